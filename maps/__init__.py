@@ -1,0 +1,10 @@
+"""Maps: a prediction Dataset becomes something to look at.
+
+`import maps` registers the accessor `ds.geogp` (`plot`, `explore`, `to_cog`, `to_netcdf`, `export`); what draws and
+writes is imported when first used.
+"""
+
+import maps.accessor
+from maps.errors import InvalidInput
+
+__all__ = ["InvalidInput"]

@@ -1,0 +1,243 @@
+"""Perceptual, colour-blind-safe colours, one scale per quantity, and a value-suppressing palette.
+
+The maps are Fabio Crameri's (batlow, lajolla, vik, davos): even steps in lightness, readable by colour-blind eyes
+and in grey. The value-suppressing palette follows Correll, Moritz and Heer (2018): the wider the interval, the
+fewer value classes are told apart and the paler they are, so that a badly known value cannot look like a fact.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from maps.layers import LAYERS, Band, number
+
+GREY = (222, 222, 222)  # where a value-suppressing palette gives up
+NO_SUPPORT = "#c9ced6"  # hatch lines: inside the region, but the map says nothing
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The ends of a legend and how values run between them.
+
+    Examples
+    --------
+    >>> scale = Scale(10.0, 1000.0, "log")
+    >>> scale.fraction(np.array([10.0, 100.0, 5000.0])).tolist()
+    [0.0, 0.5, 1.0]
+    >>> scale.ticks()
+    [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]
+    """
+
+    low: float
+    high: float
+    kind: str = "linear"
+
+    def fraction(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Position of `values` between the ends, clipped to [0, 1]; NaN stays NaN."""
+        v = np.asarray(values, dtype=np.float32)
+        if self.kind == "log":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                t = np.log(np.maximum(v, np.float32(self.low)) / self.low) / np.log(self.high / self.low)
+        else:
+            t = (v - self.low) / (self.high - self.low)
+        return np.clip(t, 0, 1).astype(np.float32)
+
+    def value(self, fraction: float) -> float:
+        """The value at a position: the inverse of `fraction`."""
+        if self.kind == "log":
+            return float(self.low * (self.high / self.low) ** fraction)
+        return float(self.low + fraction * (self.high - self.low))
+
+    def ticks(self, most: int = 8) -> list[float]:
+        """At most `most` round values between the ends."""
+        if self.kind == "log":
+            decades = range(int(np.floor(np.log10(self.low))) - 1, int(np.ceil(np.log10(self.high))) + 1)
+            for steps in ((1, 2, 5), (1, 3), (1,)):
+                ticks = [_round(s * 10.0**d) for d in decades for s in steps]
+                ticks = [t for t in ticks if self.low * (1 - 1e-9) <= t <= self.high * (1 + 1e-9)]
+                if len(ticks) <= most:
+                    return ticks if len(ticks) > 1 else [self.low, self.high]
+            return ticks[:: -(-len(ticks) // most)]
+        step = _nice((self.high - self.low) / max(most - 2, 1))
+        first = int(np.ceil(self.low / step - 1e-9))
+        last = int(np.floor(self.high / step + 1e-9))
+        return [_round(i * step) for i in range(first, last + 1)]
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.12g}")
+
+
+def _nice(value: float, up: bool = True) -> float:
+    """The nearest of 1, 2, 5 x 10^k not below `value` (or not above it)."""
+    decade = 10.0 ** np.floor(np.log10(value))
+    steps = [1.0, 2.0, 5.0, 10.0]
+    if up:
+        return _round(decade * next(s for s in steps if s * decade >= value * (1 - 1e-9)))
+    return _round(decade * next(s for s in reversed(steps) if s * decade <= value * (1 + 1e-9)))
+
+
+def scales(
+    ds: xr.Dataset, planes: Iterable[Band], limits: Mapping[str, tuple[float, float]] | None = None
+) -> dict[str, Scale]:
+    """One scale per quantity, shared by all layers of that quantity in `ds`.
+
+    Parameters
+    ----------
+    ds : Dataset that fits in memory (what is drawn); every layer of a quantity counts, drawn or not
+    planes : the bands to be drawn
+    limits : quantity ("level", "width", "sd", ..) -> (low, high), to hold legends fixed between maps
+
+    Returns
+    -------
+    quantity -> `Scale`; ends are the 2nd and 98th percentile over all layers of the quantity, rounded outwards
+    """
+    limits = limits or {}
+    result: dict[str, Scale] = {}
+    for band in planes:
+        quantity, layer = band.layer.quantity, band.layer
+        if quantity in result:
+            continue
+        pair = limits.get(quantity, layer.limits)
+        if pair is not None:
+            kind = layer.scale if pair[0] > 0 else "linear"
+            result[quantity] = Scale(float(pair[0]), float(pair[1]), kind)
+            continue
+        values = np.concatenate(
+            [
+                np.asarray(ds[key].values, dtype=np.float64).ravel()
+                for key, other in LAYERS.items()
+                if other.quantity == quantity and key in ds.data_vars
+            ]
+        )
+        result[quantity] = _from_values(values[np.isfinite(values)], layer.scale, quantity)
+    return result
+
+
+def _from_values(values: NDArray[np.float64], kind: str, quantity: str) -> Scale:
+    if values.size == 0:
+        return Scale(1.0, 10.0, "log") if kind == "log" else Scale(0.0, 1.0)
+    low, high = (float(v) for v in np.percentile(values, (2, 98)))
+    if kind == "log" and low > 0:
+        low, high = _nice(low, up=False), _nice(high)
+        return Scale(low, high if high > low else low * 10, "log")
+    if quantity == "covariance":  # diverging about 0
+        end = _nice(max(abs(values.min()), abs(values.max()), 1e-12))
+        return Scale(-end, end)
+    if quantity == "sd":
+        low = 0.0
+    if high <= low:
+        pad = abs(low) * 0.1 or 0.5
+        low, high = low - pad, high + pad
+    step = _nice((high - low) / 6)
+    return Scale(_round(np.floor(low / step + 1e-9) * step), _round(np.ceil(high / step - 1e-9) * step))
+
+
+@cache
+def table(name: str) -> NDArray[np.uint8]:
+    """The 256 colours of a map, (256, 3)."""
+    from cmcrameri import cm
+
+    return np.round(getattr(cm, name)(np.linspace(0, 1, 256))[:, :3] * 255).astype(np.uint8)
+
+
+def colour_map(name: str) -> Any:
+    """The same colours as a matplotlib colour map, transparent where there is no value."""
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(table(name) / 255.0, name).with_extremes(bad=(0, 0, 0, 0))
+
+
+def paint(values: NDArray[Any], scale: Scale, name: str) -> NDArray[np.uint8]:
+    """`values` (H, W) as RGBA (H, W, 4); NaN is transparent."""
+    t = scale.fraction(values)
+    known = np.isfinite(t)
+    index = np.where(known, t * 255 + 0.5, 0).astype(np.uint8)
+    rgba = np.empty((*t.shape, 4), np.uint8)
+    rgba[..., :3] = table(name)[index]
+    rgba[..., 3] = np.where(known, 255, 0)
+    return rgba
+
+
+@dataclass(frozen=True)
+class Suppressing:
+    """Colours for a value and the width of its interval: 8, 4, 2 and 1 value classes as the interval widens.
+
+    Width is told as the ratio upper / lower on a log scale (an interval of 50 to 100 Mbit/s and one of
+    100 to 200 are equally wide), else as upper - lower.
+
+    `edges` are the three widths at which the number of classes halves.
+    """
+
+    value: Scale
+    edges: tuple[float, float, float]
+    ratio: bool
+    name: str = "batlow"
+
+    levels = 4
+
+    def width(self, lower: NDArray[Any], upper: NDArray[Any]) -> NDArray[np.float32]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (upper / lower if self.ratio else upper - lower).astype(np.float32)
+
+    def colour(self, level: int, bin_: int) -> tuple[int, int, int]:
+        """The colour of value class `bin_` of the 2^(3 - level) classes at width level `level`."""
+        classes = 2 ** (self.levels - 1 - level)
+        base = table(self.name)[int(255 * (bin_ + 0.5) / classes)].astype(float)
+        mixed = base + (np.array(GREY) - base) * (level / (self.levels - 1)) ** 0.8 * 0.9
+        r, g, b = (round(c) for c in mixed)
+        return r, g, b
+
+    def palette(self) -> list[list[tuple[int, int, int]]]:
+        """palette[level][class]: 8, 4, 2, 1 colours."""
+        return [
+            [self.colour(level, b) for b in range(2 ** (self.levels - 1 - level))]
+            for level in range(self.levels)
+        ]
+
+    def paint(self, median: NDArray[Any], lower: NDArray[Any], upper: NDArray[Any]) -> NDArray[np.uint8]:
+        """RGBA (H, W, 4); NaN is transparent."""
+        t, width = self.value.fraction(median), self.width(lower, upper)
+        known = np.isfinite(t) & np.isfinite(width)
+        level = np.digitize(np.where(known, width, 0), self.edges)
+        colours = np.zeros((self.levels, 8, 3), np.uint8)
+        for k, row in enumerate(self.palette()):
+            colours[k, : len(row)] = row
+        classes = 2 ** (self.levels - 1 - level)
+        bin_ = np.minimum((np.where(known, t, 0) * classes).astype(int), classes - 1)
+        rgba = np.empty((*t.shape, 4), np.uint8)
+        rgba[..., :3] = colours[level, bin_]
+        rgba[..., 3] = np.where(known, 255, 0)
+        return rgba
+
+    def edge_texts(self) -> list[str]:
+        """The widths between the levels in words: `x 3`, or a plain number."""
+        return [f"× {number(e)}" if self.ratio else number(e) for e in self.edges]
+
+
+def suppressing(ds: xr.Dataset, value: Scale) -> Suppressing | None:
+    """A value-suppressing palette for `median` of a Dataset in memory, or None without its interval.
+
+    The edges are round numbers near the quartiles of the width, so each level is in use.
+    """
+    if not {"median", "lower", "upper"} <= set(map(str, ds.data_vars)):
+        return None
+    lower, upper = ds["lower"].values, ds["upper"].values
+    known = np.isfinite(lower) & np.isfinite(upper)
+    ratio = value.kind == "log" and bool((lower[known] > 0).all())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        width = (upper / lower if ratio else upper - lower)[known]
+    width = width[np.isfinite(width)]
+    if width.size == 0:
+        return Suppressing(value, (2.0, 4.0, 8.0), ratio)
+    quartiles = [float(q) for q in np.percentile(width, (25, 50, 75))]
+    edges = [float(f"{q:.2g}") for q in quartiles]
+    for i in (1, 2):  # strictly rising even when the width is the same everywhere
+        if edges[i] <= edges[i - 1]:
+            edges[i] = float(f"{edges[i - 1] * 1.2:.2g}") if edges[i - 1] > 0 else edges[i - 1] + 1.0
+    return Suppressing(value, (edges[0], edges[1], edges[2]), ratio)

@@ -1,0 +1,190 @@
+"""The region's polygon: read from GeoJSON, carried to the grid, and asked which pixels lie inside."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import shapely
+import shapely.geometry
+from affine import Affine
+from numpy.typing import NDArray
+from odc.geo.geobox import GeoBox
+from pyproj import CRS, Transformer
+from shapely.geometry.base import BaseGeometry
+
+from maps.errors import InvalidInput
+from maps.grid import Window, continuous
+
+DENSE_DEGREES = 0.05  # longest edge after densifying: 5.5 km bows by less than 1 m in a metric projection
+
+
+def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
+    """A valid shapely (multi)polygon in longitude and latitude from a GeoJSON geometry.
+
+    A Feature or FeatureCollection is accepted too. An edge longer than 180 degrees of longitude is read as one that
+    crosses the antimeridian; rings given in 0..360 degrees or split at 180 (RFC 7946) are both understood.
+
+    Raises
+    ------
+    InvalidInput : not GeoJSON, not a polygon, empty, or coordinates that are not degrees
+    """
+    if not isinstance(geometry, Mapping):
+        raise InvalidInput(f"A region is a GeoJSON geometry (a dict); got {type(geometry).__name__}.")
+    kind = geometry.get("type")
+    if kind == "Feature":
+        return polygon(geometry.get("geometry") or {})
+    if kind == "FeatureCollection":
+        features = geometry.get("features") or []
+        if not features:
+            raise InvalidInput("The region's FeatureCollection holds no feature.")
+        return shapely.union_all([polygon(f) for f in features])
+    if kind not in ("Polygon", "MultiPolygon"):
+        raise InvalidInput(f"A region must be a GeoJSON Polygon or MultiPolygon; got type {kind!r}.")
+    try:
+        shape = shapely.geometry.shape(geometry)
+    except (
+        TypeError,
+        ValueError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        shapely.errors.ShapelyError,
+    ) as error:
+        raise InvalidInput(
+            f"The region's GeoJSON coordinates cannot be read as a {kind} ({error})."
+        ) from None
+    if shape.is_empty:
+        raise InvalidInput("The region is empty: its GeoJSON has no coordinates.")
+    xy = shapely.get_coordinates(shape)
+    if not np.isfinite(xy).all() or np.abs(xy[:, 1]).max() > 90 or np.abs(xy[:, 0]).max() > 360:
+        raise InvalidInput(
+            "The region's coordinates are not longitudes and latitudes in degrees (EPSG:4326): "
+            f"x runs from {xy[:, 0].min():g} to {xy[:, 0].max():g}, y from {xy[:, 1].min():g} to {xy[:, 1].max():g}."
+        )
+    if _jumps(shape):
+        shape = _unwrap(shape)
+    if not shape.is_valid:
+        shape = shapely.make_valid(shape)
+    parts = [
+        p for p in shapely.get_parts(shapely.get_parts(shape)) if p.geom_type == "Polygon" and p.area > 0
+    ]
+    if not parts:
+        raise InvalidInput("The region has no area: all its points lie on a line.")
+    return shapely.union_all(parts) if len(parts) > 1 else parts[0]
+
+
+def _rings(shape: BaseGeometry) -> list[NDArray[Any]]:
+    return [shapely.get_coordinates(r) for p in shapely.get_parts(shape) for r in (p.exterior, *p.interiors)]
+
+
+def _jumps(shape: BaseGeometry) -> bool:
+    return any(np.abs(np.diff(r[:, 0])).max(initial=0) > 180 for r in _rings(shape))
+
+
+def _unwrap(shape: BaseGeometry) -> BaseGeometry:
+    def ring(r: Any) -> NDArray[Any]:
+        c = shapely.get_coordinates(r).copy()
+        c[:, 0] = np.unwrap(c[:, 0], period=360)
+        return c
+
+    parts = []
+    for p in shapely.get_parts(shape):
+        outer = ring(p.exterior)
+        holes = []
+        for h in p.interiors:
+            hole = ring(h)
+            turns = np.round((outer[:, 0].mean() - hole[:, 0].mean()) / 360)
+            hole[:, 0] += 360 * turns
+            holes.append(hole)
+        parts.append(shapely.Polygon(outer, holes))
+    return shapely.MultiPolygon(parts)
+
+
+def to_crs(shape: BaseGeometry, crs: Any) -> BaseGeometry:
+    """A polygon in degrees carried to `crs`, its edges first densified so that they bow as they should."""
+    target = CRS.from_user_input(crs)
+    dense = shapely.segmentize(shape, DENSE_DEGREES)
+    if target.is_geographic:
+        return dense
+    transformer = Transformer.from_crs("EPSG:4326", target, always_xy=True)
+
+    def project(xy: NDArray[Any]) -> NDArray[Any]:
+        lon = np.where(np.abs(xy[:, 0]) > 180, (xy[:, 0] + 180) % 360 - 180, xy[:, 0])
+        u, v = transformer.transform(lon, xy[:, 1])
+        return np.column_stack([u, v])
+
+    moved = shapely.transform(dense, project)
+    if not np.isfinite(shapely.get_coordinates(moved)).all():
+        raise InvalidInput(f"Part of the region cannot be expressed in the grid's CRS ({target.name}).")
+    return moved if moved.is_valid else shapely.make_valid(moved)
+
+
+def around(shape: BaseGeometry, centre_lon: float) -> BaseGeometry:
+    """The polygon with each part shifted by whole turns to lie nearest `centre_lon`, for drawing in one piece."""
+    parts = []
+    for part in shapely.get_parts(shape):
+        west, _, east, _ = part.bounds
+        middle = (west + east) / 2
+        turn = float(continuous(np.array([middle]), centre_lon)[0] - middle)
+        parts.append(shapely.transform(part, lambda c, t=turn: c + [t, 0]))
+    return shapely.MultiPolygon(parts) if len(parts) > 1 else parts[0]
+
+
+class Mask:
+    """Which pixels of a grid have their centre inside a region.
+
+    A pixel counts when its centre is inside (GDAL's `all_touched=False`), so that neighbouring regions share no
+    pixel and areas add up; `all_touched=True` takes every pixel the polygon touches, for small islands on coarse grids.
+    """
+
+    def __init__(self, geobox: GeoBox, geometry: Mapping[str, Any] | None, all_touched: bool = False) -> None:
+        self.geobox, self.all_touched = geobox, all_touched
+        self.shape: BaseGeometry | None = None
+        if geometry is not None:
+            self.shape = to_crs(polygon(geometry), str(geobox.crs.wkt))  # type: ignore[union-attr]
+            if geobox.crs is not None and geobox.crs.geographic:
+                self.shape = around(
+                    self.shape, (geobox.extent.boundingbox.left + geobox.extent.boundingbox.right) / 2
+                )
+            shapely.prepare(self.shape)
+            if not self.shape.intersects(self._box(Window(0, geobox.shape[0], 0, geobox.shape[1]))):
+                raise InvalidInput(
+                    "The region and the grid do not overlap: no pixel lies inside. "
+                    "Check the region's coordinates and the grid's bounds."
+                )
+
+    def _box(self, w: Window) -> BaseGeometry:
+        a = self.geobox.affine
+        corners = [(w.x0, w.y0), (w.x1, w.y0), (w.x1, w.y1), (w.x0, w.y1)]
+        return shapely.Polygon([(a.a * c + a.b * r + a.c, a.d * c + a.e * r + a.f) for c, r in corners])
+
+    def touches(self, w: Window) -> bool:
+        """False when no pixel of the window can be inside; cheap."""
+        return self.shape is None or bool(self.shape.intersects(self._box(w)))
+
+    def inside(self, w: Window) -> NDArray[np.bool_]:
+        """True for pixels of the window inside the region, (rows, columns)."""
+        if self.shape is None:
+            return np.ones(w.shape, dtype=bool)
+        box = self._box(w)
+        if not self.shape.intersects(box):
+            return np.zeros(w.shape, dtype=bool)
+        if self.shape.contains(box):
+            return np.ones(w.shape, dtype=bool)
+        from rasterio.features import geometry_mask
+
+        margin = 2 * max(abs(v) for v in (self.geobox.affine.a, self.geobox.affine.b, self.geobox.affine.e))
+        near = shapely.clip_by_rect(
+            self.shape, *box.buffer(margin).bounds
+        )  # a coast of 100,000 points is slow
+        pieces = [
+            p
+            for p in shapely.get_parts(near)
+            if p.geom_type in ("Polygon", "MultiPolygon") and not p.is_empty
+        ]
+        if not pieces:
+            return np.zeros(w.shape, dtype=bool)
+        transform: Affine = self.geobox.affine * Affine.translation(w.x0, w.y0)
+        return geometry_mask(
+            pieces, out_shape=w.shape, transform=transform, invert=True, all_touched=self.all_touched
+        )

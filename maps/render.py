@@ -1,0 +1,181 @@
+"""The one pass over a prediction: every window computed once, for all layers and all formats."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from maps.grid import BLOCK, Window, geobox_of, windows
+from maps.layers import bands as bands_of
+from maps.region import Mask
+from maps.sinks.base import Output, Plan, Sink
+
+MAX_MEMORY = 2 * 2**30  # bytes
+
+Progress = Callable[[int, int], None]
+
+
+def plan_of(ds: xr.Dataset, layers: Iterable[str] | None = None, max_memory: int = MAX_MEMORY) -> Plan:
+    """Grid, bands and window side for a Dataset.
+
+    The side is 512 pixels, halved while a window of all variables (held about four times: computed, masked,
+    compressed, cached) would take more than a quarter of `max_memory`.
+    """
+    chosen = tuple(bands_of(ds, layers))
+    side = BLOCK
+    while side > 32 and len(chosen) * 4 * side * side * 4 > max_memory / 4:
+        side //= 2
+    return Plan(ds, geobox_of(ds), chosen, side)
+
+
+def render(
+    ds: xr.Dataset,
+    sinks: Sequence[Sink],
+    *,
+    geometry: Mapping[str, Any] | None = None,
+    layers: Iterable[str] | None = None,
+    all_touched: bool = False,
+    max_memory: int = MAX_MEMORY,
+    progress: Progress | None = None,
+) -> list[Output]:
+    """Compute a lazy Dataset window by window and hand every window to every sink.
+
+    A window without a pixel inside the region is never computed; one with some is computed only over the
+    bounding box of those pixels. All variables of a window are loaded together, so a model is run once.
+
+    Parameters
+    ----------
+    ds : prediction Dataset, dims (y, x), lazy or in memory
+    sinks : what takes the windows; see `maps.sinks`
+    geometry : GeoJSON polygon in EPSG:4326; pixels outside become NaN. None keeps all
+    layers : names of layers or bands; None for all in `ds`
+    all_touched : take every pixel the region touches instead of those whose centre is inside
+    max_memory : bytes; bounds the window and GDAL's cache
+    progress : called with (windows done, windows with a pixel inside)
+
+    Returns
+    -------
+    outputs of all sinks, under their temporary names
+
+    Raises
+    ------
+    InvalidInput : unknown layer, unusable region, or region and grid do not overlap
+
+    Notes
+    -----
+    Time is that of computing the pixels inside; memory that of one window, whatever the size of the grid.
+    """
+    plan = plan_of(ds, layers, max_memory)
+    mask = Mask(plan.geobox, geometry, all_touched)
+    keys = list(plan.variables)
+    try:
+        for sink in sinks:
+            sink.begin(plan)
+        todo = [w for w in windows(plan.shape, plan.side) if mask.touches(w)]
+        done = 0
+        for window in todo:
+            inside = mask.inside(window)
+            if inside.any():
+                tight, inside = _tighten(window, inside)
+                planes = _load(ds[keys], tight, plan, inside)
+                for sink in sinks:
+                    sink.write(tight, planes, inside)
+            done += 1
+            if progress is not None:
+                progress(done, len(todo))
+        return [output for sink in sinks for output in sink.finish()]
+    except BaseException:
+        for sink in sinks:
+            sink.abort()
+        raise
+
+
+def _tighten(window: Window, inside: NDArray[np.bool_]) -> tuple[Window, NDArray[np.bool_]]:
+    """The window cut to the bounding box of the pixels inside."""
+    rows, cols = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
+    r0, r1, c0, c1 = int(rows[0]), int(rows[-1]) + 1, int(cols[0]), int(cols[-1]) + 1
+    cut = Window(window.y0 + r0, window.y0 + r1, window.x0 + c0, window.x0 + c1)
+    return cut, inside[r0:r1, c0:c1]
+
+
+def _load(
+    ds: xr.Dataset, window: Window, plan: Plan, inside: NDArray[np.bool_]
+) -> dict[str, NDArray[np.float32]]:
+    rows, cols = window.slices
+    part = ds.isel(y=rows, x=cols).load()
+    planes = {}
+    for band in plan.bands:
+        values = np.asarray(band.of(part).values, dtype=np.float32)
+        planes[band.name] = np.where(inside, values, np.float32(np.nan))
+    return planes
+
+
+class MemorySink(Sink):
+    """Keeps the rendered planes as a Dataset in memory: for figures and pages, which are small."""
+
+    def __init__(self) -> None:
+        self.result = xr.Dataset()
+        self.inside = np.zeros((0, 0), dtype=bool)
+
+    @classmethod
+    def names(cls, bands: tuple[Any, ...]) -> list[str]:
+        return []
+
+    def begin(self, plan: Plan) -> None:
+        self.plan = plan
+        self.inside = np.zeros(plan.shape, dtype=bool)
+        self._planes = {b.name: np.full(plan.shape, np.nan, np.float32) for b in plan.bands}
+
+    def write(
+        self, window: Window, planes: Mapping[str, NDArray[np.float32]], inside: NDArray[np.bool_]
+    ) -> None:
+        self.inside[window.slices] = inside
+        for name, values in planes.items():
+            self._planes[name][window.slices] = values
+
+    def finish(self) -> list[Output]:
+        ds = self.plan.ds
+        data: dict[str, Any] = {}
+        coords: dict[str, Any] = {
+            name: ds[name] for name in ("y", "x", "spatial_ref") if name in ds.variables
+        }
+        for key, bands in self.plan.variables.items():
+            if key == "exceedance":
+                coords["threshold"] = ("threshold", [b.threshold for b in bands])
+                stack = np.stack([self._planes[b.name] for b in bands])
+                data[key] = (("threshold", "y", "x"), stack, dict(ds[key].attrs))
+            else:
+                data[key] = (("y", "x"), self._planes[key], dict(ds[key].attrs))
+        self.result = xr.Dataset(data, coords, dict(ds.attrs))
+        return []
+
+
+def thin(ds: xr.Dataset, max_pixels: int) -> xr.Dataset:
+    """Every k-th row and column, so that at most about `max_pixels` remain.
+
+    Every value kept is the model's own at that pixel: intervals and probabilities are never averaged.
+    """
+    height, width = ds.sizes["y"], ds.sizes["x"]
+    step = int(np.ceil(np.sqrt(height * width / max_pixels))) if height * width > max_pixels else 1
+
+    def every(size: int) -> slice:
+        k = min(step, max(1, size // 2))
+        return slice(min(k // 2, size - 1), None, k)
+
+    return ds.isel(y=every(height), x=every(width))
+
+
+def in_memory(
+    ds: xr.Dataset,
+    *,
+    geometry: Mapping[str, Any] | None = None,
+    layers: Iterable[str] | None = None,
+    max_pixels: int = 1_000_000,
+) -> tuple[xr.Dataset, NDArray[np.bool_]]:
+    """A thinned copy of a lazy Dataset for drawing, and which of its pixels lie inside the region."""
+    small = thin(ds, max_pixels)
+    sink = MemorySink()
+    render(small, [sink], geometry=geometry, layers=layers)
+    return sink.result, sink.inside

@@ -1,0 +1,102 @@
+"""Reading and writing the observations file: GeoParquet 1.1 with our metadata beside the standard key."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyproj
+from numpy.typing import NDArray
+
+from data_pipelines.atomic import atomic_path
+from data_pipelines.errors import InvalidInput
+from data_pipelines.schema import SCHEMA_VERSION
+
+ROW_GROUP_ROWS = 1 << 16
+KEY = b"geogp"
+
+
+def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite: bool) -> None:
+    """Write a table with lon and lat as GeoParquet: whole or not at all, read back before it gets its name.
+
+    Adds `geometry` (WKB points, EPSG:4326) and `bbox` (the covering that lets readers skip row groups). Each
+    quarter starts a row group, none longer than 65,536 rows; in a quarter rows follow the quadkey, so groups
+    are compact on the ground.
+    """
+    lon, lat = (table.column(name).to_numpy() for name in ("lon", "lat"))
+    box = pa.StructArray.from_arrays(
+        [pa.array(v) for v in (lon, lat, lon, lat)], names=["xmin", "ymin", "xmax", "ymax"]
+    )
+    table = table.append_column("geometry", _points_wkb(lon, lat)).append_column("bbox", box)
+    geo = {
+        "version": "1.1.0",
+        "primary_column": "geometry",
+        "columns": {
+            "geometry": {
+                "encoding": "WKB",
+                "geometry_types": ["Point"],
+                "crs": pyproj.CRS.from_epsg(4326).to_json_dict(),
+                "bbox": [float(lon.min()), float(lat.min()), float(lon.max()), float(lat.max())],
+                "covering": {"bbox": {edge: ["bbox", edge] for edge in ("xmin", "ymin", "xmax", "ymax")}},
+            }
+        },
+    }
+    table = table.replace_schema_metadata({KEY: json.dumps(metadata), b"geo": json.dumps(geo)})
+    with atomic_path(output, overwrite=overwrite) as temporary:
+        with pq.ParquetWriter(temporary, table.schema, compression="zstd") as writer:
+            for start, stop in _groups(table.column("quarter").to_numpy(zero_copy_only=False)):
+                writer.write_table(table.slice(start, stop - start), row_group_size=ROW_GROUP_ROWS)
+        again, _ = read(temporary)
+        if again.num_rows != table.num_rows:
+            raise OSError(f"{output} was written with {again.num_rows} rows instead of {table.num_rows}")
+
+
+def read(path: str | Path) -> tuple[pa.Table, dict[str, Any]]:
+    """The observations of a file and its metadata document.
+
+    Raises
+    ------
+    InvalidInput
+        The file is missing, is not Parquet, or was not made by ingest.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InvalidInput(f"The observations file {path} does not exist.")
+    try:
+        table = pq.ParquetFile(path).read()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidInput(
+            f"{path} is not a readable Parquet file ({str(error).splitlines()[0]}); make it with `geogp ingest`."
+        ) from error
+    document = (table.schema.metadata or {}).get(KEY)
+    if document is None:
+        raise InvalidInput(
+            f"{path} is not an observations table of GeoGP; make one from it with `geogp ingest`."
+        )
+    metadata = json.loads(document)
+    if metadata.get("schema_version", 0) > SCHEMA_VERSION:
+        raise InvalidInput(
+            f"{path} has schema version {metadata['schema_version']}, newer than {SCHEMA_VERSION}; "
+            "read it with the GeoGP that wrote it."
+        )
+    return table, metadata
+
+
+def _points_wkb(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> pa.Array:
+    """Little-endian WKB points: byte order 1, type 1, x, y; 21 bytes each."""
+    record = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
+    points = np.empty(len(lon), record)
+    points["order"], points["type"], points["x"], points["y"] = 1, 1, lon, lat
+    offsets = np.arange(len(lon) + 1, dtype=np.int32) * record.itemsize
+    return pa.Array.from_buffers(
+        pa.binary(), len(lon), [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(points.tobytes())]
+    )
+
+
+def _groups(quarter: NDArray[Any]) -> list[tuple[int, int]]:
+    """Start and end of each run of equal quarters."""
+    names = np.array(["" if q is None else q for q in quarter], "U6")
+    starts = np.concatenate([[0], np.flatnonzero(names[1:] != names[:-1]) + 1, [len(names)]])
+    return [(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True)]

@@ -1,0 +1,420 @@
+"""From public files to one tidy table: join, label, filter, and say what was left out and why."""
+
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyproj
+from numpy.typing import NDArray
+
+from data_pipelines import geoparquet, quadkey
+from data_pipelines.atomic import refuse_existing
+from data_pipelines.download import Progress, as_record
+from data_pipelines.errors import DataWarning, InvalidInput
+from data_pipelines.geoparquet import read
+from data_pipelines.regions import Region
+from data_pipelines.schema import (
+    OPTIONAL_TILE_COLUMNS,
+    POINT_COLUMNS,
+    SCHEMA_VERSION,
+    TARGETS,
+    TILE_COLUMNS,
+    arrow_schema,
+)
+from data_pipelines.sources import SOURCES
+from data_pipelines.sources.contract import Collected, Request
+
+__all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read"]
+
+#: Beyond these a published value is counted as absurd, and kept.
+ABSURD = {"download_mbps": 10_000.0, "upload_mbps": 10_000.0, "latency_ms": 60_000.0}
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What an ingest wrote and what it left out."""
+
+    path: Path
+    metadata: dict[str, Any]
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def rows_kept(self) -> int:
+        return int(self.metadata["rows_kept"])
+
+    def summary(self) -> str:
+        """One line for people: rows kept and dropped by cause, quarters, region, time."""
+        m = self.metadata
+        dropped = ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in m["dropped"].items() if n)
+        quarters = m["quarters"]
+        span = f"{quarters[0]}..{quarters[-1]}" if len(quarters) > 1 else "".join(quarters)
+        parts = [
+            f"{self.path}: {m['rows_kept']:,} of {m['rows_read']:,} rows kept"
+            + (f" ({dropped})" if dropped else ""),
+            f"{len(quarters)} quarters {span}" if len(quarters) > 1 else span,
+            f"{len(m['missing_quarters'])} missing" if m["missing_quarters"] else "",
+            f"region {m['region']}" if m["region"] else "",
+            f"{100 * m['urban']['share_of_rows']:.0f}% urban" if m["urban"] else "",
+            f"{self.seconds:.1f} s",
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def ingest(
+    *,
+    source: str = "ookla",
+    root: str | Path | None = None,
+    type: str = "fixed",
+    quarters: str | None = None,
+    region: str | None = None,
+    states: str | Path | None = None,
+    bbox: tuple[float, float, float, float] | None = None,
+    boundary: str | Path | None = None,
+    urban: str | Path | None = None,
+    output: str | Path,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Published tiles of one place and some quarters, as one GeoParquet of observations.
+
+    Parameters
+    ----------
+    source : "ookla", or "synthetic" for the made-up world in the same format
+    root : https URL, s3://bucket or folder in the bucket's layout; None is the public bucket (for "synthetic":
+        a folder of `synthetic.write_world`; None makes the world first, in a temporary folder)
+    type : "fixed" or "mobile"
+    quarters : "2023Q4", "2019Q1..2023Q4" or a comma list; for "synthetic" None is all of them
+    region, states : state code, and the Census states file to find it in (path or URL; None downloads one)
+    bbox : W, S, E, N in degrees; W > E crosses 180 degrees, when that way is at most 180 degrees wide
+    boundary : file of polygons in any CRS
+    urban : Census urban areas of either vintage; None leaves `urban` null
+    output : GeoParquet to write
+    overwrite : replace an existing output
+    progress : called with (done, total, what)
+
+    Returns
+    -------
+    IngestReport
+        Path, metadata document (see `schema`), seconds, warnings. Warnings are also issued as `DataWarning`.
+
+    Raises
+    ------
+    InvalidInput
+        Anything about the input that leaves nothing to write; nothing is written then.
+
+    Notes
+    -----
+    A row is dropped only for an undecodable quadkey, a place outside, or as a repeat of the same tile and
+    quarter (the row with the most tests stays). Odd values are counted under `flagged` and kept; what is
+    unusable for one target is dropped by `for_target` when that target is fitted.
+
+    Cost: one pass over the files; memory holds one batch of 262,144 rows and the rows kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from data_pipelines.sources import synthetic
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> world = synthetic.write_world(folder, size="small")
+    >>> report = ingest(root=folder, quarters="2023Q4", region="HY", states=world.states_file(folder),
+    ...                 output=folder / "obs.parquet")
+    >>> report.metadata["region"]
+    'HY'
+    """
+    output = Path(output)
+    refuse_existing(output, overwrite)
+    if source not in SOURCES:
+        raise InvalidInput(f"Unknown source {source!r}; it is one of {', '.join(SOURCES)}.")
+    if source == "synthetic":
+        from data_pipelines.sources import synthetic
+
+        with synthetic.world_folder(root) as (world, folder):
+            return ingest(
+                root=folder,
+                type=type,
+                quarters=quarters or f"{world.quarters[0]}..{world.quarters[-1]}",
+                region=region if (region or bbox or boundary) else world.state_code,
+                states=states or world.states_file(folder),
+                bbox=bbox,
+                boundary=boundary,
+                urban=urban or world.urban_file(folder),
+                output=output,
+                overwrite=overwrite,
+                progress=progress,
+            )
+    if not quarters:
+        raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
+    started = time.perf_counter()
+    place, place_record = _place(region, states, bbox, boundary)
+    request = Request(region=place, progress=progress, root=root, type=type, quarters=quarters)
+    collected = SOURCES[source](request)
+    return _finish(
+        collected, place, place_record, urban, output, overwrite, started, {"source": source, "type": type}
+    )
+
+
+def ingest_table(
+    *,
+    file: str | Path,
+    source: str = "csv",
+    columns: dict[str, str] | None = None,
+    crs: Any = None,
+    value_unit: str | None = None,
+    region: str | None = None,
+    states: str | Path | None = None,
+    bbox: tuple[float, float, float, float] | None = None,
+    boundary: str | Path | None = None,
+    urban: str | Path | None = None,
+    output: str | Path,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Any other point measurement, from CSV or GeoParquet, as one GeoParquet with target `value`.
+
+    Parameters
+    ----------
+    file : the table, path or URL
+    source : "csv" or "geoparquet"
+    columns : our name -> the file's: x, y, value, and optionally count and time (decimal years or dates);
+        a GeoParquet's x and y default to its point geometry
+    crs : of x and y, anything PROJ understands; None is longitude and latitude for CSV and the file's own
+        for GeoParquet
+    value_unit : written to the metadata, for axes and legends
+    region, states, bbox, boundary, urban, output, overwrite, progress : as for `ingest`; without a place all
+        rows are kept
+
+    Raises
+    ------
+    InvalidInput
+        As for `ingest`; also coordinates that are no longitudes and latitudes when no CRS is given.
+    """
+    output = Path(output)
+    refuse_existing(output, overwrite)
+    if source not in ("csv", "geoparquet"):
+        raise InvalidInput(f"Unknown table source {source!r}; it is csv or geoparquet.")
+    started = time.perf_counter()
+    place, place_record = (None, None)
+    if region or bbox or boundary:
+        place, place_record = _place(region, states, bbox, boundary)
+    request = Request(region=place, progress=progress, root=file, columns=columns or {}, crs=crs)
+    collected = SOURCES[source](request)
+    about = {"source": source, "type": None, "value_unit": value_unit}
+    return _finish(collected, place, place_record, urban, output, overwrite, started, about)
+
+
+def for_target(table: pa.Table, target: str) -> tuple[NDArray[np.bool_], dict[str, int]]:
+    """Rows usable for one target, and how many are not, by cause.
+
+    Speeds, latency and tests must be positive, because they are modelled as logarithms; `value` must be a
+    finite number. Nothing else about a row matters: a bad latency never drops a download.
+
+    Returns
+    -------
+    mask : (N,) True for usable rows
+    dropped : {"null_download": n, "nonpositive_download": n}
+
+    Examples
+    --------
+    >>> for_target(pa.table({"download_mbps": [12.5, 0.0, None]}), "download")
+    (array([ True, False, False]), {'null_download': 1, 'nonpositive_download': 1})
+    """
+    if target not in TARGETS:
+        raise InvalidInput(f"Unknown target {target!r}; it is one of {', '.join(TARGETS)}.")
+    if TARGETS[target] not in table.column_names:
+        there = [name for name, column in TARGETS.items() if column in table.column_names]
+        raise InvalidInput(f"The table has no target {target!r}; it has {', '.join(there) or 'none'}.")
+    values = _numbers(table.column(TARGETS[target]))
+    null = ~np.isfinite(values)
+    bad = np.zeros_like(null) if target == "value" else ~null & (values <= 0)
+    return ~(null | bad), {f"null_{target}": int(null.sum()), f"nonpositive_{target}": int(bad.sum())}
+
+
+def _place(
+    region: str | None,
+    states: str | Path | None,
+    bbox: tuple[float, float, float, float] | None,
+    boundary: str | Path | None,
+) -> tuple[Region, dict[str, Any] | None]:
+    """The region asked for, and the record of the file it came from."""
+    given = [
+        name for name, v in (("region", region), ("bbox", bbox), ("boundary", boundary)) if v is not None
+    ]
+    if len(given) != 1:
+        got = " and ".join(given) or "none"
+        raise InvalidInput(f"Give one of region, bbox and boundary; got {got}.")
+    if bbox is not None:
+        return Region.from_bbox(bbox), None
+    from data_pipelines.sources import census
+
+    if region is not None:
+        place, fetched = census.state(region, states)
+    else:
+        place, fetched = census.boundary(boundary or "")
+    return place, as_record(fetched)
+
+
+def _finish(
+    collected: Collected,
+    place: Region | None,
+    place_record: dict[str, Any] | None,
+    urban: str | Path | None,
+    output: Path,
+    overwrite: bool,
+    started: float,
+    about: dict[str, Any],
+) -> IngestReport:
+    """Place, label, sort, account for and write the collected rows."""
+    tiles = collected.x is not None and collected.y is not None
+    if tiles:
+        lon, lat = quadkey.centre(collected.x, collected.y)  # type: ignore[arg-type]
+    else:
+        lon, lat = np.asarray(collected.lon), np.asarray(collected.lat)
+    if not len(lon):
+        where = f" in region {place.name}" if place else ""
+        raise InvalidInput(
+            f"None of the {collected.rows_read:,} rows read is{where} ({_causes(collected.dropped)}); "
+            "check the place and the source."
+        )
+    if place is None:
+        place = Region.from_polygon("", _around(lon, lat))
+        crs, name, boundary = place.crs, None, None
+    else:
+        crs, name, boundary = place.crs, place.name, place.boundary()
+    columns: dict[str, Any] = dict(collected.columns)
+    columns["lon"], columns["lat"] = lon, lat
+    to_metres = pyproj.Transformer.from_crs(4326, crs, always_xy=True)
+    columns["easting_m"], columns["northing_m"] = to_metres.transform(lon, lat)
+    columns["region"] = None if name is None else np.full(len(lon), name)
+    urban_about = _label(columns, collected, place, urban) if urban is not None else None
+
+    chosen = TILE_COLUMNS if tiles else POINT_COLUMNS
+    if tiles:
+        chosen += tuple(c for c in OPTIONAL_TILE_COLUMNS if c.name in columns)
+    schema = arrow_schema(chosen)
+    order = _order(columns)
+    table = pa.table([_arrow(columns.get(f.name), f.type, len(lon), order) for f in schema], schema=schema)
+
+    flagged = {**collected.flagged, **_flags(table)}
+    notes = _notes(collected)
+    metadata = {
+        "schema_version": SCHEMA_VERSION,
+        **about,
+        "region": name,
+        "crs": crs.to_wkt("WKT2_2019"),
+        "boundary": boundary,
+        "bbox": list(place.bbox) if place.bbox else None,
+        "boundary_source": place_record,
+        "quarters": collected.quarters,
+        "missing_quarters": collected.missing_quarters,
+        "rows_read": collected.rows_read,
+        "rows_kept": table.num_rows,
+        "dropped": collected.dropped,
+        "flagged": {cause: n for cause, n in flagged.items() if n},
+        "urban": urban_about,
+        "sources": collected.sources,
+        "targets": [name for name, column in TARGETS.items() if column in table.column_names],
+        **collected.extra,
+    }
+    if not tiles:
+        metadata["targets"] = ["value"]
+    geoparquet.write(table, metadata, output, overwrite=overwrite)
+    for note in notes:
+        warnings.warn(note, DataWarning, stacklevel=3)
+    return IngestReport(output, metadata, time.perf_counter() - started, tuple(notes))
+
+
+def _label(columns: dict[str, Any], collected: Collected, place: Region, urban: str | Path) -> dict[str, Any]:
+    """Add urban, urban_vintage and urban_share; each distinct place is looked up once."""
+    from data_pipelines.sources.census import UrbanAreas
+
+    areas = UrbanAreas.read(urban, place)
+    lon, lat = columns["lon"], columns["lat"]
+    if collected.x is not None and collected.y is not None:
+        code = collected.x << quadkey.ZOOM | collected.y
+        unique, inverse = np.unique(code, return_inverse=True)
+        x, y = unique >> quadkey.ZOOM, unique & ((1 << quadkey.ZOOM) - 1)
+        inside = areas.hold(*quadkey.centre(x, y))[inverse]
+        share = areas.share(place.tile_boxes(x, y))[inverse]
+    else:
+        inside = areas.hold(lon, lat)
+        share = None
+    columns["urban"] = inside
+    columns["urban_vintage"] = np.full(len(lon), areas.vintage)
+    columns["urban_share"] = share
+    record = as_record(areas.source)
+    return {
+        "source": record["url"],
+        "sha256": record["sha256"],
+        "vintage": areas.vintage,
+        "share_of_rows": float(inside.mean()),
+    }
+
+
+def _order(columns: dict[str, Any]) -> NDArray[np.int64]:
+    """Row order of the file: quarter, then quadkey; where both are missing, the order given."""
+    keys = [columns[name] for name in ("quadkey", "quarter") if columns.get(name) is not None]
+    rows = len(columns["lon"])
+    return np.lexsort(keys) if keys else np.arange(rows)
+
+
+def _arrow(values: Any, type_: pa.DataType, rows: int, order: NDArray[np.int64]) -> pa.Array:
+    """An Arrow column: NaN becomes null, a missing column all nulls."""
+    if values is None:
+        return pa.nulls(rows, type_)
+    values = np.asarray(values)[order]
+    if values.dtype.kind == "f":
+        return pa.array(values, pa.float64(), from_pandas=True).cast(type_)
+    return pa.array(values, type_)
+
+
+def _flags(table: pa.Table) -> dict[str, int]:
+    """Counts of odd values among the rows kept."""
+    counts = {}
+    for target, name in TARGETS.items():
+        if (
+            name in table.column_names
+            and target != "value"
+            and table.column(name).null_count < table.num_rows
+        ):
+            values = _numbers(table.column(name))
+            counts[f"null_{target}"] = int(np.isnan(values).sum())
+            counts[f"nonpositive_{target}"] = int((values <= 0).sum())
+            counts[f"absurd_{target}"] = int((values > ABSURD.get(name, np.inf)).sum())
+    devices, tests = (_numbers(table.column(name)) for name in ("devices", "tests"))
+    counts["more_devices_than_tests"] = int((devices > tests).sum())
+    return counts
+
+
+def _notes(collected: Collected) -> list[str]:
+    """What the user should hear about, a sentence each."""
+    notes = []
+    if collected.missing_quarters:
+        missing = ", ".join(collected.missing_quarters)
+        notes.append(f"No data for {missing}; the table has {len(collected.quarters)} other quarters.")
+    return notes
+
+
+def _around(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> Any:
+    """A box about points that came without a region; on whichever side of 180 degrees it is narrower."""
+    import shapely
+
+    turned = lon % 360
+    if np.ptp(turned) < np.ptp(lon):
+        lon = turned
+    return shapely.box(lon.min() - 1e-3, lat.min() - 1e-3, lon.max() + 1e-3, lat.max() + 1e-3)
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _causes(dropped: dict[str, int]) -> str:
+    return (
+        ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in dropped.items() if n) or "none dropped"
+    )

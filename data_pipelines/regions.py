@@ -1,0 +1,225 @@
+"""The place a table covers: a polygon or a box, its tiles, and its metric CRS.
+
+Longitudes inside a `Region` are continuous: a region that crosses 180 degrees (the Aleutians) is unrolled
+past it, and every longitude asked about is brought into the same turn first.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyproj
+import shapely
+from numpy.typing import ArrayLike, NDArray
+from shapely.geometry.base import BaseGeometry
+
+from data_pipelines import quadkey
+from data_pipelines.errors import InvalidInput
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A named area of the Earth.
+
+    Parameters
+    ----------
+    name : the state code, or what else the user called it
+    shape : polygon in degrees of WGS84, longitudes continuous (see `from_polygon`)
+    bbox : (W, S, E, N) as given when the region is a box; then it is no boundary to mask a map with
+    """
+
+    name: str
+    shape: BaseGeometry
+    bbox: tuple[float, float, float, float] | None = None
+    _known: dict[int, bool] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_polygon(cls, name: str, shape: BaseGeometry) -> "Region":
+        """The region of a polygon in WGS84 degrees; parts on both sides of 180 degrees are brought together."""
+        shape = _unroll(shape if shapely.is_valid(shape) else shapely.make_valid(shape))
+        west, south, east, north = shape.bounds
+        if south < -90 or north > 90 or east - west > 360:
+            raise InvalidInput(
+                f"Region {name!r} spans {west:g} to {east:g} by {south:g} to {north:g}, which are not degrees "
+                "of longitude and latitude; check the CRS of its file."
+            )
+        return cls(name, shape)
+
+    @classmethod
+    def from_bbox(cls, bbox: tuple[float, float, float, float]) -> "Region":
+        """The region of a box W, S, E, N in degrees.
+
+        W > E is read as a box across 180 degrees when that box is at most 180 degrees wide (RFC 7946);
+        the other way round it can only be two swapped corners, which are refused.
+        """
+        if len(bbox) != 4 or not np.isfinite(bbox).all():
+            raise InvalidInput(f"A bounding box is four numbers W S E N in degrees; got {bbox}.")
+        west, south, east, north = (float(v) for v in bbox)
+        shown = f"{west:g} {south:g} {east:g} {north:g}"
+        if max(abs(south), abs(north)) > 90 or max(abs(west), abs(east)) > 180:
+            raise InvalidInput(
+                f"The bounding box {shown} leaves -180..180 by -90..90; give W S E N in degrees, longitude first."
+            )
+        if south >= north or west == east:
+            raise InvalidInput(
+                f"The bounding box {shown} has south {south:g} not below north {north:g} or no width; "
+                "give the corners as W S E N."
+            )
+        if west > east and west - east < 180:
+            raise InvalidInput(
+                f"The bounding box {shown} has west {west:g} east of {east:g}; swap them: W S E N is "
+                f"{east:g} {south:g} {west:g} {north:g}."
+            )
+        shape = shapely.box(west, south, east if east > west else east + 360, north)
+        return cls("bbox", shape, (west, south, east, north))
+
+    @cached_property
+    def crs(self) -> pyproj.CRS:
+        """Lambert azimuthal equal-area, metres, its centre the polygon's centroid rounded to 0.1 degree.
+
+        The centroid, not the middle of the box: far islets must not pull the centre away from the land.
+        """
+        middle = self.shape.centroid
+        return local_crs(middle.x, middle.y)
+
+    def turn(self, lon: ArrayLike) -> NDArray[np.float64]:
+        """Longitudes brought within half a turn of the region's middle."""
+        west, _, east, _ = self.shape.bounds
+        start = (west + east) / 2 - 180
+        return start + (np.asarray(lon, np.float64) - start) % 360
+
+    def boxes(self) -> list[tuple[float, float, float, float]]:
+        """The region's box as one, or two either side of 180 degrees, (W, S, E, N) within -180..180."""
+        west, south, east, north = self.shape.bounds
+        parts = [(west, east)]
+        if west < -180:
+            parts = [(west + 360, 180.0), (-180.0, east)]
+        elif east > 180:
+            parts = [(west, 180.0), (-180.0, east - 360)]
+        return [(w, south, e, north) for w, e in parts]
+
+    def holds_tiles(self, x: ArrayLike, y: ArrayLike) -> NDArray[np.bool_]:
+        """Which zoom-16 tiles have a box that intersects the region, (N,).
+
+        Tiles are first compared with the region's box in integers, then each distinct tile is tested once
+        against the prepared polygon; answers are kept, because tiles recur from quarter to quarter.
+        """
+        x, y = np.asarray(x, np.int64), np.asarray(y, np.int64)
+        x0, y0, width, height = self._tile_window
+        near = ((x - x0) % (1 << quadkey.ZOOM) <= width) & (y >= y0) & (y - y0 <= height)
+        codes, inverse = np.unique(x[near] << quadkey.ZOOM | y[near], return_inverse=True)
+        keys = codes.tolist()
+        new = np.array([key for key in keys if key not in self._known], np.int64)
+        if new.size:
+            answers = shapely.intersects(self._prepared, self.tile_boxes(new >> 16, new & 0xFFFF))
+            self._known.update(zip(new.tolist(), answers.tolist(), strict=True))
+        inside = np.zeros(len(x), bool)
+        inside[near] = np.fromiter((self._known[key] for key in keys), bool, len(keys))[inverse]
+        return inside
+
+    def holds_points(self, lon: ArrayLike, lat: ArrayLike) -> NDArray[np.bool_]:
+        """Which points lie in the region or on its edge, (N,)."""
+        return shapely.intersects_xy(self._prepared, self.turn(lon), np.asarray(lat, np.float64))
+
+    def tile_boxes(self, x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
+        """Boxes of zoom-16 tiles in the region's turn of longitude, as shapely polygons, (N,)."""
+        edges = quadkey.bounds(x, y)
+        middle = self.turn((edges.west + edges.east) / 2)
+        half = (edges.east - edges.west) / 2
+        return shapely.box(middle - half, edges.south, middle + half, edges.north)
+
+    def key_range(self) -> tuple[str, str] | None:
+        """Smallest and largest quadkey the region can hold; None when it crosses 180 degrees."""
+        x0, y0, width, height = self._tile_window
+        if x0 + width >= 1 << quadkey.ZOOM:
+            return None
+        first, last = quadkey.encode([x0, x0 + width], [y0, y0 + height])
+        return str(first), str(last)
+
+    def boundary(self) -> dict[str, Any] | None:
+        """GeoJSON geometry of the polygon, cut at 180 degrees (RFC 7946); None for a box."""
+        if self.bbox is not None:
+            return None
+        west, south, east, north = self.shape.bounds
+        shape = self.shape
+        if west < -180 or east > 180:
+            pieces = [shapely.box(180 * k - 180, -90, 180 * k + 180, 90) for k in (-2, 0, 2)]
+            moved = [
+                shapely.transform(part, lambda xy, k=k: xy - [180.0 * k, 0.0])
+                for k, piece in zip((-2, 0, 2), pieces, strict=True)
+                for part in _polygons(shapely.intersection(self.shape, piece))
+            ]
+            shape = shapely.MultiPolygon(moved)
+        return shapely.geometry.mapping(shape)
+
+    @cached_property
+    def _prepared(self) -> BaseGeometry:
+        shapely.prepare(self.shape)
+        return self.shape
+
+    @cached_property
+    def _tile_window(self) -> tuple[int, int, int, int]:
+        """First column and row of tiles that can meet the region, and how many follow them."""
+        west, south, east, north = self.shape.bounds
+        n = 1 << quadkey.ZOOM
+        first, last = (int(np.floor((lon + 180) / 360 * n)) for lon in (west, east))
+        _, (y0, y1) = quadkey.tile_of([0, 0], [north, south])
+        return first % n, int(y0), min(last - first, n - 1), int(y1 - y0)
+
+
+def local_crs(lon: float, lat: float) -> pyproj.CRS:
+    """Lambert azimuthal equal-area CRS in metres, its centre rounded to 0.1 degree.
+
+    Equal-area, so that a pixel is the same ground everywhere; distances within 300 km of the centre are
+    true to 0.03%.
+    """
+    lon, lat = round((lon + 180) % 360 - 180, 1), round(lat, 1)
+    conversion = pyproj.crs.coordinate_operation.LambertAzimuthalEqualAreaConversion(lat, lon)
+    name = f"Local equal-area, centre {lat:g} {lon:g}"
+    return pyproj.crs.ProjectedCRS(conversion, name=name, geodetic_crs=pyproj.CRS.from_epsg(4326))
+
+
+def _polygons(shape: BaseGeometry) -> list[BaseGeometry]:
+    """The polygons of a geometry, without the lines and points that repairs and cuts leave."""
+    parts = shapely.get_parts(shapely.get_parts(shape))
+    return [part for part in parts if shapely.get_type_id(part) == 3 and not part.is_empty]
+
+
+def _unroll(shape: BaseGeometry) -> BaseGeometry:
+    """The same polygons with longitudes continuous across 180 degrees."""
+    parts = [_unroll_polygon(part) for part in _polygons(shape)]
+    if not parts:
+        raise InvalidInput("The region has no polygon in it; give a file of polygons.")
+    spans = sorted((part.bounds[0] % 360, part.bounds[2] - part.bounds[0]) for part in parts)
+    # the widest empty arc of the circle: the region starts at its far end
+    start, reach, gap = spans[0][0], spans[0][0] + spans[0][1], -1.0
+    first = start
+    for west, width in spans[1:]:
+        if west - reach > gap:
+            start, gap = west, west - reach
+        reach = max(reach, west + width)
+    if first + 360 - reach >= gap:
+        start = first
+    start = (start + 180) % 360 - 180
+    turned = [shapely.transform(p, lambda xy, s=_shift(p.bounds[0], start): xy + [s, 0.0]) for p in parts]
+    return turned[0] if len(turned) == 1 else shapely.union_all(turned)
+
+
+def _shift(west: float, start: float) -> float:
+    """Turns to add so that `west` lies in [start, start + 360)."""
+    return 360.0 * np.ceil((start - west - 1e-9) / 360)
+
+
+def _unroll_polygon(polygon: BaseGeometry) -> BaseGeometry:
+    """A polygon whose rings jump between -180 and 180 made continuous; others are returned as they are."""
+    west, _, east, _ = polygon.bounds
+    if east - west <= 180:
+        return polygon
+    rings = [np.asarray(ring.coords)[:, :2].copy() for ring in (polygon.exterior, *polygon.interiors)]
+    for ring in rings:
+        ring[:, 0] = np.unwrap(ring[:, 0], period=360)
+        ring[:, 0] += 360 * np.round((rings[0][0, 0] - ring[0, 0]) / 360)
+    unrolled = shapely.Polygon(rings[0], rings[1:])
+    ok = unrolled.is_valid and 0 < unrolled.area < polygon.area
+    return unrolled if ok else polygon

@@ -1,0 +1,5 @@
+"""stub"""
+
+from data_pipelines.sources import ookla
+
+collect = ookla.collect

@@ -1,0 +1,178 @@
+"""Which rows train, validate and test: at random, by blocks of ground, forward in time, or from a file."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from data_pipelines.errors import DataWarning, InvalidInput
+
+PARTS = ("train", "val", "test", "unused")
+BLOCK_DEGREES = 0.05
+_Labels = NDArray[np.str_]
+
+
+def make_split(table: pa.Table, spec: str, seed: int = 0) -> _Labels:
+    """The part of each row: "train", "val", "test" or "unused".
+
+    Parameters
+    ----------
+    table : observations, (N,) rows
+    spec : "none" (all rows train), "random" (80/10/10 by row), "block" (70/15/15 by cells of 0.05 degree),
+        "forward" (the last two quarters test, the two before validate; one and one when there are fewer than
+        eight), or "FILE:COLUMN" (a Parquet file keyed on quadkey and quarter)
+    seed : for random and block
+
+    Returns
+    -------
+    (N,) strings
+
+    Raises
+    ------
+    InvalidInput
+        An unknown spec, too few rows, cells or quarters, or a file that does not fit.
+
+    Notes
+    -----
+    With FILE:COLUMN, table rows absent from the file are "unused"; file rows absent from the table are
+    counted in a `DataWarning`.
+
+    Examples
+    --------
+    >>> table = pa.table({"quarter": ["2023Q1", "2023Q2", "2023Q3", "2023Q4"]})
+    >>> make_split(table, "forward").tolist()
+    ['train', 'train', 'val', 'test']
+    """
+    if spec in SPLITS:
+        return SPLITS[spec](table, seed)
+    file, colon, column = spec.rpartition(":")
+    if not colon or not file:
+        raise InvalidInput(f"Unknown split {spec!r}; it is {', '.join(SPLITS)} or FILE:COLUMN.")
+    return from_file(table, Path(file), column)
+
+
+def none(table: pa.Table, seed: int = 0) -> _Labels:
+    """All rows train."""
+    return _filled(table.num_rows, "train")
+
+
+def random(table: pa.Table, seed: int = 0) -> _Labels:
+    """80/10/10 by row. A place can be on both sides: near test points this is an easy test."""
+    rows = table.num_rows
+    if rows < 10:
+        raise InvalidInput(f"A random split needs at least 10 rows; the table has {rows}.")
+    return _deal(rows, 0.10, 0.10, seed)
+
+
+def block(table: pa.Table, seed: int = 0) -> _Labels:
+    """70/15/15 by cells of 0.05 degree: all rows of a cell, at any time, share a part."""
+    cells = np.stack(
+        [np.floor(table.column(name).to_numpy() / BLOCK_DEGREES).astype(np.int64) for name in ("lat", "lon")],
+        1,
+    )
+    unique, inverse = np.unique(cells, axis=0, return_inverse=True)
+    if len(unique) < 3:
+        raise InvalidInput(
+            f"A block split needs rows in at least 3 cells of {BLOCK_DEGREES} degree; the table has {len(unique)}."
+        )
+    return _deal(len(unique), 0.15, 0.15, seed)[inverse.ravel()]
+
+
+def forward(table: pa.Table, seed: int = 0) -> _Labels:
+    """The last two quarters test, the two before validate; one and one with fewer than eight quarters."""
+    quarter = _strings(table, "quarter")
+    names = sorted(set(quarter.tolist()) - {""})
+    if len(names) < 3 or "" in quarter:
+        raise InvalidInput(
+            f"A forward split needs rows of at least 3 quarters, each with its quarter; the table has "
+            f"{len(names)} quarters and {int((quarter == '').sum())} rows without one."
+        )
+    each = 2 if len(names) >= 8 else 1
+    parts = _filled(table.num_rows, "train")
+    parts[quarter >= names[-2 * each]] = "val"
+    parts[quarter >= names[-each]] = "test"
+    return parts
+
+
+def from_file(table: pa.Table, path: Path, column: str) -> _Labels:
+    """Parts read from a Parquet file with columns quadkey, quarter and `column`."""
+    if not path.is_file():
+        raise InvalidInput(f"The split file {path} does not exist.")
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput(f"The split file {path} is not a readable Parquet file ({reason}).") from error
+    needed = ["quadkey", "quarter", column]
+    for name in needed:
+        if name not in file.schema_arrow.names:
+            raise InvalidInput(
+                f"The split file {path} has no column {name!r}; it has {', '.join(file.schema_arrow.names)}."
+            )
+    given = file.read(columns=needed)
+    part = _strings(given, column)
+    strange = sorted(set(part.tolist()) - set(PARTS))
+    if strange:
+        raise InvalidInput(
+            f"Column {column} of {path} has the value {strange[0]!r}; parts are train, val, test."
+        )
+    theirs = _keys(given)
+    order = np.argsort(theirs, kind="stable")
+    theirs, part = theirs[order], part[order]
+    if len(theirs) and (theirs[1:] == theirs[:-1]).any():
+        twice = theirs[1:][theirs[1:] == theirs[:-1]][0]
+        raise InvalidInput(
+            f"The split file {path} names tile {twice[6:]} in {twice[:6]} more than once; keep one row of each."
+        )
+    ours = _keys(table)
+    at = np.minimum(np.searchsorted(theirs, ours), max(len(theirs) - 1, 0))
+    parts = _filled(table.num_rows, "unused")
+    matched = theirs[at] == ours if len(theirs) else np.zeros(len(ours), bool)
+    parts[matched] = part[at][matched]
+    if not matched.any():
+        raise InvalidInput(f"No row of the table is in the split file {path}; it belongs to another table.")
+    absent = len(theirs) - len(np.unique(at[matched]))
+    if absent:
+        warnings.warn(
+            f"{absent:,} of {len(theirs):,} rows of the split file {path} are not in the table.",
+            DataWarning,
+            stacklevel=3,
+        )
+    return parts
+
+
+#: name -> function of (table, seed)
+SPLITS = {"none": none, "random": random, "block": block, "forward": forward}
+
+
+def _deal(count: int, test_share: float, val_share: float, seed: int) -> _Labels:
+    """`count` things dealt at random: the shares rounded, at least one each to test and validation."""
+    test, val = (max(1, round(share * count)) for share in (test_share, val_share))
+    parts = _filled(count, "train")
+    order = np.random.default_rng(seed).permutation(count)
+    parts[order[:test]] = "test"
+    parts[order[test : test + val]] = "val"
+    return parts
+
+
+def _filled(count: int, part: str) -> _Labels:
+    return np.full(count, part, "U6")
+
+
+def _strings(table: pa.Table, name: str) -> _Labels:
+    """A text column as numpy strings; null is the empty string."""
+    column: Any = table.column(name).to_numpy()
+    return (
+        np.array(["" if value is None else value for value in column], dtype="U")
+        if len(column)
+        else np.array([], "U1")
+    )
+
+
+def _keys(table: pa.Table) -> _Labels:
+    """Quarter and quadkey of each row as one string."""
+    return np.char.add(_strings(table, "quarter").astype("U6"), _strings(table, "quadkey"))

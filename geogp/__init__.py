@@ -1,0 +1,50 @@
+"""GeoGP's core: scalable, non-stationary spatial Gaussian processes. Torch in, xarray out.
+
+    model = geogp.GPRegressor().fit(X, y, counts=tests)
+    mean, sd = model.predict(X_new, return_std=True)
+
+Names are imported on first use, so that `import geogp` alone stays light.
+"""
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Two OpenMP threads that wait actively slow each other a hundredfold on a busy machine; read when torch loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+_WHERE = {
+    "GPRegressor": "geogp.estimator",
+    "METHODS": "geogp.methods",
+    "method": "geogp.methods",
+    "TARGETS": "geogp.targets",
+    "InvalidInput": "geogp.errors",
+    "ImpossibleCombination": "geogp.errors",
+    "NumericalFailure": "geogp.errors",
+    "load": "geogp.storage",
+    "predict": "geogp.predict",
+}
+
+if TYPE_CHECKING:
+    from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
+    from geogp.estimator import GPRegressor
+    from geogp.methods import METHODS, method
+    from geogp.predict import predict
+    from geogp.storage import load
+    from geogp.targets import TARGETS
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'geogp' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+__all__ = [
+    "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure",
+    "load", "method", "predict",
+]  # fmt: skip

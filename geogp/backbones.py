@@ -1,0 +1,100 @@
+"""Networks g that turn encoded inputs (N, D) into a representation (N, H)."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+
+class Identity(nn.Module):
+    """g(x) = x: the kernel acts on the standardised inputs themselves."""
+
+    def __init__(self, n_inputs: int, hidden: int):
+        super().__init__()
+        self.n_outputs = n_inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class LinearProjection(nn.Module):
+    """g(x) = W x with W (H, D), initially orthonormal rows: a supervised projection."""
+
+    def __init__(self, n_inputs: int, hidden: int):
+        super().__init__()
+        self.n_outputs = min(hidden, n_inputs)
+        self.linear = nn.Linear(n_inputs, self.n_outputs, bias=False)
+        nn.init.orthogonal_(self.linear.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+
+class MLP(nn.Module):
+    """Two hidden layers with `activation` after each.
+
+    Source: low-rank-deep-kernel-decomposition, section 5 (tanh).
+    """
+
+    def __init__(self, n_inputs: int, hidden: int, activation: Callable[[], nn.Module] = nn.Tanh):
+        super().__init__()
+        self.n_outputs = hidden
+        self.layers = nn.Sequential(
+            nn.Linear(n_inputs, hidden), activation(), nn.Linear(hidden, hidden), activation()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class Block(nn.Module):
+    """x + W2 silu(W1 LayerNorm(x))."""
+
+    def __init__(self, hidden: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+        self.first = nn.Linear(hidden, hidden)
+        self.second = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(nn.functional.silu(self.first(self.norm(x))))
+
+
+class ResNet(nn.Module):
+    """Linear projection, residual blocks, then LayerNorm and SiLU.
+
+    Source: deep-basis-kernel-gp, appendix B, "Network architecture" (two blocks).
+    """
+
+    def __init__(self, n_inputs: int, hidden: int, n_blocks: int = 2):
+        super().__init__()
+        self.n_outputs = hidden
+        self.project = nn.Linear(n_inputs, hidden)
+        self.blocks = nn.ModuleList(Block(hidden) for _ in range(n_blocks))
+        self.norm = nn.LayerNorm(hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.project(x)
+        for block in self.blocks:
+            h = block(h)
+        return nn.functional.silu(self.norm(h))
+
+
+BACKBONES: dict[str, Callable[[int, int], nn.Module]] = {
+    "identity": Identity,
+    "linear": LinearProjection,
+    "mlp": MLP,
+    "resnet": ResNet,
+}
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Trainable numbers in a module."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def backbone(name: str, n_inputs: int, hidden: int) -> nn.Module:
+    """The backbone called `name`, with attribute `n_outputs`."""
+    return BACKBONES[name](n_inputs, hidden)
+
+
+__all__ = ["BACKBONES", "MLP", "Identity", "LinearProjection", "ResNet", "backbone", "count_parameters"]

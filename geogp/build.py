@@ -1,0 +1,103 @@
+"""From a row of the table and the shape of the data to a model."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from geogp.backbones import BACKBONES
+from geogp.encoders import Encoder
+from geogp.errors import ImpossibleCombination
+from geogp.expansions import EXPANSIONS
+from geogp.methods import Method
+from geogp.model import LowRankGP
+from geogp.noise import NOISES
+from geogp.objectives import OBJECTIVES
+from geogp.posterior import POSTERIORS
+from geogp.residuals import RESIDUALS
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the data says about the model: inputs, where the position and the time are, whether counts came."""
+
+    n_inputs: int
+    spatial: tuple[int, int] | None
+    time: int | None
+    has_counts: bool
+
+
+@dataclass(frozen=True)
+class Size:
+    """Capacity: hidden width h, rank r, Fourier scales (radians per sd of position), frequencies a scale."""
+
+    hidden: int = 64
+    rank: int = 128
+    fourier_scales: tuple[float, ...] = (1.0, 4.0, 12.0)
+    n_frequencies: int = 32
+
+
+def _choose(registry: dict[str, Any], kind: str, name: str) -> Any:
+    if name not in registry:
+        raise ImpossibleCombination(f"there is no {kind} {name!r}; choose from {', '.join(registry)}.")
+    return registry[name]
+
+
+def resolve_noise(row: Method, has_counts: bool) -> str:
+    """The noise that "auto" stands for."""
+    return ("counts" if has_counts else "constant") if row.noise == "auto" else row.noise
+
+
+def check(row: Method) -> None:
+    """Refuse impossible choices by name.
+
+    Raises
+    ------
+    ImpossibleCombination
+    """
+    _choose(BACKBONES, "backbone", row.backbone)
+    expansion = _choose(EXPANSIONS, "expansion", row.expansion)
+    residual = _choose(RESIDUALS, "residual", row.residual)
+    if row.route == "variational":
+        _choose(OBJECTIVES, "objective", row.objective)
+        _choose(POSTERIORS, "posterior", row.posterior)
+    if residual.needs_base_kernel and not expansion.has_base_kernel:
+        raise ImpossibleCombination(
+            f"residual {row.residual!r} cannot go with expansion {row.expansion!r}, which approximates no base "
+            "kernel: take expansion 'rbf', or residual 'none', 'unit' or 'local'."
+        )
+    if row.objective == "ppgp" and not residual.needs_base_kernel:
+        raise ImpossibleCombination(
+            f"objective 'ppgp' needs the exact variance of a base kernel, which residual {row.residual!r} does "
+            "not give: take objective 'dppgp', or residual 'nystrom' with expansion 'rbf'."
+        )
+
+
+def build(row: Method, shape: Shape, size: Size, *, seed: int) -> LowRankGP:
+    """An untrained model in float32 on the CPU; the same seed gives the same model, bit for bit."""
+    check(row)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fourier = row.encoder == "fourier" and shape.spatial is not None
+        encoder = Encoder(
+            shape.n_inputs,
+            spatial=shape.spatial,
+            time=shape.time,
+            fourier_scales=size.fourier_scales if fourier else (),
+            n_frequencies=size.n_frequencies,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        net = BACKBONES[row.backbone](encoder.n_outputs, size.hidden)
+        expansion = EXPANSIONS[row.expansion](net.n_outputs, size.rank)  # type: ignore[call-arg, arg-type]
+        residual = RESIDUALS[row.residual](expansion)
+        noise: nn.Module = NOISES[resolve_noise(row, shape.has_counts)]()
+        posterior = POSTERIORS[row.posterior](size.rank)
+    return LowRankGP(
+        encoder=encoder,
+        backbone=net,
+        expansion=expansion,
+        residual=residual,
+        noise=noise,
+        posterior=posterior,
+    )

@@ -1,0 +1,79 @@
+"""What the estimator needs of whatever carries a method: moments, covariances, a state without pickle."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from torch import Tensor
+
+from geogp.build import Shape, Size
+from geogp.methods import Method
+from geogp.model import Moments
+from geogp.objectives import Weights
+from geogp.train import Data, Schedule
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a fit is told beside the data: the row, the data's shape, capacity, schedule, weights, seed.
+
+    options : further keywords of the engine (JSON-able)
+    """
+
+    row: Method
+    shape: Shape
+    size: Size = Size()
+    schedule: Schedule = Schedule()
+    weights: Weights = Weights()
+    seed: int = 0
+    device: str = "cpu"
+    options: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Where a long fit reports: a progress bar, and checkpoints to resume from."""
+
+    on_epoch: Callable[[int, int, float | None], None] | None = None
+    checkpoint: Callable[[dict], None] | None = None
+    resume: dict | None = None
+
+
+class Engine(ABC):
+    """A fitted model of standardised targets. X (N, D) is float64 raw input, counts (N,) or None.
+
+    Subclasses are registered in `geogp.engines.ENGINES`. They keep tensors on `plan.device` and accept CPU
+    inputs there; `state` and `from_state` exchange CPU tensors and JSON-able numbers only.
+    """
+
+    #: The latent process is conditioned on stored rows, so it predicts rows one by one, not by features.
+    has_features: ClassVar[bool] = False
+
+    plan: Plan
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
+        """Train on `data`; `validation` rows choose and stop but are never conditioned on."""
+
+    @abstractmethod
+    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+        """Mean, latent, noise and prior variance at X, each (N,). No gradient. Any N: chunk inside."""
+
+    @abstractmethod
+    def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
+        """k(x, x_ref) before data: (N, M)."""
+
+    @abstractmethod
+    def posterior_covariance(self, X: Tensor) -> Tensor:
+        """Covariance of the surface at X given the data: (N, N)."""
+
+    @abstractmethod
+    def state(self) -> tuple[dict[str, Tensor], dict]:
+        """Tensors and JSON-able facts from which `from_state` restores the engine."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, plan: Plan, tensors: dict[str, Tensor], facts: dict) -> Self:
+        """The engine that `state` described."""

@@ -1,0 +1,35 @@
+"""What every expansion promises."""
+
+from torch import Tensor, nn
+
+from geogp.errors import ImpossibleCombination
+
+
+class Expansion(nn.Module):
+    """A map h (N, H) -> phi (N, r) whose inner products are the kernel: k(h, h') = phi(h)' phi(h').
+
+    Rows are independent of the rest of their batch. Kernel hyperparameters that should learn faster than
+    the network are listed by `kernel_parameters`.
+    """
+
+    rank: int
+    #: True when the expansion approximates a base kernel whose exact value is known (`base_kernel`).
+    has_base_kernel = False
+
+    def initialise(self, h: Tensor) -> None:
+        """Place the basis from a sample of backbone outputs h (n, H). Default: nothing to place."""
+
+    def base_diagonal(self, h: Tensor) -> Tensor:
+        """k~(h, h) of the base kernel: (N,). Only where `has_base_kernel`."""
+        raise ImpossibleCombination(
+            f"residual 'nystrom' needs an expansion with a base kernel; {type(self).__name__} has none: "
+            "take expansion 'rbf', or residual 'none', 'unit' or 'local'."
+        )
+
+    def base_kernel(self, h: Tensor, h_ref: Tensor) -> Tensor:
+        """k~(h, h_ref): (N, M). Only where `has_base_kernel`."""
+        return self.base_diagonal(h)
+
+    def kernel_parameters(self) -> list[nn.Parameter]:
+        """Parameters of the kernel itself (not of a network): they take the doubled learning rate."""
+        return []

@@ -1,0 +1,102 @@
+"""y | f ~ noise(f(x), n), f(x) = m + phi(x)'w + r(x), w ~ N(m, L L'): the formula, nothing else."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from geogp.encoders import Encoder
+from geogp.expansions import Expansion
+from geogp.posterior import LowRankWeights, WeightPosterior
+from geogp.residuals import Residual
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean, latent variance and noise variance at N inputs, each (N,), kept apart: a band for the surface,
+    an interval for a new measurement and coverage each need a different sum.
+
+    explained : 1 - latent / prior variance, where the prior variance has a meaning; else None
+    """
+
+    mean: Tensor
+    latent_variance: Tensor
+    noise_variance: Tensor
+    prior_variance: Tensor
+
+    def chunk(self, rows: slice) -> "Moments":
+        return Moments(
+            self.mean[rows], self.latent_variance[rows], self.noise_variance[rows], self.prior_variance[rows]
+        )
+
+
+class LowRankGP(nn.Module):
+    """A Gaussian process whose kernel is phi(x)'phi(x') plus a residual variance.
+
+    Inputs X (N, D) are raw (metres, years, features; float64); targets are standardised; counts (N,) or None.
+
+    Parameters
+    ----------
+    encoder, backbone, expansion, residual, noise, posterior : the choices of a row of the method table
+
+    Notes
+    -----
+    `moments` costs O(N (network + r^2)).
+    """
+
+    def __init__(
+        self,
+        *,
+        encoder: Encoder,
+        backbone: nn.Module,
+        expansion: Expansion,
+        residual: Residual,
+        noise: nn.Module,
+        posterior: nn.Module,
+    ):
+        super().__init__()
+        self.encoder, self.backbone, self.expansion = encoder, backbone, expansion
+        self.residual, self.noise, self.posterior = residual, noise, posterior
+        self.constant_mean = nn.Parameter(torch.zeros(()))
+        #: A closed-form posterior that replaces the variational one (see `geogp.statistics`).
+        self.solved: WeightPosterior | None = None
+
+    def weights(self) -> WeightPosterior | LowRankWeights:
+        """The distribution of w now in force."""
+        return self.solved if self.solved is not None else self.posterior.current()  # type: ignore[operator]
+
+    def represent(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Standardised inputs Z (N, D), backbone output h (N, H) and basis phi (N, r)."""
+        h = self.backbone(self.encoder(X))
+        return self.encoder.standardise(X), h, self.expansion(h)
+
+    def features(self, X: Tensor) -> Tensor:
+        """phi(x): (N, r)."""
+        return self.expansion(self.backbone(self.encoder(X)))
+
+    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+        """Mean, latent variance and noise variance of averages of `counts` measurements at X."""
+        Z, h, phi = self.represent(X)
+        mean, variance = self.weights().moments(phi)
+        residual = self.residual.variance(self.expansion, Z, h, phi)
+        return Moments(
+            mean=self.constant_mean + mean,
+            latent_variance=variance + residual,
+            noise_variance=self.noise(Z, counts),
+            prior_variance=phi.square().sum(1) + residual,
+        )
+
+    def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
+        """k(x, x_ref): (N, M). Of the base kernel where the residual completes the basis to it."""
+        if self.residual.needs_base_kernel:
+            h, h_ref = self.backbone(self.encoder(X)), self.backbone(self.encoder(X_ref))
+            return self.expansion.base_kernel(h, h_ref)
+        return self.features(X) @ self.features(X_ref).T
+
+    def posterior_covariance(self, X: Tensor) -> Tensor:
+        """Covariance of the surface at X given the data: (N, N)."""
+        Z, h, phi = self.represent(X)
+        covariance = self.weights().covariance(phi, phi)
+        if self.residual.needs_base_kernel:
+            return covariance + self.expansion.base_kernel(h, h) - phi @ phi.T
+        return covariance + torch.diag(self.residual.variance(self.expansion, Z, h, phi))

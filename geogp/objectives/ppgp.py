@@ -1,0 +1,17 @@
+"""Parametric predictive likelihood: train what will be used to predict."""
+
+from torch import Tensor
+
+from geogp.objectives.terms import Terms, Weights, gaussian_crps, gaussian_nll
+
+
+def ppgp(terms: Terms, weights: Weights) -> Tensor:
+    """-log N(y; mean, latent variance + sigma^2) averaged, plus beta KL / n (and an optional CRPS term).
+
+    Unbiased in the batch. Cost O(B). Source: deep-basis-kernel-gp, eq. 6.
+    """
+    variance = terms.latent_variance + terms.noise_variance
+    loss = gaussian_nll(terms.y, terms.mean, variance).mean() + weights.kl * terms.kl / terms.n_total
+    if weights.crps:
+        loss = loss + weights.crps * gaussian_crps(terms.y, terms.mean, variance).mean()
+    return loss

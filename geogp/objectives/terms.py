@@ -1,0 +1,57 @@
+"""What a minibatch objective may look at."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Terms:
+    """One batch of B rows, in standardised target units. Each field but the last two is (B,).
+
+    y : targets
+    mean : m(x) + phi'm
+    weight_variance : ||L'phi||^2
+    residual_variance : variance beyond the basis (zero for residual 'none')
+    basis_variance : ||phi||^2, the prior variance of the basis
+    noise_variance : of each observation
+    kl : KL(q(w) || N(0, I)), scalar
+    n_total : rows of the whole training set
+    """
+
+    y: Tensor
+    mean: Tensor
+    weight_variance: Tensor
+    residual_variance: Tensor
+    basis_variance: Tensor
+    noise_variance: Tensor
+    kl: Tensor
+    n_total: int
+
+    @property
+    def latent_variance(self) -> Tensor:
+        return self.weight_variance + self.residual_variance
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Strength of the terms beside the data fit: trace (alpha), kl (beta), crps."""
+
+    trace: float = 0.01
+    kl: float = 0.01
+    crps: float = 0.0
+
+
+def gaussian_nll(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """-log N(y; mean, variance) elementwise."""
+    return 0.5 * ((y - mean).square() / variance + variance.log() + math.log(2.0 * math.pi))
+
+
+def gaussian_crps(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """CRPS of N(mean, variance) at y, elementwise (Gneiting and Raftery 2007, eq. 21)."""
+    sd = variance.sqrt()
+    u = (y - mean) / sd
+    density = torch.exp(-0.5 * u.square()) / math.sqrt(2.0 * math.pi)
+    return sd * (u * torch.erf(u / math.sqrt(2.0)) + 2.0 * density - 1.0 / math.sqrt(math.pi))

@@ -1,0 +1,113 @@
+"""Scores for people. Objectives return losses; only this file makes numbers that are reported.
+
+All scores are averages over rows of a predictive distribution of z, the standardised target (interface:
+training mean and sd, ddof 0), whatever transform or likelihood the model uses inside.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+if TYPE_CHECKING:
+    from geogp.predictive import Predictive
+
+Array = NDArray[np.float64]
+LEVELS = (0.50, 0.80, 0.95)
+
+
+def interval_score(y: Array, lower: Array, upper: Array, level: float) -> Array:
+    """Width plus 2/alpha times the miss, elementwise (Gneiting and Raftery 2007, eq. 43).
+
+    Examples
+    --------
+    >>> float(interval_score(np.array([3.0]), np.array([0.0]), np.array([2.0]), 0.5)[0])
+    6.0
+    """
+    alpha = 1.0 - level
+    return (upper - lower) + 2.0 / alpha * (np.maximum(lower - y, 0.0) + np.maximum(y - upper, 0.0))
+
+
+def binomial_band(n: int, level: float, mass: float = 0.99) -> tuple[float, float]:
+    """The coverages that n rows of a perfectly calibrated model show with probability `mass`.
+
+    Examples
+    --------
+    >>> low, high = binomial_band(1000, 0.95)
+    >>> low < 0.95 < high
+    True
+    """
+    if n == 0:
+        return (0.0, 1.0)
+    tail = (1.0 - mass) / 2.0
+    return float(binom.ppf(tail, n, level) / n), float(binom.ppf(1.0 - tail, n, level) / n)
+
+
+def score(predictive: "Predictive", y: Array, *, target_mean: float, target_sd: float) -> dict[str, float]:
+    """Every score of `interface`: nll, crps, mae (of the median), rmse (of the mean), interval score,
+    coverage at 50/80/95% and the 95% width, all in units of z = (y - target_mean) / target_sd.
+
+    Parameters
+    ----------
+    predictive : of the same rows, on the scale of y
+    y : (n,)
+
+    Notes
+    -----
+    Cost O(n).
+    """
+    sd = target_sd
+    lower, upper = predictive.interval(0.95)
+    out = {
+        "nll": float(-predictive.log_density(y).mean() - math.log(sd)),
+        "crps": float(predictive.crps(y).mean() / sd),
+        "mae": float(np.abs(y - predictive.median()).mean() / sd),
+        "rmse": float(np.sqrt(np.square(y - predictive.mean()).mean()) / sd),
+        "interval_score95": float(interval_score(y, lower, upper, 0.95).mean() / sd),
+    }
+    for level in LEVELS:
+        a, b = predictive.interval(level)
+        out[f"coverage{round(100 * level)}"] = float(((y >= a) & (y <= b)).mean())
+    out["width95"] = float((upper - lower).mean() / sd)
+    return out
+
+
+def score_strata(
+    predictive: "Predictive",
+    y: Array,
+    strata: dict[str, NDArray[np.bool_]],
+    *,
+    target_mean: float,
+    target_sd: float,
+) -> dict[str, dict]:
+    """Scores within each named mask, with n and the 99% binomial band of the 95% coverage.
+
+    A stratum below 500 rows carries `"judged": false`: its coverage is too noisy to hold against anyone.
+    """
+    out: dict[str, dict] = {}
+    for name, mask in strata.items():
+        n = int(mask.sum())
+        row: dict = {"n": n, "judged": n >= 500}
+        if n:
+            row |= score(predictive.rows(mask), y[mask], target_mean=target_mean, target_sd=target_sd)
+            row["coverage95_band"] = list(binomial_band(n, 0.95))
+        out[name] = row
+    return out
+
+
+def pit(predictive: "Predictive", y: Array) -> Array:
+    """Probability integral transform F(y): uniform for a calibrated model. (n,)"""
+    return predictive.cdf(y)
+
+
+def centred_quantile_metric(predictive: "Predictive", y: Array, n_levels: int = 100) -> float:
+    """Mean |achieved - nominal| coverage of central intervals over a grid of levels: 0 is perfect.
+
+    Source: fixed-mean-gp, eq. 31.
+    """
+    levels = (np.arange(n_levels) + 0.5) / n_levels
+    central = np.abs(2.0 * pit(predictive, y) - 1.0)
+    achieved = np.searchsorted(np.sort(central), levels, side="right") / len(y)
+    return float(np.abs(achieved - levels).mean())

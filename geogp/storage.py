@@ -1,0 +1,278 @@
+"""Runs on disk without pickle: JSON, safetensors and a list of hashes that is checked on load.
+
+A run is built in a hidden folder beside its final place, which also holds the checkpoint of an unfinished
+fit, and renamed when complete: `run/` is either whole or absent.
+"""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from geogp.errors import InvalidInput
+from geogp.estimator import GPRegressor
+from geogp.train import Progress
+
+SCHEMA = 1
+SUMS = "SHA256SUMS"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A fitted model and where it came from.
+
+    path : the run folder; facts : the content of run.json; model : the estimator
+    """
+
+    path: Path
+    facts: dict
+    model: GPRegressor
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """A further file of tensors beside the weights, e.g. "support"."""
+        return load_file(self.path / f"{name}.safetensors")
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as f:
+        while block := f.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write atomically: temporary name in the same folder, fsync, rename."""
+    temporary = path.with_name(f".{path.name}.tmp{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(temporary, path)
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write a safetensors file atomically, re-opened and compared before it gets its name."""
+    temporary = path.with_name(f".{path.name}.tmp{os.getpid()}")
+    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, temporary)
+    if set(load_file(temporary)) != set(tensors):
+        temporary.unlink()
+        raise OSError(f"{path.name} could not be read back after writing; check the disk.")
+    with open(temporary, "rb") as f:
+        os.fsync(f.fileno())
+    os.replace(temporary, path)
+
+
+def _write_sums(folder: Path) -> None:
+    files = sorted(
+        p for p in folder.rglob("*") if p.is_file() and p.name != SUMS and not p.name.startswith(".")
+    )
+    write_text(folder / SUMS, "".join(f"{sha256(p)}  {p.relative_to(folder).as_posix()}\n" for p in files))
+
+
+def partial_folder(path: Path) -> Path:
+    """Where an unfinished run of `path` lives."""
+    return path.parent / f".{path.name}.partial"
+
+
+def save(
+    path: str | Path,
+    model: GPRegressor,
+    facts: dict,
+    *,
+    extra: dict[str, dict[str, Tensor]] | None = None,
+    overwrite: bool = False,
+) -> Run:
+    """Write a run folder and return it loaded.
+
+    Parameters
+    ----------
+    facts : JSON-able: arguments, target, data manifest, ... ; stored in run.json beside the model's own
+    extra : further tensors by file name without suffix, e.g. {"statistics/2023Q4": {...}}
+
+    Raises
+    ------
+    InvalidInput
+        if `path` exists and overwrite is False.
+    """
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+    folder = partial_folder(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors, own = model.state()
+    write_tensors(folder / "weights.safetensors", tensors)
+    for name, values in (extra or {}).items():
+        file = folder / f"{name}.safetensors"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(file, values)
+    write_text(folder / "run.json", _json({"schema": SCHEMA, **facts, "model": own}))
+    for leftover in ("checkpoint.safetensors", "checkpoint.json"):
+        (folder / leftover).unlink(missing_ok=True)
+    _write_sums(folder)
+    if path.exists():
+        old = path.parent / f".{path.name}.old{os.getpid()}"
+        os.rename(path, old)
+        os.rename(folder, path)
+        shutil.rmtree(old)
+    else:
+        os.rename(folder, path)
+    return load(path)
+
+
+def update_facts(path: Path, changes: dict) -> None:
+    """Merge `changes` into run.json (e.g. scores) and renew the hashes."""
+    facts = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    facts.update(changes)
+    write_text(path / "run.json", _json(facts))
+    _write_sums(path)
+
+
+def _json(facts: dict) -> str:
+    return json.dumps(facts, indent=1, sort_keys=False, allow_nan=False, default=_plain) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot go into run.json")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: None instead."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def verify(path: Path) -> None:
+    """Compare every file of a run with its recorded hash.
+
+    Raises
+    ------
+    InvalidInput
+        naming the first file that is missing or differs.
+    """
+    if not (path / SUMS).is_file():
+        raise InvalidInput(f"{path} is not a finished run (it has no {SUMS}); fit it again.")
+    for line in (path / SUMS).read_text(encoding="utf-8").splitlines():
+        digest, _, name = line.partition("  ")
+        file = (path / name).resolve()
+        if not file.is_relative_to(path.resolve()):
+            raise InvalidInput(
+                f"{path / SUMS} names {name!r}, outside the run folder; do not trust this run."
+            )
+        if not file.is_file():
+            raise InvalidInput(f"{path} lacks {name}; copy the whole folder again, or fit again.")
+        if sha256(file) != digest:
+            raise InvalidInput(
+                f"{path / name} has changed since it was written; copy it again, or fit again."
+            )
+
+
+def load(path: str | Path, *, device: str = "cpu") -> Run:
+    """The run in a folder, its hashes checked.
+
+    Raises
+    ------
+    InvalidInput
+        no finished run there, a file missing or altered, or a newer schema.
+
+    Examples
+    --------
+    >>> load("no-such-run")
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: no-such-run is not a run folder; `geogp fit ... -o no-such-run` makes one.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise InvalidInput(f"{path} is not a run folder; `geogp fit ... -o {path}` makes one.")
+    verify(path)
+    facts = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    if facts.get("schema") != SCHEMA:
+        raise InvalidInput(
+            f"{path / 'run.json'} has schema {facts.get('schema')}, this version reads {SCHEMA}: update geogp."
+        )
+    model = GPRegressor.from_state(load_file(path / "weights.safetensors"), facts["model"], device=device)
+    return Run(path, facts, model)
+
+
+# -- checkpoints of an unfinished fit --------------------------------------------------------------
+
+
+def write_checkpoint(folder: Path, state: dict, arguments: dict) -> None:
+    """Store what `train` hands to its checkpoint callback, with the arguments it belongs to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    progress: Progress = state["progress"]
+    tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in state["model"].items()}
+    tensors |= {f"best.{k}": v for k, v in progress.best_state.items()}
+    for index, slots in state["optimiser"]["state"].items():
+        tensors |= {f"optimiser.{index}.{k}": torch.as_tensor(v) for k, v in slots.items()}
+    facts = {
+        "arguments": arguments,
+        "groups": state["optimiser"]["param_groups"],
+        "cycle": state["cycle"],
+        "progress": asdict_light(progress),
+    }
+    # Clones: an interrupted write must not leave tensors that share memory with a model in training.
+    write_tensors(folder / "checkpoint.safetensors", {k: v.detach().clone() for k, v in tensors.items()})
+    facts["tensors_sha256"] = sha256(folder / "checkpoint.safetensors")
+    write_text(folder / "checkpoint.json", json.dumps(_finite(facts)))
+
+
+def asdict_light(progress: Progress) -> dict:
+    """Progress without its tensors."""
+    return {
+        k: v
+        for k, v in asdict(Progress(**{**progress.__dict__, "best_state": {}})).items()
+        if k != "best_state"
+    }
+
+
+def read_checkpoint(folder: Path, arguments: dict) -> dict | None:
+    """What to pass to `train(resume=...)`, or None when there is no checkpoint of these very arguments.
+
+    A checkpoint whose two files do not belong together (a kill between their writes) counts as absent.
+    """
+    try:
+        facts = json.loads((folder / "checkpoint.json").read_text(encoding="utf-8"))
+        if facts["arguments"] != json.loads(json.dumps(_finite(arguments))):
+            return None
+        if sha256(folder / "checkpoint.safetensors") != facts["tensors_sha256"]:
+            return None
+        tensors = load_file(folder / "checkpoint.safetensors")
+    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+        return None
+
+    def under(prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+    slots: dict[int, dict[str, Tensor]] = {}
+    for key, value in under("optimiser.").items():
+        index, name = key.split(".", 1)
+        slots.setdefault(int(index), {})[name] = value
+    saved = facts["progress"]
+    history = [{k: math.nan if v is None else v for k, v in row.items()} for row in saved["history"]]
+    best = math.inf if saved["best_score"] is None else saved["best_score"]
+    return {
+        "progress": Progress(saved["epoch"], best, saved["best_epoch"], under("best."), history),
+        "model": under("model."),
+        "optimiser": {"state": slots, "param_groups": facts["groups"]},
+        "cycle": facts["cycle"],
+    }

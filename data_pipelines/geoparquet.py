@@ -1,6 +1,7 @@
 """Reading and writing the observations file: GeoParquet 1.1 with our metadata beside the standard key."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,4 +100,4 @@ def _groups(quarter: NDArray[Any]) -> list[tuple[int, int]]:
     """Start and end of each run of equal quarters."""
     names = np.array(["" if q is None else q for q in quarter], "U6")
     starts = np.concatenate([[0], np.flatnonzero(names[1:] != names[:-1]) + 1, [len(names)]])
-    return [(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    return [(int(a), int(b)) for a, b in pairwise(starts)]

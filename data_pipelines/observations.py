@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ def ingest(
     output: str | Path,
     overwrite: bool = False,
     progress: Progress | None = None,
+    seed: int = 0,
+    size: str = "demo",
 ) -> IngestReport:
     """Published tiles of one place and some quarters, as one GeoParquet of observations.
 
@@ -96,6 +99,7 @@ def ingest(
     output : GeoParquet to write
     overwrite : replace an existing output
     progress : called with (done, total, what)
+    seed, size : of a synthetic world that has to be made first; others are left as they are
 
     Returns
     -------
@@ -131,32 +135,25 @@ def ingest(
     refuse_existing(output, overwrite)
     if source not in SOURCES:
         raise InvalidInput(f"Unknown source {source!r}; it is one of {', '.join(SOURCES)}.")
-    if source == "synthetic":
-        from data_pipelines.sources import synthetic
-
-        with synthetic.world_folder(root) as (world, folder):
-            return ingest(
-                root=folder,
-                type=type,
-                quarters=quarters or f"{world.quarters[0]}..{world.quarters[-1]}",
-                region=region if (region or bbox or boundary) else world.state_code,
-                states=states or world.states_file(folder),
-                bbox=bbox,
-                boundary=boundary,
-                urban=urban or world.urban_file(folder),
-                output=output,
-                overwrite=overwrite,
-                progress=progress,
-            )
-    if not quarters:
-        raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
+    if source not in ("ookla", "synthetic"):
+        raise InvalidInput(f"Source {source!r} is a table of points; read it with ingest_table.")
     started = time.perf_counter()
-    place, place_record = _place(region, states, bbox, boundary)
-    request = Request(region=place, progress=progress, root=root, type=type, quarters=quarters)
-    collected = SOURCES[source](request)
-    return _finish(
-        collected, place, place_record, urban, output, overwrite, started, {"source": source, "type": type}
-    )
+    with ExitStack() as stack:
+        about: dict[str, Any] = {"source": source, "type": type}
+        if source == "synthetic":
+            from data_pipelines.sources import synthetic
+
+            world, root = stack.enter_context(synthetic.world_folder(root, seed=seed, size=size))
+            quarters = quarters or f"{world.quarters[0]}..{world.quarters[-1]}"
+            region = region if region or bbox or boundary else world.state_code
+            states, urban = states or world.states_file(root), urban or world.urban_file(root)
+            about["synthetic"] = {"seed": world.seed, "size": world.size}
+        if not quarters:
+            raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
+        place, place_record = _place(region, states, bbox, boundary)
+        request = Request(region=place, progress=progress, root=root, type=type, quarters=quarters)
+        collected = SOURCES[source](request)
+        return _finish(collected, place, place_record, urban, output, overwrite, started, about)
 
 
 def ingest_table(

@@ -141,17 +141,17 @@ class Region:
         """GeoJSON geometry of the polygon, cut at 180 degrees (RFC 7946); None for a box."""
         if self.bbox is not None:
             return None
-        west, south, east, north = self.shape.bounds
-        shape = self.shape
-        if west < -180 or east > 180:
-            pieces = [shapely.box(180 * k - 180, -90, 180 * k + 180, 90) for k in (-2, 0, 2)]
-            moved = [
-                shapely.transform(part, lambda xy, k=k: xy - [180.0 * k, 0.0])
-                for k, piece in zip((-2, 0, 2), pieces, strict=True)
-                for part in _polygons(shapely.intersection(self.shape, piece))
-            ]
-            shape = shapely.MultiPolygon(moved)
-        return shapely.geometry.mapping(shape)
+        west, _, east, _ = self.shape.bounds
+        if west >= -180 and east <= 180:
+            return dict(shapely.geometry.mapping(self.shape))
+        cut = [
+            shift(part, -turn)
+            for turn in (-360.0, 0.0, 360.0)
+            for part in polygons(
+                shapely.intersection(self.shape, shapely.box(turn - 180, -90, turn + 180, 90))
+            )
+        ]
+        return dict(shapely.geometry.mapping(shapely.MultiPolygon(cut)))
 
     @cached_property
     def _prepared(self) -> BaseGeometry:
@@ -180,35 +180,36 @@ def local_crs(lon: float, lat: float) -> pyproj.CRS:
     return pyproj.crs.ProjectedCRS(conversion, name=name, geodetic_crs=pyproj.CRS.from_epsg(4326))
 
 
-def _polygons(shape: BaseGeometry) -> list[BaseGeometry]:
+def polygons(shape: BaseGeometry) -> list[BaseGeometry]:
     """The polygons of a geometry, without the lines and points that repairs and cuts leave."""
     parts = shapely.get_parts(shapely.get_parts(shape))
     return [part for part in parts if shapely.get_type_id(part) == 3 and not part.is_empty]
 
 
+def shift(shape: BaseGeometry, degrees: float) -> BaseGeometry:
+    """The geometry moved east."""
+    return shapely.transform(shape, lambda xy: xy + [degrees, 0.0]) if degrees else shape
+
+
 def _unroll(shape: BaseGeometry) -> BaseGeometry:
-    """The same polygons with longitudes continuous across 180 degrees."""
-    parts = [_unroll_polygon(part) for part in _polygons(shape)]
+    """The same polygons with longitudes continuous across 180 degrees.
+
+    The parts' longitudes are laid on a circle; the region starts where the widest empty arc ends.
+    """
+    parts = [_unroll_polygon(part) for part in polygons(shape)]
     if not parts:
         raise InvalidInput("The region has no polygon in it; give a file of polygons.")
     spans = sorted((part.bounds[0] % 360, part.bounds[2] - part.bounds[0]) for part in parts)
-    # the widest empty arc of the circle: the region starts at its far end
     start, reach, gap = spans[0][0], spans[0][0] + spans[0][1], -1.0
-    first = start
     for west, width in spans[1:]:
         if west - reach > gap:
             start, gap = west, west - reach
         reach = max(reach, west + width)
-    if first + 360 - reach >= gap:
-        start = first
+    if spans[0][0] + 360 - reach >= gap:
+        start = spans[0][0]
     start = (start + 180) % 360 - 180
-    turned = [shapely.transform(p, lambda xy, s=_shift(p.bounds[0], start): xy + [s, 0.0]) for p in parts]
+    turned = [shift(part, 360 * float(np.ceil((start - part.bounds[0] - 1e-9) / 360))) for part in parts]
     return turned[0] if len(turned) == 1 else shapely.union_all(turned)
-
-
-def _shift(west: float, start: float) -> float:
-    """Turns to add so that `west` lies in [start, start + 360)."""
-    return 360.0 * np.ceil((start - west - 1e-9) / 360)
 
 
 def _unroll_polygon(polygon: BaseGeometry) -> BaseGeometry:

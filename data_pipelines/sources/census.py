@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from data_pipelines import download
 from data_pipelines.errors import InvalidInput
-from data_pipelines.regions import Region
+from data_pipelines.regions import Region, polygons, shift
 
 STATES_URL = "https://www2.census.gov/geo/tiger/GENZ2023/shp/cb_2023_us_state_500k.zip"
 #: A column that only one vintage has -> (vintage, column of names)
@@ -127,10 +127,7 @@ class UrbanAreas:
             for piece in subdivide(Region.from_polygon("urban area", shape).shape)
         ]
         # one turn of longitude for all: that of the region
-        moved = [
-            shapely.transform(p, lambda xy, s=_turns(region, p): xy + [s, 0.0]) if _turns(region, p) else p
-            for p in pieces
-        ]
+        moved = [shift(piece, _turns(region, piece)) for piece in pieces]
         return cls(np.array(moved, dtype=object), vintages[0], source, region)
 
     @cached_property
@@ -158,7 +155,7 @@ class UrbanAreas:
 
 def subdivide(shape: shapely.Geometry, max_vertices: int = 256) -> list[shapely.Geometry]:
     """Polygons of at most `max_vertices` that together cover the shape: quick to intersect with small boxes."""
-    parts = [p for p in shapely.get_parts(shapely.get_parts(shape)) if shapely.get_type_id(p) == 3]
+    parts = polygons(shape)
     small: list[shapely.Geometry] = []
     while parts:
         part = parts.pop()
@@ -174,8 +171,7 @@ def subdivide(shape: shapely.Geometry, max_vertices: int = 256) -> list[shapely.
             else (shapely.box(west, south, east, y), shapely.box(west, y, east, north))
         )
         for half in halves:
-            cut = shapely.get_parts(shapely.get_parts(shapely.intersection(part, half)))
-            parts.extend(p for p in cut if shapely.get_type_id(p) == 3)
+            parts.extend(polygons(shapely.intersection(part, half)))
     return small
 
 

@@ -4,7 +4,7 @@
 writes is imported when first used.
 """
 
-import maps.accessor
+from maps.accessor import GeogpAccessor
 from maps.errors import InvalidInput
 
-__all__ = ["InvalidInput"]
+__all__ = ["GeogpAccessor", "InvalidInput"]

@@ -95,7 +95,8 @@ def scales(
 
     Returns
     -------
-    quantity -> `Scale`; ends are the 2nd and 98th percentile over all layers of the quantity, rounded outwards
+    quantity -> `Scale`; the ends are 2nd and 98th percentiles over the layers of the quantity, rounded outwards
+    (on a log scale half way between those of the median and those of the interval's ends)
     """
     limits = limits or {}
     result: dict[str, Scale] = {}
@@ -108,27 +109,38 @@ def scales(
             kind = layer.scale if pair[0] > 0 else "linear"
             result[quantity] = Scale(float(pair[0]), float(pair[1]), kind)
             continue
-        values = np.concatenate(
-            [
-                np.asarray(ds[key].values, dtype=np.float64).ravel()
-                for key, other in LAYERS.items()
-                if other.quantity == quantity and key in ds.data_vars
-            ]
-        )
-        result[quantity] = _from_values(values[np.isfinite(values)], layer.scale, quantity)
+        parts = {
+            key: _finite(ds[key].values)
+            for key, other in LAYERS.items()
+            if other.quantity == quantity and key in ds.data_vars
+        }
+        result[quantity] = _from_values(parts, layer.scale, quantity)
     return result
 
 
-def _from_values(values: NDArray[np.float64], kind: str, quantity: str) -> Scale:
-    if values.size == 0:
+def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
+    v = np.asarray(values, dtype=np.float64).ravel()
+    return v[np.isfinite(v)]
+
+
+def _from_values(parts: Mapping[str, NDArray[np.float64]], kind: str, quantity: str) -> Scale:
+    parts = {key: v for key, v in parts.items() if v.size}
+    if not parts:
         return Scale(1.0, 10.0, "log") if kind == "log" else Scale(0.0, 1.0)
-    low, high = (float(v) for v in np.percentile(values, (2, 98)))
+    if quantity == "covariance":  # diverging about 0
+        end = _nice(max(np.abs(v).max() for v in parts.values()) or 1.0)
+        return Scale(-end, end)
+    low = min(float(np.percentile(v, 2)) for v in parts.values())
+    high = max(float(np.percentile(v, 98)) for v in parts.values())
     if kind == "log" and low > 0:
+        central = [parts[k] for k in ("median", "latent_median", "mean") if k in parts]
+        if (
+            central
+        ):  # the ends of the intervals may stretch the legend only half way, or the median looks flat
+            low = float(np.sqrt(low * min(np.percentile(v, 2) for v in central)))
+            high = float(np.sqrt(high * max(np.percentile(v, 98) for v in central)))
         low, high = _nice(low, up=False), _nice(high)
         return Scale(low, high if high > low else low * 10, "log")
-    if quantity == "covariance":  # diverging about 0
-        end = _nice(max(abs(values.min()), abs(values.max()), 1e-12))
-        return Scale(-end, end)
     if quantity == "sd":
         low = 0.0
     if high <= low:

@@ -17,7 +17,7 @@ from maps.errors import InvalidInput
 class Layer:
     """How one Dataset variable is named, explained and coloured.
 
-    `title` and `about` may use {target}, {of}, {level}, {unit} and {threshold}; `short` is for a narrow list.
+    `title` and `about` may use {target}, {of}, {level}, {tail}, {unit} and {threshold}; `short` is for a narrow list.
     """
 
     title: str
@@ -26,29 +26,40 @@ class Layer:
     quantity: str  # layers of one quantity share a legend
     colours: str  # a cmcrameri map
     scale: str  # "log" or "linear"
+    group: str  # heading in a list of layers
     limits: tuple[float, float] | None = None  # fixed ends of the legend, or None: from the data
 
 
 LAYERS: dict[str, Layer] = {
     "median": Layer(
-        "Median {target}", "Median", "half of new {of} lie above this value", "level", "batlow", "log"
-    ),
-    "mean": Layer("Mean {target}", "Mean", "the average of new {of}", "level", "batlow", "log"),
-    "lower": Layer(
-        "Lower end of the {level} prediction interval",
-        "Lower bound",
-        "a new value falls below this in half of the cases outside the {level} interval",
+        "Median {target}",
+        "Median",
+        "half of new {of} lie above this value",
         "level",
         "batlow",
         "log",
+        "What to expect",
+    ),
+    "mean": Layer(
+        "Mean {target}", "Mean", "the average of new {of}", "level", "batlow", "log", "What to expect"
+    ),
+    "lower": Layer(
+        "Lower end of the {level} prediction interval",
+        "Lower bound",
+        "{tail} of new {of} fall below this",
+        "level",
+        "batlow",
+        "log",
+        "How sure",
     ),
     "upper": Layer(
         "Upper end of the {level} prediction interval",
         "Upper bound",
-        "a new value falls above this in half of the cases outside the {level} interval",
+        "{tail} of new {of} lie above this",
         "level",
         "batlow",
         "log",
+        "How sure",
     ),
     "pi_width": Layer(
         "Width of the {level} prediction interval",
@@ -57,6 +68,7 @@ LAYERS: dict[str, Layer] = {
         "width",
         "lajolla",
         "log",
+        "How sure",
     ),
     "latent_median": Layer(
         "Median of the {target} surface",
@@ -65,6 +77,7 @@ LAYERS: dict[str, Layer] = {
         "level",
         "batlow",
         "log",
+        "The surface itself",
     ),
     "latent_lower": Layer(
         "Lower end of the surface's {level} credible interval",
@@ -73,6 +86,7 @@ LAYERS: dict[str, Layer] = {
         "level",
         "batlow",
         "log",
+        "The surface itself",
     ),
     "latent_upper": Layer(
         "Upper end of the surface's {level} credible interval",
@@ -81,6 +95,7 @@ LAYERS: dict[str, Layer] = {
         "level",
         "batlow",
         "log",
+        "The surface itself",
     ),
     "latent_sd": Layer(
         "Standard deviation of the surface",
@@ -89,6 +104,7 @@ LAYERS: dict[str, Layer] = {
         "sd",
         "lajolla",
         "linear",
+        "The surface itself",
     ),
     "noise_sd": Layer(
         "Standard deviation of the noise",
@@ -97,6 +113,7 @@ LAYERS: dict[str, Layer] = {
         "sd",
         "lajolla",
         "linear",
+        "How sure",
     ),
     "explained": Layer(
         "Share explained by the data",
@@ -105,6 +122,7 @@ LAYERS: dict[str, Layer] = {
         "share",
         "davos",
         "linear",
+        "How sure",
         (0.0, 1.0),
     ),
     "exceedance": Layer(
@@ -114,6 +132,7 @@ LAYERS: dict[str, Layer] = {
         "probability",
         "vik_r",
         "linear",
+        "How likely",
         (0.0, 1.0),
     ),
     "covariance": Layer(
@@ -123,6 +142,7 @@ LAYERS: dict[str, Layer] = {
         "covariance",
         "vik",
         "linear",
+        "Kernel slice",
     ),
     "correlation": Layer(
         "Kernel slice: correlation with the reference point",
@@ -131,6 +151,7 @@ LAYERS: dict[str, Layer] = {
         "correlation",
         "vik",
         "linear",
+        "Kernel slice",
         (-1.0, 1.0),
     ),
 }
@@ -268,6 +289,7 @@ def _planes(ds: xr.Dataset, key: str) -> Sequence[Band]:
         "target": target_text(ds),
         "of": _of(ds),
         "level": level_text(ds),
+        "tail": f"{number(50 * (1 - float(ds.attrs.get('level', 0.95))))}%",
         "unit": str(ds.attrs.get("target_unit", "")),
         "threshold": "",
     }

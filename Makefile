@@ -1,0 +1,78 @@
+# GeoGP: `make demo` shows what it does, `make test` proves it, `make check` reads it over.
+# Everything is installed into .venv with pip; nothing else is needed but Python >= 3.11.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# TORCH=cpu takes the CPU-only build (about 200 MB), TORCH=cuda insists on one with CUDA (several GB);
+# unset takes the pinned version from pip's own index, whichever build that is.
+TORCH  ?=
+TORCH_PIN := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' constraints.txt)
+OUT    ?= demo
+
+.PHONY: setup demo test test-fast check format bench bench-accuracy clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "GeoGP needs Python 3.11 or newer; set PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.torch-$(TORCH): constraints.txt | $(VENV)/bin/python
+ifeq ($(TORCH),cpu)
+	@echo "torch: the CPU build of $(TORCH_PIN) (TORCH=cpu)"
+	$(PIP) install --index-url https://download.pytorch.org/whl/cpu "$(TORCH_PIN)"
+else ifeq ($(TORCH),cuda)
+	@echo "torch: a CUDA build of $(TORCH_PIN) (TORCH=cuda)"
+	$(PIP) install "$(TORCH_PIN)"
+	@$(BIN)/python -c 'import sys, torch; sys.exit(torch.version.cuda is None and "pip has a torch without CUDA here; remove $(VENV), or name an index that has one in PIP_INDEX_URL")'
+else ifeq ($(TORCH),)
+	@echo "torch: $(TORCH_PIN) from pip's index (TORCH=cpu or TORCH=cuda chooses the build)"
+	$(PIP) install "$(TORCH_PIN)"
+else
+	@echo "TORCH must be cpu, cuda or unset; got '$(TORCH)'" >&2; exit 2
+endif
+	@$(BIN)/python -c 'import torch; print("torch", torch.__version__, "with CUDA " + torch.version.cuda if torch.version.cuda else "for the CPU")'
+	@rm -f $(VENV)/.torch-*; touch $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch-$(TORCH)
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.installed
+	$(PIP) install -c constraints.txt -e ".[test]"
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed-test
+	$(PIP) install -c constraints.txt -e ".[test,bench]"
+	@touch $@
+
+demo: setup
+	$(BIN)/geogp demo --out $(OUT) --overwrite
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m "not slow and not browser and not data"
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tests/readme_blocks.py README.md
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.speed
+
+bench-accuracy: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.accuracy
+
+clean:
+	rm -rf $(VENV) demo run out build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

@@ -16,7 +16,9 @@ def refuse_existing(output: Path, overwrite: bool) -> None:
     if output.is_dir():
         raise InvalidInput(f"The output {output} is a folder; name a file in it.")
     if output.exists() and not overwrite:
-        raise InvalidInput(f"The output {output} exists already; choose another name or allow overwriting.")
+        raise InvalidInput(
+            f"The output {output} exists already; choose another name or overwrite it (--overwrite)."
+        )
 
 
 @contextmanager

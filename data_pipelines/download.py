@@ -114,10 +114,9 @@ def fetch(
         known = _read_json(folder / "manifest.json")
         if not (target.exists() and known.get("sha256") == sha256(target)):
             known = {}
-        headers: dict[str, str] = {}
-        if known:
-            headers = {"If-None-Match": known.get("etag"), "If-Modified-Since": known.get("last_modified")}
-            headers = {name: value for name, value in headers.items() if value}
+        asked = {"If-None-Match": known.get("etag"), "If-Modified-Since": known.get("last_modified")}
+        headers = {name: str(value) for name, value in asked.items() if value}
+        attempts = min(attempts, 2) if known else attempts
         failure: Exception | None = None
         for attempt in range(attempts):
             if attempt:

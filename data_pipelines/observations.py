@@ -9,30 +9,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyproj
 from numpy.typing import NDArray
 
-from data_pipelines import geoparquet, quadkey
+from data_pipelines import geoparquet
+from data_pipelines.assemble import assemble, numbers
 from data_pipelines.atomic import refuse_existing
 from data_pipelines.download import Progress, as_record
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.geoparquet import read
 from data_pipelines.regions import Region
-from data_pipelines.schema import (
-    OPTIONAL_TILE_COLUMNS,
-    POINT_COLUMNS,
-    SCHEMA_VERSION,
-    TARGETS,
-    TILE_COLUMNS,
-    arrow_schema,
-)
+from data_pipelines.schema import TARGETS
 from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import Collected, Request
 
 __all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read"]
-
-#: Beyond these a published value is counted as absurd, and kept.
-ABSURD = {"download_mbps": 10_000.0, "upload_mbps": 10_000.0, "latency_ms": 60_000.0}
 
 
 @dataclass(frozen=True)
@@ -153,7 +143,7 @@ def ingest(
         place, place_record = _place(region, states, bbox, boundary)
         request = Request(region=place, progress=progress, root=root, type=type, quarters=quarters)
         collected = SOURCES[source](request)
-        return _finish(collected, place, place_record, urban, output, overwrite, started, about)
+        return _write(collected, place, place_record, urban, output, overwrite, started, about)
 
 
 def ingest_table(
@@ -202,7 +192,7 @@ def ingest_table(
     request = Request(region=place, progress=progress, root=file, columns=columns or {}, crs=crs)
     collected = SOURCES[source](request)
     about = {"source": source, "type": None, "value_unit": value_unit}
-    return _finish(collected, place, place_record, urban, output, overwrite, started, about)
+    return _write(collected, place, place_record, urban, output, overwrite, started, about)
 
 
 def for_target(table: pa.Table, target: str) -> tuple[NDArray[np.bool_], dict[str, int]]:
@@ -226,7 +216,7 @@ def for_target(table: pa.Table, target: str) -> tuple[NDArray[np.bool_], dict[st
     if TARGETS[target] not in table.column_names:
         there = [name for name, column in TARGETS.items() if column in table.column_names]
         raise InvalidInput(f"The table has no target {target!r}; it has {', '.join(there) or 'none'}.")
-    values = _numbers(table.column(TARGETS[target]))
+    values = numbers(table.column(TARGETS[target]))
     null = ~np.isfinite(values)
     bad = np.zeros_like(null) if target == "value" else ~null & (values <= 0)
     return ~(null | bad), {f"null_{target}": int(null.sum()), f"nonpositive_{target}": int(bad.sum())}
@@ -256,7 +246,7 @@ def _place(
     return place, as_record(fetched)
 
 
-def _finish(
+def _write(
     collected: Collected,
     place: Region | None,
     place_record: dict[str, Any] | None,
@@ -266,152 +256,13 @@ def _finish(
     started: float,
     about: dict[str, Any],
 ) -> IngestReport:
-    """Place, label, sort, account for and write the collected rows."""
-    tiles = collected.x is not None and collected.y is not None
-    if tiles:
-        lon, lat = quadkey.centre(collected.x, collected.y)  # type: ignore[arg-type]
-    else:
-        lon, lat = np.asarray(collected.lon), np.asarray(collected.lat)
-    if not len(lon):
-        where = f" in region {place.name}" if place else ""
-        raise InvalidInput(
-            f"None of the {collected.rows_read:,} rows read is{where} ({_causes(collected.dropped)}); "
-            "check the place and the source."
-        )
-    if place is None:
-        place = Region.from_polygon("", _around(lon, lat))
-        crs, name, boundary = place.crs, None, None
-    else:
-        crs, name, boundary = place.crs, place.name, place.boundary()
-    columns: dict[str, Any] = dict(collected.columns)
-    columns["lon"], columns["lat"] = lon, lat
-    to_metres = pyproj.Transformer.from_crs(4326, crs, always_xy=True)
-    columns["easting_m"], columns["northing_m"] = to_metres.transform(lon, lat)
-    columns["region"] = None if name is None else np.full(len(lon), name)
-    urban_about = _label(columns, collected, place, urban) if urban is not None else None
-
-    chosen = TILE_COLUMNS if tiles else POINT_COLUMNS
-    if tiles:
-        chosen += tuple(c for c in OPTIONAL_TILE_COLUMNS if c.name in columns)
-    schema = arrow_schema(chosen)
-    order = _order(columns)
-    table = pa.table([_arrow(columns.get(f.name), f.type, len(lon), order) for f in schema], schema=schema)
-
-    flagged = {**collected.flagged, **_flags(table)}
-    notes = _notes(collected)
-    metadata = {
-        "schema_version": SCHEMA_VERSION,
-        **about,
-        "region": name,
-        "crs": crs.to_wkt("WKT2_2019"),
-        "boundary": boundary,
-        "bbox": list(place.bbox) if place.bbox else None,
-        "boundary_source": place_record,
-        "quarters": collected.quarters,
-        "missing_quarters": collected.missing_quarters,
-        "rows_read": collected.rows_read,
-        "rows_kept": table.num_rows,
-        "dropped": collected.dropped,
-        "flagged": {cause: n for cause, n in flagged.items() if n},
-        "urban": urban_about,
-        "sources": collected.sources,
-        "targets": [name for name, column in TARGETS.items() if column in table.column_names],
-        **collected.extra,
-    }
-    if not tiles:
-        metadata["targets"] = ["value"]
+    """Assemble, write, and only then say what the user should hear about."""
+    table, metadata = assemble(collected, place, place_record, urban, about)
     geoparquet.write(table, metadata, output, overwrite=overwrite)
+    notes = []
+    if collected.missing_quarters:
+        missing, there = ", ".join(collected.missing_quarters), ", ".join(collected.quarters)
+        notes.append(f"No data for {missing}; they are left out of the table, which has {there}.")
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=3)
     return IngestReport(output, metadata, time.perf_counter() - started, tuple(notes))
-
-
-def _label(columns: dict[str, Any], collected: Collected, place: Region, urban: str | Path) -> dict[str, Any]:
-    """Add urban, urban_vintage and urban_share; each distinct place is looked up once."""
-    from data_pipelines.sources.census import UrbanAreas
-
-    areas = UrbanAreas.read(urban, place)
-    lon, lat = columns["lon"], columns["lat"]
-    if collected.x is not None and collected.y is not None:
-        code = collected.x << quadkey.ZOOM | collected.y
-        unique, inverse = np.unique(code, return_inverse=True)
-        x, y = unique >> quadkey.ZOOM, unique & ((1 << quadkey.ZOOM) - 1)
-        inside = areas.hold(*quadkey.centre(x, y))[inverse]
-        share = areas.share(place.tile_boxes(x, y))[inverse]
-    else:
-        inside = areas.hold(lon, lat)
-        share = None
-    columns["urban"] = inside
-    columns["urban_vintage"] = np.full(len(lon), areas.vintage)
-    columns["urban_share"] = share
-    record = as_record(areas.source)
-    return {
-        "source": record["url"],
-        "sha256": record["sha256"],
-        "vintage": areas.vintage,
-        "share_of_rows": float(inside.mean()),
-    }
-
-
-def _order(columns: dict[str, Any]) -> NDArray[np.int64]:
-    """Row order of the file: quarter, then quadkey; where both are missing, the order given."""
-    keys = [columns[name] for name in ("quadkey", "quarter") if columns.get(name) is not None]
-    rows = len(columns["lon"])
-    return np.lexsort(keys) if keys else np.arange(rows)
-
-
-def _arrow(values: Any, type_: pa.DataType, rows: int, order: NDArray[np.int64]) -> pa.Array:
-    """An Arrow column: NaN becomes null, a missing column all nulls."""
-    if values is None:
-        return pa.nulls(rows, type_)
-    values = np.asarray(values)[order]
-    if values.dtype.kind == "f":
-        return pa.array(values, pa.float64(), from_pandas=True).cast(type_)
-    return pa.array(values, type_)
-
-
-def _flags(table: pa.Table) -> dict[str, int]:
-    """Counts of odd values among the rows kept."""
-    counts = {}
-    for target, name in TARGETS.items():
-        if (
-            name in table.column_names
-            and target != "value"
-            and table.column(name).null_count < table.num_rows
-        ):
-            values = _numbers(table.column(name))
-            counts[f"null_{target}"] = int(np.isnan(values).sum())
-            counts[f"nonpositive_{target}"] = int((values <= 0).sum())
-            counts[f"absurd_{target}"] = int((values > ABSURD.get(name, np.inf)).sum())
-    devices, tests = (_numbers(table.column(name)) for name in ("devices", "tests"))
-    counts["more_devices_than_tests"] = int((devices > tests).sum())
-    return counts
-
-
-def _notes(collected: Collected) -> list[str]:
-    """What the user should hear about, a sentence each."""
-    notes = []
-    if collected.missing_quarters:
-        missing = ", ".join(collected.missing_quarters)
-        notes.append(f"No data for {missing}; the table has {len(collected.quarters)} other quarters.")
-    return notes
-
-
-def _around(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> Any:
-    """A box about points that came without a region; on whichever side of 180 degrees it is narrower."""
-    import shapely
-
-    turned = lon % 360
-    if np.ptp(turned) < np.ptp(lon):
-        lon = turned
-    return shapely.box(lon.min() - 1e-3, lat.min() - 1e-3, lon.max() + 1e-3, lat.max() + 1e-3)
-
-
-def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
-
-
-def _causes(dropped: dict[str, int]) -> str:
-    return (
-        ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in dropped.items() if n) or "none dropped"
-    )

@@ -74,6 +74,11 @@ class Region:
         shape = shapely.box(west, south, east if east > west else east + 360, north)
         return cls("bbox", shape, (west, south, east, north))
 
+    def __str__(self) -> str:
+        if self.bbox:
+            return "the bounding box " + " ".join(f"{edge:g}" for edge in self.bbox)
+        return f"region {self.name}"
+
     @cached_property
     def crs(self) -> pyproj.CRS:
         """Lambert azimuthal equal-area, metres, its centre the polygon's centroid rounded to 0.1 degree.
@@ -138,12 +143,12 @@ class Region:
         return str(first), str(last)
 
     def boundary(self) -> dict[str, Any] | None:
-        """GeoJSON geometry of the polygon, cut at 180 degrees (RFC 7946); None for a box."""
+        """GeoJSON geometry of the polygon, cut at 180 degrees (RFC 7946), to 0.1 m; None for a box."""
         if self.bbox is not None:
             return None
         west, _, east, _ = self.shape.bounds
         if west >= -180 and east <= 180:
-            return dict(shapely.geometry.mapping(self.shape))
+            return _geojson(self.shape)
         cut = [
             shift(part, -turn)
             for turn in (-360.0, 0.0, 360.0)
@@ -151,7 +156,7 @@ class Region:
                 shapely.intersection(self.shape, shapely.box(turn - 180, -90, turn + 180, 90))
             )
         ]
-        return dict(shapely.geometry.mapping(shapely.MultiPolygon(cut)))
+        return _geojson(shapely.MultiPolygon(cut))
 
     @cached_property
     def _prepared(self) -> BaseGeometry:
@@ -189,6 +194,10 @@ def polygons(shape: BaseGeometry) -> list[BaseGeometry]:
 def shift(shape: BaseGeometry, degrees: float) -> BaseGeometry:
     """The geometry moved east."""
     return shapely.transform(shape, lambda xy: xy + [degrees, 0.0]) if degrees else shape
+
+
+def _geojson(shape: BaseGeometry) -> dict[str, Any]:
+    return dict(shapely.geometry.mapping(shapely.transform(shape, lambda xy: np.round(xy, 6))))
 
 
 def _unroll(shape: BaseGeometry) -> BaseGeometry:

@@ -98,7 +98,15 @@ def read_polygons(path: Path, near: Region | None = None) -> geopandas.GeoDataFr
     bad = ~frame.geometry.is_valid
     if bad.any():
         frame = frame.set_geometry(frame.geometry.where(~bad, frame.geometry.make_valid()))
-    return frame.to_crs(4326)
+    try:
+        degrees = frame.to_crs(4326)
+    except pyproj.exceptions.ProjError as error:
+        raise InvalidInput(
+            f"The CRS of {path} ({frame.crs.name}) leads to no place on Earth: {error}."
+        ) from error
+    if len(degrees) and not np.isfinite(degrees.total_bounds).all():
+        raise InvalidInput(f"{path} has coordinates that do not exist in its CRS ({frame.crs.name}).")
+    return degrees
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,6 +42,4 @@ class Collected:
     y: NDArray[np.int64] | None = None
     lon: NDArray[np.float64] | None = None
     lat: NDArray[np.float64] | None = None
-    region: Region | None = None
     flagged: dict[str, int] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)

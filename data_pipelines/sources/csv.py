@@ -108,16 +108,14 @@ def _points(
         out["tests"] = np.round(numbers["count"][rows])
     if times is not None:
         out["time_years"] = times[rows]
-        known = np.isfinite(times[rows])
-        quarter = np.full(len(rows), None, object)
-        quarter[known] = quarters.of_years(times[rows][known]).astype(object)
-        if not known.all():
+        empty = int((~np.isfinite(times[rows])).sum())
+        if empty:
             raise InvalidInput(
-                f"Column {columns['time']} of {fetched.path} has {int((~known).sum()):,} empty times; "
+                f"Column {columns['time']} of {fetched.path} has {empty:,} empty times; "
                 "fill them or leave the column out."
             )
-        out["quarter"] = quarter.astype("U6")
-        named = sorted(set(out["quarter"].tolist()))
+        out["quarter"] = quarter = quarters.of_years(times[rows])
+        named = sorted(set(quarter.tolist()))
     record = {**download.as_record(fetched), "rows_read": table.num_rows, "rows_kept": len(rows)}
     return Collected(
         columns=out,
@@ -128,7 +126,6 @@ def _points(
         sources=[record],
         lon=lon[rows],
         lat=lat[rows],
-        region=request.region,
     )
 
 

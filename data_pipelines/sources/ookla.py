@@ -115,7 +115,6 @@ def collect(request: Request) -> Collected:
         sources=[part.record for part in parts],
         x=x,
         y=y,
-        region=request.region,
     )
 
 
@@ -192,6 +191,14 @@ def read_quarter(file: QuarterFile, region: Region) -> QuarterRows:
                 f"{file.url} has no column {name} (it has {', '.join(sorted(present))}); "
                 "give files as Ookla publishes them."
             )
+    kind = parquet.schema_arrow.field("quadkey").type
+    if not any(
+        pa.types.is_string(t) or pa.types.is_large_string(t)
+        for t in (kind, getattr(kind, "value_type", kind))
+    ):
+        raise InvalidInput(
+            f"Column quadkey of {file.url} is {kind}, not text; keys lose their zeros as numbers."
+        )
     wanted = COLUMNS | {name: to for name, to in OPTIONAL_COLUMNS.items() if name in present}
     kept: list[dict[str, NDArray[Any]]] = []
     undecodable = null_latency = 0
@@ -231,8 +238,8 @@ def read_quarter(file: QuarterFile, region: Region) -> QuarterRows:
 
 def decode_arrow(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """`quadkey.decode` of an Arrow column of strings, without making a Python object a row."""
-    if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)):
-        keys = pc.cast(keys, pa.string())
+    if pa.types.is_dictionary(keys.type):
+        keys = keys.dictionary_decode()
     fits = pc.fill_null(pc.equal(pc.binary_length(keys), quadkey.ZOOM), False)
     keys = pc.if_else(fits, keys, pa.scalar("x" * quadkey.ZOOM, keys.type))
     binary = pa.large_binary() if pa.types.is_large_string(keys.type) else pa.binary()
@@ -273,7 +280,8 @@ def _may_hold(parquet: pq.ParquetFile, group: int, key_range: tuple[str, str] | 
             statistics = column.statistics
             if statistics is None or not statistics.has_min_max:
                 return True
-            return str(statistics.min) <= key_range[1] and str(statistics.max) >= key_range[0]
+            low, high = (v.decode() if isinstance(v, bytes) else v for v in (statistics.min, statistics.max))
+            return low <= key_range[1] and high >= key_range[0]
     return True
 
 
@@ -305,4 +313,4 @@ def _none_found(request: Request, wanted: list[str]) -> str:
             for path in Path(root).glob(f"parquet/performance/type={request.type}/year=*/quarter=*/*.parquet")
         )
         there = f"; it has {names[0]}..{names[-1]}" if names else "; it has no quarter of this type"
-    return f"No {request.type} quarter of {asked} under {root}{there}."
+    return f"No {request.type} data for {asked} under {root}{there}."

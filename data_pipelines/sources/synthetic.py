@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path
 from data_pipelines.errors import InvalidInput
 from data_pipelines.sources import ookla
-from data_pipelines.sources import synthetic_world as truth
+from data_pipelines.sources.synthetic_world import SIZES, World
 
 UNSORTED_QUARTER, NO_GEOMETRY_QUARTER = "2022Q2", "2022Q3"
 LOADED_LATENCY_FROM, TILE_XY_FROM = "2022Q4", "2023Q2"
@@ -40,20 +41,10 @@ SD_ACTIVITY = 1.6
 #: share of all tiles that may be measured at all, which keeps the small world quick
 CANDIDATES = {"demo": 1.0, "small": 0.1}
 
+__all__ = ["World", "collect", "load_world", "world_folder", "write_world"]
+
 #: reads a written world as the real thing
 collect = ookla.collect
-
-
-class World(truth.World):
-    """The truth of one seed, and where its files lie in a folder."""
-
-    def states_file(self, folder: str | Path) -> Path:
-        """The Census-style states file of a written world."""
-        return Path(folder) / "census" / "cb_halcyon_state_500k.zip"
-
-    def urban_file(self, folder: str | Path) -> Path:
-        """The Census-style urban areas (2020 criteria) of a written world."""
-        return Path(folder) / "census" / "tl_halcyon_uac20.zip"
 
 
 def write_world(folder: str | Path, *, seed: int = 0, size: str = "demo", overwrite: bool = False) -> World:
@@ -117,7 +108,7 @@ def world_folder(
 def _write_tiles(world: World, folder: Path, type: str) -> None:
     """All quarters of one type, and the truth of each row beside them."""
     rng = np.random.default_rng([world.seed, 10 + ookla.TYPES.index(type)])
-    rows = truth.SIZES[world.size][ookla.TYPES.index(type)] / len(world.quarters)
+    rows = SIZES[world.size][ookla.TYPES.index(type)] / len(world.quarters)
     x, y, chance, strays = _places(world, type, rows, rng)
     # few country tiles have people in them and those recur in many quarters, as in the published data
     activity = rng.normal(0, SD_ACTIVITY, len(x))
@@ -247,7 +238,7 @@ def _wkt(x: NDArray[np.int64], y: NDArray[np.int64]) -> list[str]:
 def _write_states(world: World, path: Path) -> None:
     shapes = [world.land(), world.islet()]
     codes, names, numbers = [world.state_code, "LH"], [world.name, f"Little {world.name}"], ["99", "98"]
-    columns = {
+    columns: dict[str, Any] = {
         "STATEFP": numbers,
         "STATENS": [f"099{n}9999" for n in numbers],
         "AFFGEOID": [f"0400000US{n}" for n in numbers],
@@ -265,7 +256,7 @@ def _write_urban(world: World, path: Path) -> None:
     names, shapes = zip(*world.urban_areas(), strict=True)
     codes = [f"{90000 + i:05d}" for i in range(len(names))]
     middles = [shape.representative_point() for shape in shapes]
-    columns = {
+    columns: dict[str, Any] = {
         "UACE20": codes,
         "GEOID20": codes,
         "GEOIDFQ20": [f"400C200US{code}" for code in codes],
@@ -287,7 +278,7 @@ def _square_metres(world: World, shape: shapely.Geometry) -> int:
     return round(shapely.Polygon(np.stack([x, y], 1)).area * 1e6)
 
 
-def _write_shapefile(columns: dict[str, list], shapes: list[shapely.Geometry], path: Path) -> None:
+def _write_shapefile(columns: dict[str, Any], shapes: list[shapely.Geometry], path: Path) -> None:
     """A zipped shapefile in NAD83, byte for byte the same each time."""
     import geopandas
 

@@ -15,6 +15,7 @@ tiles have heavier tails. Values are those at tile centres, rounded to whole kbi
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -277,6 +278,14 @@ class World:
         for w, d, p in zip(wavelength, direction, phase, strict=True):
             out += size * np.cos(2 * np.pi / w * (np.cos(d) * x + np.sin(d) * y) + p)
         return np.clip(out, -2.5, 2.5)
+
+    def states_file(self, folder: str | Path) -> Path:
+        """Where a written world keeps its Census-style states file."""
+        return Path(folder) / "census" / "cb_halcyon_state_500k.zip"
+
+    def urban_file(self, folder: str | Path) -> Path:
+        """Where a written world keeps its Census-style urban areas (2020 criteria)."""
+        return Path(folder) / "census" / "tl_halcyon_uac20.zip"
 
     def to_json(self) -> dict[str, Any]:
         """What regenerates the world, and what it is made of, for readers without this package."""

@@ -24,14 +24,14 @@ _WHERE = {
     "ImpossibleCombination": "geogp.errors",
     "NumericalFailure": "geogp.errors",
     "load": "geogp.storage",
-    "predict": "geogp.predict",
+    "predict": "geogp.prediction",
 }
 
 if TYPE_CHECKING:
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
-    from geogp.predict import predict
+    from geogp.prediction import predict
     from geogp.storage import load
     from geogp.targets import TARGETS
 

@@ -268,10 +268,9 @@ def read_checkpoint(folder: Path, arguments: dict) -> dict | None:
         index, name = key.split(".", 1)
         slots.setdefault(int(index), {})[name] = value
     saved = facts["progress"]
-    history = [{k: math.nan if v is None else v for k, v in row.items()} for row in saved["history"]]
     best = math.inf if saved["best_score"] is None else saved["best_score"]
     return {
-        "progress": Progress(saved["epoch"], best, saved["best_epoch"], under("best."), history),
+        "progress": Progress(saved["epoch"], best, saved["best_epoch"], under("best."), saved["history"]),
         "model": under("model."),
         "optimiser": {"state": slots, "param_groups": facts["groups"]},
         "cycle": facts["cycle"],

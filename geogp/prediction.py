@@ -17,7 +17,6 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
-from odc.geo.xr import xr_coords
 from pyproj import CRS, Transformer
 from xarray.backends import BackendArray
 from xarray.core import indexing
@@ -87,10 +86,11 @@ class Blocks:
     def inputs(self, window: GeoBox) -> NDArray[np.float64]:
         """Model inputs of a window's pixel centres: (rows * columns, D)."""
         xs, ys = np.meshgrid(np.arange(window.width) + 0.5, np.arange(window.height) + 0.5)
-        east, north = window.affine * (xs.ravel(), ys.ravel())
+        A = window.affine
+        east, north = A.c + A.a * xs.ravel() + A.b * ys.ravel(), A.f + A.d * xs.ravel() + A.e * ys.ravel()
         if self._to_model is not None:
             east, north = self._to_model.transform(east, north)
-        columns = [east, north]
+        columns: list[NDArray[np.float64]] = [np.asarray(east), np.asarray(north)]
         if self.run.model.engine_.plan.shape.time is not None:
             if self.setting.quarter is None:
                 raise InvalidInput("this run knows time; name the quarter to map, e.g. quarter='2023Q4'.")
@@ -262,6 +262,47 @@ def _as_slice(key: Any, n: int) -> tuple[slice, Any]:
     return slice(start, stop), slice(None, None, step)
 
 
+def grid_coordinates(geobox: GeoBox) -> dict[str, xr.DataArray]:
+    """CF coordinates of a grid: pixel centres along both axes and the int32 grid mapping `spatial_ref`.
+
+    (odc-geo makes the same in its xarray module, which cannot be imported without dask.)
+    """
+    y_dim, x_dim = geobox.dimensions
+    crs = CRS.from_user_input(str(geobox.crs))
+    if crs.is_geographic:
+        names = {
+            y_dim: ("latitude", "latitude", "degrees_north"),
+            x_dim: ("longitude", "longitude", "degrees_east"),
+        }
+    else:
+        unit = crs.axis_info[0].unit_name.replace("metre", "m") if crs.axis_info else "m"
+        names = {
+            y_dim: ("projection_y_coordinate", "northing", unit),
+            x_dim: ("projection_x_coordinate", "easting", unit),
+        }
+    A = geobox.affine
+    if A.b or A.d:
+        raise InvalidInput("the grid is rotated; give one whose axes follow its CRS.")
+    H, W = geobox.shape
+    centres = {y_dim: A.f + A.e * (np.arange(H) + 0.5), x_dim: A.c + A.a * (np.arange(W) + 0.5)}
+    coords = {
+        dim: xr.DataArray(
+            values,
+            dims=dim,
+            attrs={
+                "standard_name": names[dim][0],
+                "long_name": names[dim][1],
+                "units": names[dim][2],
+                "axis": "Y" if dim == y_dim else "X",
+            },
+        )
+        for dim, values in centres.items()
+    }
+    mapping = {**crs.to_cf(), "GeoTransform": " ".join(f"{v!r}" for v in A.to_gdal())}
+    coords["spatial_ref"] = xr.DataArray(np.int32(crs.to_epsg() or 0), attrs=mapping)
+    return coords
+
+
 def predict(
     run: Run,
     geobox: GeoBox,
@@ -316,7 +357,7 @@ def predict(
     blocks = Blocks(run, geobox, setting, where, max_distance_m)
     unit = run.facts["data"].get("value_unit") or goal.unit if goal.name == "value" else goal.unit
     y_dim, x_dim = geobox.dimensions
-    coords: dict[Any, Any] = dict(xr_coords(geobox))
+    coords = grid_coordinates(geobox)
     variables: dict[str, xr.Variable] = {}
 
     def lazy(name: str, dims: tuple[str, ...], array: _Lazy, attrs: dict) -> None:

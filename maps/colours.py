@@ -6,7 +6,7 @@ fewer value classes are told apart and the paler they are, so that a badly known
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from maps.errors import InvalidInput
 from maps.layers import LAYERS, Band, number
 
 GREY = (222, 222, 222)  # where a value-suppressing palette gives up
@@ -36,6 +37,8 @@ class Scale:
     low: float
     high: float
     kind: str = "linear"
+    below: bool = False  # some values lie below `low`, drawn in its colour
+    above: bool = False
 
     def fraction(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Position of `values` between the ends, clipped to [0, 1]; NaN stays NaN."""
@@ -52,6 +55,15 @@ class Scale:
         if self.kind == "log":
             return float(self.low * (self.high / self.low) ** fraction)
         return float(self.low + fraction * (self.high - self.low))
+
+    def labels(self, most: int = 8) -> list[tuple[float, str]]:
+        """(position, text) of the ticks; an end tick covers all values beyond it: `≤ 5`, `≥ 500`, where any are."""
+        marks = [(float(self.fraction(np.array(tick))), number(tick)) for tick in self.ticks(most)]
+        if self.below and marks[0][0] < 1e-6:
+            marks[0] = (0.0, f"≤{marks[0][1]}")
+        if self.above and marks[-1][0] > 1 - 1e-6:
+            marks[-1] = (1.0, f"≥{marks[-1][1]}")
+        return marks
 
     def ticks(self, most: int = 8) -> list[float]:
         """At most `most` round values between the ends."""
@@ -105,16 +117,20 @@ def scales(
         if quantity in result:
             continue
         pair = limits.get(quantity, layer.limits)
-        if pair is not None:
-            kind = layer.scale if pair[0] > 0 else "linear"
-            result[quantity] = Scale(float(pair[0]), float(pair[1]), kind)
-            continue
         parts = {
             key: _finite(ds[key].values)
             for key, other in LAYERS.items()
             if other.quantity == quantity and key in ds.data_vars
         }
-        result[quantity] = _from_values(parts, layer.scale, quantity)
+        if pair is None:
+            scale = _from_values(parts, layer.scale, quantity)
+        elif not pair[0] < pair[1]:
+            raise InvalidInput(f"The legend of {quantity!r} must run from low to high; got {pair}.")
+        else:
+            scale = Scale(float(pair[0]), float(pair[1]), layer.scale if pair[0] > 0 else "linear")
+        below = any((v < scale.low).any() for v in parts.values())
+        above = any((v > scale.high).any() for v in parts.values())
+        result[quantity] = replace(scale, below=below, above=above)
     return result
 
 

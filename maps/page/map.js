@@ -171,6 +171,7 @@ async function geogpMap(map, spec) {
   panel.append(list, legend, about);
   const readout = $("section", "gg-card gg-readout"), said = $("strong"), where = $("small");
   readout.setAttribute("aria-live", "polite"); readout.append(said, where);
+  new ResizeObserver(() => document.body.style.setProperty("--gg-readout", readout.offsetHeight + "px")).observe(readout);
   root.append($("div", "gg-cross"));
   root.parentNode.append(panel, readout);
   root.classList.add("gg-side");

@@ -7,6 +7,8 @@ published quarter of 7 million rows passes through bounded memory. The tile come
 of latency under load are taken when the file's own footer lists them, because old quarters are re-published.
 """
 
+import os
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,15 +147,21 @@ def find(
 
 
 def _find_s3(bucket: str, path: str, quarter: str) -> QuarterFile | None:
-    """An object of an anonymous bucket, read in place: only the columns asked for travel."""
-    files = pyarrow.fs.S3FileSystem(anonymous=True, region=S3_REGION)
+    """An object of an anonymous bucket, read in place: only the columns asked for travel.
+
+    AWS_ENDPOINT_URL, when set, names another server that speaks S3.
+    """
+    endpoint = urllib.parse.urlsplit(os.environ.get("AWS_ENDPOINT_URL") or "https://")
+    files = pyarrow.fs.S3FileSystem(
+        anonymous=True, region=S3_REGION, scheme=endpoint.scheme, endpoint_override=endpoint.netloc or None
+    )
     try:
         info = files.get_file_info(f"{bucket}/{path}")
         if info.type != pyarrow.fs.FileType.File:
             return None
         handle = files.open_input_file(f"{bucket}/{path}")
         with files.open_input_stream(f"{bucket}/{path}") as stream:
-            tags = {k.decode().lower(): v.decode() for k, v in (stream.metadata() or {}).items()}
+            tags = {name.lower(): _text(value) for name, value in stream.metadata().items()}
     except OSError as error:
         raise InvalidInput(f"s3://{bucket}/{path} cannot be read ({error}); check the connection.") from error
     record = {
@@ -192,10 +200,8 @@ def read_quarter(file: QuarterFile, region: Region) -> QuarterRows:
                 "give files as Ookla publishes them."
             )
     kind = parquet.schema_arrow.field("quadkey").type
-    if not any(
-        pa.types.is_string(t) or pa.types.is_large_string(t)
-        for t in (kind, getattr(kind, "value_type", kind))
-    ):
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if kind not in (pa.string(), pa.large_string(), pa.string_view()):
         raise InvalidInput(
             f"Column quadkey of {file.url} is {kind}, not text; keys lose their zeros as numbers."
         )
@@ -209,7 +215,7 @@ def read_quarter(file: QuarterFile, region: Region) -> QuarterRows:
         rows = rows[region.holds_tiles(x[rows], y[rows])]
         if not rows.size:
             continue
-        taken = batch.take(pa.array(rows))
+        taken = batch.select(list(wanted)).take(pa.array(rows))
         out: dict[str, NDArray[Any]] = {"x": x[rows], "y": y[rows]}
         for name, (to, factor) in wanted.items():
             values = _floats(taken.column(name), name, file)
@@ -238,8 +244,8 @@ def read_quarter(file: QuarterFile, region: Region) -> QuarterRows:
 
 def decode_arrow(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """`quadkey.decode` of an Arrow column of strings, without making a Python object a row."""
-    if pa.types.is_dictionary(keys.type):
-        keys = keys.dictionary_decode()
+    if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)):
+        keys = pc.cast(keys, pa.string())  # dictionaries, string views
     fits = pc.fill_null(pc.equal(pc.binary_length(keys), quadkey.ZOOM), False)
     keys = pc.if_else(fits, keys, pa.scalar("x" * quadkey.ZOOM, keys.type))
     binary = pa.large_binary() if pa.types.is_large_string(keys.type) else pa.binary()
@@ -280,7 +286,7 @@ def _may_hold(parquet: pq.ParquetFile, group: int, key_range: tuple[str, str] | 
             statistics = column.statistics
             if statistics is None or not statistics.has_min_max:
                 return True
-            low, high = (v.decode() if isinstance(v, bytes) else v for v in (statistics.min, statistics.max))
+            low, high = _text(statistics.min), _text(statistics.max)
             return low <= key_range[1] and high >= key_range[0]
     return True
 
@@ -301,6 +307,10 @@ def _one_a_tile(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
     first = np.ones(len(order), bool)
     first[1:] = code[order][1:] != code[order][:-1]
     return order[first]
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _none_found(request: Request, wanted: list[str]) -> str:

@@ -1,12 +1,66 @@
-"""Kernel expansions: from a representation (N, H) to basis functions (N, r). One file each."""
+"""Kernel expansions: from a representation (N, H) to basis functions (N, r). One file each.
 
+Two or more joined by "+" are concatenated: "rbf+fourier".
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from geogp.errors import ImpossibleCombination
 from geogp.expansions.base import Expansion
+from geogp.expansions.concatenation import Concatenation
+from geogp.expansions.fourier import Fourier
+from geogp.expansions.hermite import Hermite
+from geogp.expansions.lattice import Lattice
+from geogp.expansions.linear import Linear
 from geogp.expansions.rbf import RBF
 from geogp.expansions.silu import SiLU
+from geogp.expansions.softki import SoftKI
 
 EXPANSIONS: dict[str, type[Expansion]] = {
     "silu": SiLU,
     "rbf": RBF,
+    "softki": SoftKI,
+    "ski": Lattice,
+    "fourier": Fourier,
+    "hermite": Hermite,
+    "linear": Linear,
 }
 
-__all__ = ["EXPANSIONS", "RBF", "Expansion", "SiLU"]
+
+def expansion_named(name: str) -> Callable[[int, int], Expansion]:
+    """What makes the expansion `name` from (n_inputs, rank); "a+b" concatenates.
+
+    Raises
+    ------
+    ImpossibleCombination
+        for a name that is not registered.
+
+    Examples
+    --------
+    >>> expansion_named("rbf+fourier")(2, 8).rank
+    8
+    """
+    parts = name.split("+")
+    for part in parts:
+        if part not in EXPANSIONS:
+            raise ImpossibleCombination(
+                f"there is no expansion {part!r}; choose from {', '.join(EXPANSIONS)}, or join some by '+'."
+            )
+    made: list[Callable[[int, int], Expansion]] = [EXPANSIONS[part] for part in parts]  # type: ignore[list-item]
+    return made[0] if len(made) == 1 else partial(Concatenation, parts=made)
+
+
+__all__ = [
+    "EXPANSIONS",
+    "RBF",
+    "Concatenation",
+    "Expansion",
+    "Fourier",
+    "Hermite",
+    "Lattice",
+    "Linear",
+    "SiLU",
+    "SoftKI",
+    "expansion_named",
+]

@@ -1,0 +1,68 @@
+"""Run the code blocks of a Markdown file: `python tests/readme_blocks.py README.md`.
+
+Python blocks run in order in one namespace and a temporary folder. Lines of console blocks that begin with
+`geogp` are parsed by the real command line (so an option that does not exist fails) without being run;
+`make` lines must name a target of the Makefile.
+"""
+
+import os
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def check_command(words: list[str]) -> None:
+    """Parse `geogp ...` as the installed command would, stopping before anything runs."""
+    import typer
+
+    from app.cli import app
+
+    command = typer.main.get_command(app)
+    context = command.make_context("geogp", list(words), resilient_parsing=False)
+    # A group leaves the sub-command's words unparsed: parse them with the sub-command itself.
+    rest = [*getattr(context, "protected_args", []), *context.args]
+    name, sub, arguments = command.resolve_command(context, rest)  # type: ignore[attr-defined]
+    sub.make_context(name, arguments, parent=context)
+
+
+def check_make(words: list[str], makefile: str) -> None:
+    """Every word that is not VAR=value must be a target."""
+    for word in words:
+        if "=" not in word and not re.search(rf"^{re.escape(word)}:", makefile, re.MULTILINE):
+            raise SystemExit(f"the Makefile has no target {word!r}")
+
+
+def main(path: Path) -> int:
+    text = path.read_text(encoding="utf-8")
+    root = path.resolve().parent
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    namespace: dict = {"__name__": "readme"}
+    ran = 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for language, body in BLOCK.findall(text):
+            if language == "python":
+                print(f"README python block:\n{body}", file=sys.stderr)
+                exec(compile(body, str(path), "exec"), namespace)
+                ran += 1
+            elif language in ("bash", "sh", "console"):
+                for line in body.replace("\\\n", " ").splitlines():
+                    words = shlex.split(line, comments=True)
+                    if words[:1] == ["geogp"]:
+                        check_command(words[1:])
+                    elif words[:1] == ["make"]:
+                        check_make(words[1:], makefile)
+                    ran += bool(words)
+        os.chdir(root)
+    if not ran:
+        raise SystemExit(f"{path} holds no code block; that cannot be right")
+    print(f"{path.name}: {ran} blocks and commands hold", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -18,16 +18,20 @@ from shapely.geometry.base import BaseGeometry
 from maps.colours import NO_SUPPORT, Suppressing, paint, scales, suppressing
 from maps.errors import InvalidInput
 from maps.grid import geobox_of
-from maps.layers import Band, bands, number, subtitle
+from maps.layers import LAYERS, Band, bands, number, subtitle
 from maps.legends import HALO, INK, LINE, SEA, SOFT, STYLE, draw_legend
 from maps.region import around, polygon, to_crs
 from maps.render import bleed, in_memory
 
 
 def prepare(
-    ds: xr.Dataset, geometry: Mapping[str, Any] | None, max_pixels: int
+    ds: xr.Dataset, layers: Sequence[str], geometry: Mapping[str, Any] | None, max_pixels: int
 ) -> tuple[xr.Dataset, BaseGeometry | None]:
-    small, inside = in_memory(ds, geometry=geometry, max_pixels=max_pixels)
+    """The layers (and those that share their legends) thinned into memory, and the region in the grid's CRS."""
+    chosen = [band for name in layers for band in bands(ds, ["median" if name == "faded" else name])]
+    quantities = {band.layer.quantity for band in chosen}
+    keys = [key for key, layer in LAYERS.items() if layer.quantity in quantities and key in ds.data_vars]
+    small, inside = in_memory(ds, geometry=geometry, layers=keys, max_pixels=max_pixels)
     if geometry is None:
         return small, None
     box = geobox_of(small)

@@ -69,7 +69,7 @@ class Scale:
         """At most `most` round values between the ends."""
         if self.kind == "log":
             decades = range(int(np.floor(np.log10(self.low))) - 1, int(np.ceil(np.log10(self.high))) + 1)
-            for steps in ((1, 2, 5), (1, 3), (1,)):
+            for steps in ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
                 ticks = [_round(s * 10.0**d) for d in decades for s in steps]
                 ticks = [t for t in ticks if self.low * (1 - 1e-9) <= t <= self.high * (1 + 1e-9)]
                 if len(ticks) <= most:

@@ -83,7 +83,7 @@ def map_figure(
     --------
     >>> write_png(map_figure(ds, "pi_width"), "pi_width.png")         # doctest: +SKIP
     """
-    small, shape = prepare(ds, geometry, max_pixels)
+    small, shape = prepare(ds, [layer], geometry, max_pixels)
     view = View(small, shape)
     figure = _figure(width, height_inches(view, width))
     axes = figure.add_axes(map_box(view, width))
@@ -103,7 +103,7 @@ def maps_figure(
 ) -> Figure:
     """Several layers side by side under one heading. Parameters as `map_figure`."""
     names = list(layers)
-    small, shape = prepare(ds, geometry, max_pixels)
+    small, shape = prepare(ds, names, geometry, max_pixels)
     view = View(small, shape)
     columns = min(3, len(names))
     rows = -(-len(names) // columns)

@@ -180,8 +180,6 @@ def _write(
     extra: Mapping[str, Any] | None = None,
     manifest: bool = False,
 ) -> dict[str, Any]:
-    import rasterio
-
     layers = None if layers is None else [layers] if isinstance(layers, str) else list(layers)
     plan = plan_of(ds, layers, max_memory)
     names = [
@@ -197,7 +195,7 @@ def _write(
         raise InvalidInput(
             f"{existing[0]}{more} exists; pass overwrite=True (--overwrite) or another folder."
         )
-    with _workplace(folder) as work, rasterio.Env(GDAL_CACHEMAX=_cache_megabytes(max_memory)):
+    with workplace(folder) as work:
         sinks: list[Sink] = [sink_class(kind)(work, **options) for kind, options in formats]
         outputs = render(
             ds,
@@ -224,13 +222,8 @@ def _positive(max_error: float | None) -> float | None:
     return max_error
 
 
-def _cache_megabytes(max_memory: int) -> int:
-    """GDAL's block cache: an eighth of the memory, between 16 and 256 MB."""
-    return int(min(256, max(16, max_memory / 8 / 2**20)))
-
-
 @contextmanager
-def _workplace(folder: Path) -> Any:
+def workplace(folder: Path) -> Any:
     """A hidden folder inside `folder` (same file system, so renaming is atomic), removed whatever happens."""
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     try:

@@ -67,27 +67,35 @@ def render(
     -----
     Time is that of computing the pixels inside; memory that of one window, whatever the size of the grid.
     """
+    import rasterio
+
     plan = plan_of(ds, layers, max_memory)
     mask = Mask(plan.geobox, geometry, all_touched)
-    keys = list(plan.variables)
+    variables = ds[list(plan.variables)]
     try:
-        for sink in sinks:
-            sink.begin(plan)
-        todo = [w for w in windows(plan.shape, plan.side) if mask.touches(w)]
-        for done, window in enumerate(todo, 1):
-            inside = mask.inside(window)
-            if inside.any():
-                tight, inside = _tighten(window, inside)
-                planes = _load(ds[keys], tight, plan, inside)
-                for sink in sinks:
-                    sink.write(tight, planes, inside)
-            if progress is not None:
-                progress(done, len(todo))
-        return [output for sink in sinks for output in sink.finish()]
+        with rasterio.Env(GDAL_CACHEMAX=_cache_megabytes(max_memory)):
+            for sink in sinks:
+                sink.begin(plan)
+            todo = [w for w in windows(plan.shape, plan.side) if mask.touches(w)]
+            for done, window in enumerate(todo, 1):
+                inside = mask.inside(window)
+                if inside.any():
+                    tight, inside = _tighten(window, inside)
+                    planes = _load(variables, tight, plan, inside)
+                    for sink in sinks:
+                        sink.write(tight, planes, inside)
+                if progress is not None:
+                    progress(done, len(todo))
+            return [output for sink in sinks for output in sink.finish()]
     except BaseException:
         for sink in sinks:
             sink.abort()
         raise
+
+
+def _cache_megabytes(max_memory: int) -> int:
+    """GDAL's block cache: an eighth of the memory, between 16 and 256 MB."""
+    return int(min(256, max(16, max_memory / 8 / 2**20)))
 
 
 def _tighten(window: Window, inside: NDArray[np.bool_]) -> tuple[Window, NDArray[np.bool_]]:

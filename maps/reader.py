@@ -1,0 +1,150 @@
+"""An export folder, opened again as the prediction Dataset it was made from: lazy, window by window."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from maps.errors import InvalidInput
+from maps.grid import BLOCK
+
+NUMBERS = {"level": float, "tests": float}  # attributes that a GeoTIFF tag turned into text
+
+
+def open_export(folder: str | Path) -> xr.Dataset:
+    """The Dataset of an export folder, from its NetCDF, Zarr or COGs, whichever `manifest.json` names first in that order.
+
+    Values are read when asked for. Close it, or let it go, before overwriting the folder.
+
+    Raises
+    ------
+    InvalidInput : no manifest, or none of these formats in it, or a named file is missing
+
+    Examples
+    --------
+    >>> ds = open_export("out")                                       # doctest: +SKIP
+    >>> ds.geogp.plot("pi_width")                                     # doctest: +SKIP
+    """
+    folder = Path(folder)
+    manifest = folder / "manifest.json"
+    if not manifest.is_file():
+        raise InvalidInput(f"{folder} holds no manifest.json; give the folder that `geogp export` wrote.")
+    try:
+        files = json.loads(manifest.read_text("utf-8"))["files"]
+        kinds = {
+            kind: [folder / f["path"] for f in files if f["kind"] == kind]
+            for kind in ("netcdf", "zarr", "cog")
+        }
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput(f"{manifest} is not a manifest of an export.") from None
+    missing = [str(path) for paths in kinds.values() for path in paths if not path.exists()]
+    if missing:
+        raise InvalidInput(f"{missing[0]} is named in {manifest.name} but is not there; export again.")
+    if kinds["netcdf"]:
+        return xr.open_dataset(kinds["netcdf"][0], engine="h5netcdf", decode_times=False, cache=False)
+    if kinds["zarr"]:
+        return xr.open_dataset(kinds["zarr"][0], engine="zarr", decode_times=False, cache=False, chunks=None)
+    if kinds["cog"]:
+        return open_cogs(kinds["cog"])
+    raise InvalidInput(f"{folder} holds neither NetCDF nor Zarr nor COG; export one of them.")
+
+
+def open_cogs(paths: list[Path]) -> xr.Dataset:
+    """One Dataset from single-band COGs named after their layers, all on the same grid."""
+    import rasterio
+    from pyproj import CRS
+
+    variables: dict[str, Any] = {}
+    levels: list[tuple[float, _Raster]] = []
+    grid: tuple[Any, ...] | None = None
+    attrs: dict[str, Any] = {}
+    for path in sorted(paths):
+        with rasterio.open(path) as src:
+            here = (src.width, src.height, src.transform, src.crs.to_wkt())
+            if grid is not None and here != grid:
+                raise InvalidInput(f"{path} lies on another grid than the other layers of the folder.")
+            grid, tags, band = here, src.tags(), src.tags(1)
+            unit = src.units[0] or "1"
+        name = band.get("layer", path.stem)
+        words = {"units": unit, "long_name": band.get("long_name", name), "grid_mapping": "spatial_ref"}
+        attrs = {k: NUMBERS.get(k, str)(v) for k, v in tags.items() if k not in ("AREA_OR_POINT", "unit")}
+        if "threshold" in band:
+            levels.append((float(band["threshold"]), _Raster(path, (here[1], here[0]))))
+        else:
+            lazy = indexing.LazilyIndexedArray(_Raster(path, (here[1], here[0])))
+            variables[name] = xr.Variable(("y", "x"), lazy, words)
+    if grid is None:
+        raise InvalidInput("No COG was given.")
+    width, height, a, wkt = grid
+    coords: dict[str, Any] = {
+        "y": a.f + a.e * (np.arange(height) + 0.5),
+        "x": a.c + a.a * (np.arange(width) + 0.5),
+        "spatial_ref": (
+            (),
+            np.int32(0),
+            CRS.from_wkt(wkt).to_cf() | {"GeoTransform": " ".join(repr(float(v)) for v in a.to_gdal())},
+        ),
+    }
+    if levels:
+        levels.sort(key=lambda pair: pair[0])
+        coords["threshold"] = ("threshold", [t for t, _ in levels], {"units": attrs.get("target_unit", "1")})
+        stack = indexing.LazilyIndexedArray(_Stack([raster for _, raster in levels]))
+        words = {"units": "1", "long_name": "probability that a new value exceeds the threshold"}
+        variables["exceedance"] = xr.Variable(
+            ("threshold", "y", "x"), stack, words | {"grid_mapping": "spatial_ref"}
+        )
+    return xr.Dataset(variables, coords, attrs)
+
+
+class _Raster(BackendArray):
+    """Band 1 of a file; a strided read goes through 512 rows at a time, so thinning a large map stays small."""
+
+    def __init__(self, path: Path, shape: tuple[int, int]) -> None:
+        self.path, self.shape, self.dtype = path, shape, np.dtype("float32")
+        self._local = threading.local()
+
+    def __deepcopy__(self, memo: Any) -> "_Raster":
+        return _Raster(self.path, self.shape)
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self.read)
+
+    def read(self, key: tuple[Any, ...]) -> NDArray[np.float32]:
+        import rasterio
+
+        if not hasattr(self._local, "source"):
+            self._local.source = rasterio.open(self.path)
+        rows, cols = (np.arange(n)[k] for n, k in zip(self.shape, key, strict=True))
+        flat_rows, flat_cols = np.atleast_1d(rows), np.atleast_1d(cols)
+        out = np.empty((flat_rows.size, flat_cols.size), np.float32)
+        if out.size:
+            x0, x1 = int(flat_cols.min()), int(flat_cols.max()) + 1
+            for block in np.unique(flat_rows // BLOCK):
+                here = np.flatnonzero(flat_rows // BLOCK == block)
+                y0, y1 = int(flat_rows[here].min()), int(flat_rows[here].max()) + 1
+                values = self._local.source.read(1, window=((y0, y1), (x0, x1)))
+                out[here] = values[np.ix_(flat_rows[here] - y0, flat_cols - x0)]
+        return out.reshape(np.shape(rows) + np.shape(cols))
+
+
+class _Stack(BackendArray):
+    """Several rasters as (threshold, y, x)."""
+
+    def __init__(self, rasters: list[_Raster]) -> None:
+        self.rasters, self.dtype = rasters, np.dtype("float32")
+        self.shape = (len(rasters), *rasters[0].shape)
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> NDArray[np.float32]:
+        chosen = np.arange(self.shape[0])[key[0]]
+        if np.ndim(chosen) == 0:
+            return self.rasters[int(chosen)].read(key[1:])
+        return np.stack([self.rasters[int(i)].read(key[1:]) for i in chosen])

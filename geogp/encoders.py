@@ -95,8 +95,8 @@ class Encoder(nn.Module):
         self.scale.copy_(torch.where(sd > floor, sd, torch.ones_like(sd)))
 
     def standardise(self, X: Tensor) -> Tensor:
-        """(X - centre) / scale in float32: (n, n_inputs). The subtraction is done in float64."""
-        return ((X.double() - self.centre) / self.scale).float()
+        """(X - centre) / scale in the model's dtype: (n, n_inputs). The subtraction is done in float64."""
+        return ((X.double() - self.centre) / self.scale).to(self.frequencies.dtype)
 
     def forward(self, X: Tensor) -> Tensor:
         Z = self.standardise(X)

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geogp.build import Shape, Size, check
 from geogp.engines import ENGINES, Engine, Hooks, Plan
 from geogp.errors import ImpossibleCombination, InvalidInput
-from geogp.linalg import cholesky
 from geogp.methods import Method, method
 from geogp.model import Moments
 from geogp.objectives import Weights
@@ -44,7 +43,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     spatial : indices of the (easting, northing) columns, or None
     time : index of the time column (years), or None
     expansion, residual, noise, objective, posterior, backbone : replace that choice of the row
-    rank : basis functions r; hidden : width h of the network; None for the defaults (128 and 64)
+    rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
+        the rows when there are fewer, and 64)
     fourier_scales : radians per standard deviation of position
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the one-cycle schedule
@@ -162,7 +162,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if not np.isfinite(y).all():
             raise InvalidInput("y holds NaN or infinity; drop those rows.")
         n_counts = _check_counts(counts, len(y))
-        row, plan = self._plan(X.shape[1], n_counts is not None)
+        row, plan = self._plan(X.shape[1], n_counts is not None, len(y))
         self.target_mean_ = float(y.mean())
         sd = float(y.std())
         # A spread at rounding level is a constant target; dividing by it would amplify rounding errors.
@@ -187,7 +187,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         _LAST.pop(self, None)
         return self
 
-    def _plan(self, n_inputs: int, has_counts: bool) -> tuple[Method, Plan]:
+    def _plan(self, n_inputs: int, has_counts: bool, n_rows: int) -> tuple[Method, Plan]:
         row = method(self.method)
         changes = {
             name: getattr(self, name)
@@ -213,8 +213,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         size = Size()
         if self.hidden is not None:
             size = replace(size, hidden=self.hidden)
-        if self.rank is not None:
-            size = replace(size, rank=self.rank)
+        size = replace(size, rank=min(size.rank, max(16, n_rows)) if self.rank is None else self.rank)
         if self.fourier_scales is not None:
             size = replace(size, fourier_scales=tuple(self.fourier_scales))
         schedule = Schedule(epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate)
@@ -253,7 +252,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if last is not None and last[0] == key.hexdigest():
             return last[1]
         moments = self.engine_.moments(
-            torch.as_tensor(X, dtype=torch.float64),
+            torch.as_tensor(inputs),
             None if n is None else torch.as_tensor(n, dtype=torch.float32),
         )
         _LAST[self] = (key.hexdigest(), moments)
@@ -308,7 +307,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 "return_cov needs transform 'identity'; use sample_y for joint draws under another transform."
             )
         moments = self.moments(X, counts)
-        covariance = self.engine_.posterior_covariance(torch.as_tensor(np.asarray(X, float)))
+        covariance = self.engine_.posterior_covariance(torch.as_tensor(self._inputs(X)))
         if not latent:
             covariance = covariance + torch.diag(moments.noise_variance.to(covariance.dtype))
         mean = self.distribution(moments, latent=latent).mean()
@@ -333,14 +332,15 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return self.predictive(X, counts, latent=latent).exceedance(threshold)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | None = 0) -> Array:
-        """Joint draws of the surface at X: (n, n_samples). Cost O(n^3) in the number of places."""
-        moments = self.moments(X)
-        covariance = self.engine_.posterior_covariance(torch.as_tensor(np.asarray(X, float)))
-        L = cholesky(covariance, jitter=1e-7, what="the posterior covariance of the sampled places")
+        """Joint draws of the surface at X: (n, n_samples), an integer seed for the same draws again.
+
+        Methods with a learned basis draw its weights, O(n r) a draw at any n; the others factorise the
+        posterior covariance of the places, O(n^3).
+        """
+        check_is_fitted(self, "engine_")
         generator = torch.Generator().manual_seed(int(random_state or 0))
-        draws = L @ torch.randn(len(L), n_samples, generator=generator, dtype=torch.float64)
-        u = self.target_mean_ + self.target_sd_ * (moments.mean.double()[:, None] + draws).numpy()
-        return self.transform_.inverse(u)
+        draws = self.engine_.sample(torch.as_tensor(self._inputs(X)), n_samples, generator)
+        return self.transform_.inverse(self.target_mean_ + self.target_sd_ * draws.double().numpy())
 
     def kernel_slice(self, X: ArrayLike, x_ref: ArrayLike) -> Array:
         """k(X, x_ref), the prior covariance with one place, in squared target units: (n,)."""
@@ -385,7 +385,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """The fitted estimator that `state` described."""
         model = cls(**{**facts["parameters"], "device": device})
         n_inputs = facts["shape"]["n_inputs"]
-        row, plan = model._plan(n_inputs, facts["shape"]["has_counts"])
+        row, plan = model._plan(n_inputs, facts["shape"]["has_counts"], facts["n_rows"])
         model.row_ = row
         model.n_features_in_ = n_inputs
         model.target_mean_, model.target_sd_ = facts["target_mean"], facts["target_sd"]

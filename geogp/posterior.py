@@ -28,6 +28,11 @@ class WeightPosterior:
         """phi S phi_other': (N, M)."""
         return (phi @ self.scale_tril) @ (phi_other @ self.scale_tril).T
 
+    def sample(self, n_samples: int, generator: torch.Generator) -> Tensor:
+        """Draws of w: (r, n_samples)."""
+        noise = torch.randn(self.scale_tril.shape[1], n_samples, generator=generator)
+        return self.mean[:, None] + self.scale_tril @ noise.to(self.scale_tril)
+
     def kl(self) -> Tensor:
         """KL(q || N(0, I)) for a lower-triangular scale."""
         L = self.scale_tril
@@ -99,6 +104,16 @@ class LowRankWeights:
         """phi S phi_other': (N, M)."""
         low = (phi @ self.factor) @ (phi_other @ self.factor).T
         return low + (phi * self.diagonal.square()) @ phi_other.T
+
+    def sample(self, n_samples: int, generator: torch.Generator) -> Tensor:
+        """Draws of w: (r, n_samples)."""
+        low = torch.randn(self.factor.shape[1], n_samples, generator=generator)
+        own = torch.randn(len(self.mean), n_samples, generator=generator)
+        return (
+            self.mean[:, None]
+            + self.factor @ low.to(self.factor)
+            + self.diagonal[:, None] * own.to(self.diagonal)
+        )
 
     def kl(self) -> Tensor:
         """KL(q || N(0, I)), with the determinant by the matrix determinant lemma."""

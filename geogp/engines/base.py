@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
+import torch
 from torch import Tensor
 
 from geogp.build import Shape, Size
+from geogp.linalg import cholesky
 from geogp.methods import Method
 from geogp.model import Moments
 from geogp.objectives import Weights
@@ -68,6 +70,18 @@ class Engine(ABC):
     @abstractmethod
     def posterior_covariance(self, X: Tensor) -> Tensor:
         """Covariance of the surface at X given the data: (N, N)."""
+
+    def sample(self, X: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+        """Joint draws of the surface at X given the data: (N, n_samples) float64.
+
+        This general way factorises the posterior covariance, O(N^3); engines with features draw weights.
+        """
+        mean = self.moments(X).mean.double()
+        L = cholesky(
+            self.posterior_covariance(X), jitter=1e-9, what="the posterior covariance of the sampled places"
+        )
+        noise = torch.randn(len(X), n_samples, generator=generator, dtype=torch.float64)
+        return mean[:, None] + L @ noise
 
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict]:

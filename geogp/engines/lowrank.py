@@ -1,5 +1,6 @@
 """Methods whose kernel is a learned low-rank basis: most rows of the table."""
 
+from copy import deepcopy
 from typing import ClassVar, Self
 
 import torch
@@ -14,6 +15,9 @@ from geogp.train import Data, train
 
 #: Rows a chunk at prediction: 2,048 to 4,096 keeps the activations in cache.
 CHUNK = 4096
+#: Up to this many rows predictions are computed in float64: then a row's result does not depend on the rest of
+#: its batch (float32 matrix products round differently for each batch size), and costs nothing that matters.
+EXACT_ROWS = 512
 
 
 class LowRankEngine(Engine):
@@ -54,10 +58,11 @@ class LowRankEngine(Engine):
 
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
         parts: list[Moments] = []
+        model = in_double(self.model) if len(X) <= EXACT_ROWS else self.model
         with torch.no_grad():
             for i in range(0, max(len(X), 1), CHUNK):
                 n = None if counts is None else counts[i : i + CHUNK].to(self.device)
-                m = self.model.moments(X[i : i + CHUNK].to(self.device), n)
+                m = model.moments(X[i : i + CHUNK].to(self.device), n)
                 parts.append(
                     Moments(
                         *(v.cpu() for v in (m.mean, m.latent_variance, m.noise_variance, m.prior_variance))
@@ -83,7 +88,27 @@ class LowRankEngine(Engine):
 
     def posterior_covariance(self, X: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.model.posterior_covariance(X.to(self.device)).cpu()
+            return in_double(self.model).posterior_covariance(X.to(self.device)).cpu()
+
+    def sample(self, X: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+        """Draws of the weights, so exact at any number of places: O(N (network + r n_samples) + r^2 n_samples).
+
+        A residual that completes the basis to a base kernel is itself a process over the places: then the
+        general draw by a factorisation, O(N^3).
+        """
+        if self.model.residual.needs_base_kernel:
+            return super().sample(X, n_samples, generator)
+        weights = self.model.weights()
+        draws = weights.sample(n_samples, generator)
+        parts: list[Tensor] = []
+        with torch.no_grad():
+            for i in range(0, max(len(X), 1), CHUNK):
+                Z, h, phi = self.model.represent(X[i : i + CHUNK].to(self.device))
+                variance = self.model.residual.variance(self.model.expansion, Z, h, phi)
+                own = torch.randn(len(phi), n_samples, generator=generator).to(phi)
+                part = self.model.constant_mean + phi @ draws.to(phi) + variance.sqrt()[:, None] * own
+                parts.append(part.double().cpu())
+        return torch.cat(parts)
 
     def state(self) -> tuple[dict[str, Tensor], dict]:
         tensors = {f"model.{k}": v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
@@ -102,6 +127,14 @@ class LowRankEngine(Engine):
             model.solved = WeightPosterior(tensors["solved.mean"], tensors["solved.scale_tril"])
         model.to(torch.device(plan.device))
         return cls(plan, model, facts)
+
+
+def in_double(model: LowRankGP) -> LowRankGP:
+    """A float64 copy of a model."""
+    copy = deepcopy(model).double()
+    if copy.solved is not None:
+        copy.solved = WeightPosterior(copy.solved.mean.double(), copy.solved.scale_tril.double())
+    return copy
 
 
 def concatenate(parts: list[Moments]) -> Moments:

@@ -1,0 +1,143 @@
+"""The command `geogp`: thin, and quick to answer; everything heavy is imported inside the commands.
+
+Data go to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 usage, 3 invalid input, 4 partial
+but resumable, 130 interrupted.
+"""
+
+import logging
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import typer
+
+from app.commands import COMMANDS
+from app.console import console
+from app.errors import Interrupted
+from data_pipelines.errors import DataWarning
+
+app = typer.Typer(
+    name="geogp",
+    help="Maps of internet speed that say how sure they are.",
+    epilog="--quiet (-q) and --verbose (-v) may stand anywhere on the line. "
+    "Exit status: 0 done, 1 failed, 2 usage, 3 invalid input, 4 partial but resumable, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Say nothing but warnings and errors."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Say more; show logs."),
+) -> None:
+    pass  # main() has taken these three off the line already
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit status.
+
+    Examples
+    --------
+    >>> main(["--version"])
+    geogp 0.1.0
+    0
+    """
+    arguments = _flags(list(sys.argv[1:] if argv is None else argv))
+    if "--version" in arguments[:1]:
+        import geogp
+
+        console.data(f"geogp {geogp.__version__}")
+        return 0
+    previous = {s: signal.signal(s, _interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with warnings.catch_warnings():
+            _words_for_warnings()
+            code = app(arguments, prog_name="geogp", standalone_mode=False)
+            sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except Interrupted as stop:
+        words = stop.words or "nothing half-written is left; the same command starts again"
+        print(f"geogp: interrupted: {words}.", file=sys.stderr)
+        return stop.exit_code
+    except BrokenPipeError:
+        # The reader went away (`geogp methods | head`): no complaint, and none at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        code = _known(error)
+        if code is None:
+            raise
+        print(f"geogp: {_sentence(error)}", file=sys.stderr)
+        return code
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _flags(arguments: list[str]) -> list[str]:
+    """The line without the flags that may stand anywhere before `--`; they set up the console."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    head = arguments[:end]
+    console.quiet = "--quiet" in head or "-q" in head
+    console.verbose = "--verbose" in head or "-v" in head
+    if console.verbose:
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
+    return [a for a in head if a not in ("--quiet", "-q", "--verbose", "-v")] + arguments[end:]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(terminated=number == signal.SIGTERM)
+
+
+def _words_for_warnings() -> None:
+    """Our own warnings become a sentence; other packages' are for -v."""
+    if not console.verbose:
+        warnings.simplefilter("ignore")
+
+    def show(
+        message: Any, category: type, filename: str, lineno: int, file: Any = None, line: Any = None
+    ) -> None:
+        if category.__module__.split(".")[0] in ("app", "geogp", "maps", "data_pipelines"):
+            console.warn(str(message))
+        else:
+            console.detail(f"{category.__name__}: {message} ({filename}:{lineno})")
+
+    warnings.filterwarnings("always", module=r"(app|geogp|maps|data_pipelines)(\..*)?")
+    warnings.simplefilter("always", DataWarning)
+    warnings.showwarning = show
+
+
+def _known(error: Exception) -> int | None:
+    """Exit status of an error that has words for people; None for a bug."""
+    code = getattr(error, "exit_code", None)
+    if isinstance(code, int):
+        return code
+    # The system's own refusals name the file and the reason.
+    if isinstance(error, OSError) and error.errno is not None and error.strerror:
+        return 1
+    return None
+
+
+def _sentence(error: Exception) -> str:
+    """The error on one line; usage errors with the way to the help."""
+    if hasattr(error, "format_message"):
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context is not None else "geogp"
+        return f"{_line(error.format_message()).rstrip('.')}; see `{where} --help`."
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}."
+    return _line(str(error))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

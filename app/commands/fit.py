@@ -1,0 +1,82 @@
+"""`geogp fit`: observations become a run."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from app.console import console
+
+Target = Literal["download", "upload", "latency", "tests", "value"]
+_MODEL = "The model ([model] in run.toml)"
+
+
+def fit(
+    observations: Annotated[Path, typer.Argument(help="GeoParquet made by `geogp ingest`.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")],
+    target: Annotated[Target | None, typer.Option(help="What to map [default: download].")] = None,
+    method: Annotated[str | None, typer.Option(help="See `geogp methods` [default: geogp].")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="TOML", help="run.toml; the line wins over it.")
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="none|random|block|forward|FILE:COLUMN", help="What to hold out [default: none]."
+        ),
+    ] = None,
+    refit: Annotated[
+        Literal["train+val"] | None, typer.Option(help="After choosing, train once more on these rows.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of split and training [default: 0].")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [default: auto].")] = None,
+    rank: Annotated[int | None, typer.Option(help="Basis functions.", rich_help_panel=_MODEL)] = None,
+    hidden: Annotated[int | None, typer.Option(help="Width of the network.", rich_help_panel=_MODEL)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the rows.", rich_help_panel=_MODEL)] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Instead of epochs: steps.", rich_help_panel=_MODEL)
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows a step.", rich_help_panel=_MODEL)] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Peak of the one-cycle schedule.", rich_help_panel=_MODEL)
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other, repeatable.", rich_help_panel=_MODEL),
+    ] = None,
+    checkpoint_every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Least time between checkpoints.")
+    ] = 10.0,
+    time_limit: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop then, resumable, with exit status 4.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished run.")] = False,
+) -> None:
+    """Train a method; an unfinished run with identical arguments goes on where it stopped."""
+    from app.config import fit_config, setting
+    from app.workflow import fit as fit_run
+
+    model = {
+        "rank": rank,
+        "hidden": hidden,
+        "epochs": epochs,
+        "steps": steps,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        **dict(setting(text) for text in settings or []),
+    }
+    given = {
+        "target": target, "method": method, "split": split, "refit": refit, "seed": seed, "device": device,
+    }  # fmt: skip
+    chosen = fit_config(config, given, model)
+    with console.progress("fitting") as progress:
+        result = fit_run(
+            observations,
+            output=output,
+            overwrite=overwrite,
+            progress=progress,
+            checkpoint_seconds=checkpoint_every,
+            time_limit_seconds=time_limit,
+            **chosen.model_dump(),
+        )
+    console.say(result.summary())

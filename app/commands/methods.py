@@ -1,0 +1,33 @@
+"""`geogp methods`: what there is to fit, and what each method is made of."""
+
+from typing import Annotated
+
+import typer
+
+from app.console import console
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="One method; all of them without.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """List every method: what it is made of, its paper, when to use it."""
+    from geogp.methods import METHODS, method
+
+    rows = [method(name)] if name else list(METHODS.values())
+    if as_json:
+        console.document({"schema": 1, "methods": [row.to_dict() for row in rows]})
+    elif name:
+        facts = {k: v for k, v in rows[0].to_dict().items() if v not in ("", "-")}
+        console.table(name, ["choice", "value"], [[k, _text(v)] for k, v in facts.items()], numbers_from=2)
+    else:
+        console.table(
+            "Methods (`geogp methods NAME` shows all choices of one)",
+            ["name", "what it is", "expansion", "residual", "objective", "paper"],
+            [[m.name, m.summary, m.expansion, m.residual, m.objective, m.paper] for m in rows],
+            numbers_from=6,
+        )
+
+
+def _text(value: object) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,131 @@
+"""run.toml: the only place that reads TOML, and the words when it is wrong.
+
+    target = "download"
+    method = "dbk-rbf"
+    split = "block"
+
+    [model]
+    rank = 256
+    steps = 3000
+
+What the command line says wins over the file, the file over the defaults.
+"""
+
+import inspect
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from app.errors import InvalidInput
+
+#: Parameters of the estimator that a run sets by itself.
+_OWN = ("self", "method", "spatial", "time", "device", "random_state")
+
+
+class FitConfig(BaseModel):
+    """Everything a fit can be told. Unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: Literal["download", "upload", "latency", "tests", "value"] = "download"
+    method: str = "geogp"
+    split: str = "none"
+    refit: Literal["train+val"] | None = None
+    seed: int = Field(0, ge=0, lt=2**31)
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    model: dict[str, Any] = Field(default_factory=dict)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The document of a TOML file.
+
+    Raises
+    ------
+    InvalidInput
+        no such file, or not TOML; the message has the line.
+    """
+    path = Path(path)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"The configuration {path} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"The configuration {path} is not TOML: {error}.") from None
+
+
+def fit_config(file: str | Path | None, given: Mapping[str, Any], model: Mapping[str, Any]) -> FitConfig:
+    """The settings of a fit from a file (or None) and the command line.
+
+    Parameters
+    ----------
+    file : run.toml
+    given : settings of the command line; None means not said
+    model : the same for the `[model]` table
+
+    Raises
+    ------
+    InvalidInput
+        naming the field and what was got.
+
+    Examples
+    --------
+    >>> fit_config(None, {"method": "dbk-silu", "seed": None}, {"rank": 64}).model
+    {'rank': 64}
+    """
+    document = {} if file is None else read_toml(file)
+    options = document.pop("model", {})
+    where = "the command line" if file is None else str(file)
+    if not isinstance(options, dict):
+        raise InvalidInput(f"In {where}: model must be a table, [model]; got {options!r}.")
+    document |= {k: v for k, v in given.items() if v is not None}
+    options = {**options, **{k: v for k, v in model.items() if v is not None}}
+    try:
+        checked = model_options()(**options).model_dump(exclude_unset=True)
+        return FitConfig(**document, model=checked)
+    except ValidationError as error:
+        raise InvalidInput(f"In {where}: {_words(error, options)}.") from None
+
+
+def model_options() -> type[BaseModel]:
+    """The `[model]` table: the estimator's parameters but those a run sets by itself."""
+    from geogp.estimator import GPRegressor
+
+    fields: dict[str, Any] = {
+        name: (parameter.annotation, parameter.default)
+        for name, parameter in inspect.signature(GPRegressor.__init__).parameters.items()
+        if name not in _OWN
+    }
+    config = ConfigDict(extra="forbid", protected_namespaces=())
+    return create_model("model", __config__=config, **fields)
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """`name=value` of `--set`, the value read as TOML where it is one, else as text.
+
+    Examples
+    --------
+    >>> setting("rank=64"), setting("noise=constant"), setting("fourier_scales=[1.0, 3.0]")
+    (('rank', 64), ('noise', 'constant'), ('fourier_scales', [1.0, 3.0]))
+    """
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals):
+        raise InvalidInput(f"--set is written NAME=VALUE; got {text!r}.")
+    try:
+        return name.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), value.strip()
+
+
+def _words(error: ValidationError, options: Mapping[str, Any]) -> str:
+    """The first complaint: field, what was got, what it should be."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"] if part not in ("none", "constrained-str"))
+    if error.title == "model":
+        field = f"model.{field}"
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(model_options().model_fields if error.title == "model" else FitConfig.model_fields)
+        return f"there is no setting {field!r}; the settings are {known}"
+    return f"{field} is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"

@@ -1,0 +1,101 @@
+"""Words on stderr, data on stdout, progress bars only on a terminal."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+#: (done, total, what): the shape of every progress callback of the workflows.
+Report = Callable[[int, int, str], None]
+
+
+class Console:
+    """Where a command writes. `quiet` silences all but warnings and errors; `verbose` adds details."""
+
+    def __init__(self) -> None:
+        self.quiet = False
+        self.verbose = False
+
+    def say(self, text: str) -> None:
+        """A line for people, on stderr."""
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def detail(self, text: str) -> None:
+        """A line for those who asked with -v."""
+        if self.verbose:
+            print(text, file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """A sentence that must be seen, even with --quiet."""
+        print(f"geogp: warning: {text}", file=sys.stderr, flush=True)
+
+    def data(self, text: str) -> None:
+        """A line of the result, on stdout."""
+        print(text, flush=True)
+
+    def document(self, value: Mapping[str, Any]) -> None:
+        """One JSON document on stdout."""
+        self.data(json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False))
+
+    def table(
+        self,
+        title: str,
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        stderr: bool = False,
+        numbers_from: int = 1,
+    ) -> None:
+        """An aligned table: columns from `numbers_from` on are flush right."""
+        from rich import box
+        from rich.console import Console as RichConsole
+        from rich.table import Table
+
+        stream = sys.stderr if stderr else sys.stdout
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for i, name in enumerate(header):
+            table.add_column(name, justify="right" if i >= numbers_from else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        width = None if stream.isatty() else 160
+        RichConsole(file=stream, width=width, highlight=False, markup=False).print(table)
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Report]:
+        """A progress bar on stderr, when that is a terminal and --quiet was not given; else nothing."""
+        if self.quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+            yield _silent
+            return
+        from rich.console import Console as RichConsole
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=RichConsole(file=sys.stderr),
+            transient=True,
+        )
+        with bar:
+            task = bar.add_task(what, total=None)
+
+            def report(done: int, total: int, label: str = "") -> None:
+                words = f"{what}: {_short(label)}" if label else what
+                bar.update(task, completed=done, total=total or None, description=words)
+
+            yield report
+
+
+def _silent(done: int, total: int, label: str = "") -> None:
+    """Progress that nobody watches."""
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 48 else "…" + label[-47:]
+
+
+console = Console()

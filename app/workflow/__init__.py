@@ -1,0 +1,36 @@
+"""What the commands do, as plain functions for notebooks and scripts: one file each.
+
+    from app.workflow import evaluate, fit
+    run = fit("obs.parquet", method="dbk-rbf", split="block", output="run")
+    print(evaluate("run").document["scores"])
+
+Names are imported on first use, so that importing one workflow does not import all.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_WHERE = {
+    "evaluate": "app.workflow.evaluating",
+    "Evaluation": "app.workflow.evaluating",
+    "fit": "app.workflow.fitting",
+    "Fit": "app.workflow.fitting",
+    "read_rows": "app.workflow.rows",
+    "Rows": "app.workflow.rows",
+}
+
+if TYPE_CHECKING:
+    from app.workflow.evaluating import Evaluation, evaluate
+    from app.workflow.fitting import Fit, fit
+    from app.workflow.rows import Rows, read_rows
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'app.workflow' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+__all__ = ["Evaluation", "Fit", "Rows", "evaluate", "fit", "read_rows"]

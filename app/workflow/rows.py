@@ -1,0 +1,148 @@
+"""An observations file as a model sees it: inputs, target, counts, and which rows can be used."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from app.errors import InvalidInput
+from data_pipelines import quarters
+from data_pipelines.observations import for_target, read
+from geogp.storage import sha256
+from geogp.targets import target as target_named
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+INPUTS = ("easting_m", "northing_m", "time_years")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """All rows of an observations file for one target; row i is row i of the file.
+
+    X : (N, 3) easting_m, northing_m, time_years; (N, 2) for measurements without a time
+    t : (N,) on the score scale (log10 of kbit/s, ..), NaN where unusable
+    counts : (N,) measurements behind each value, or None when nothing counts them
+    urban : (N,) labels, or None without them
+    usable : (N,); dropped : how many are not, by cause
+    """
+
+    path: Path
+    sha256: str
+    table: pa.Table
+    metadata: dict[str, Any]
+    target: str
+    X: Array
+    t: Array
+    counts: Array | None
+    urban: Mask | None
+    usable: Mask
+    dropped: dict[str, int]
+
+    @property
+    def has_time(self) -> bool:
+        return self.X.shape[1] == 3
+
+    @property
+    def quarters(self) -> list[str]:
+        """Quarters of the usable rows, in order."""
+        if "quarter" not in self.table.column_names:
+            return []
+        names = self.table.column("quarter").filter(pa.array(self.usable)).unique().to_pylist()
+        return sorted(name for name in names if name)
+
+    def places_m(self, mask: Mask) -> Array:
+        """Distinct positions of some rows: (n, 2) easting and northing, sorted."""
+        return np.unique(self.X[mask, :2], axis=0)
+
+
+def read_rows(path: str | Path, target: str) -> Rows:
+    """Read an observations file for one target.
+
+    Parameters
+    ----------
+    path : GeoParquet made by ingest
+    target : "download", "upload", "latency", "tests" or "value"
+
+    Raises
+    ------
+    InvalidInput
+        not such a file, a column missing, or no usable row.
+
+    Notes
+    -----
+    A missing or zero count beside a good value counts as a single measurement (reported as `tests_taken_as_1`
+    in `dropped`'s neighbour, the run's facts): a bad count never drops a download.
+    """
+    path = Path(path)
+    goal = target_named(target)
+    table, metadata = read(path)
+    missing = [name for name in ("easting_m", "northing_m") if name not in table.column_names]
+    if missing:
+        raise InvalidInput(f"{path} has no column {missing[0]}; make the table again with `geogp ingest`.")
+    usable, dropped = for_target(table, target)
+    if not usable.any():
+        raise InvalidInput(
+            f"None of the {table.num_rows:,} rows of {path} has a usable {target} "
+            f"({', '.join(f'{n:,} {cause}' for cause, n in dropped.items() if n)})."
+        )
+    values = _numbers(table, goal.column)
+    t = np.full(table.num_rows, np.nan)
+    t[usable] = goal.to_score(values[usable])
+    inputs = [_numbers(table, "easting_m"), _numbers(table, "northing_m")]
+    time = _time(table, path)
+    if time is not None:
+        inputs.append(time)
+    X = np.stack(inputs, axis=1)
+    lost = usable & ~np.isfinite(X).all(axis=1)
+    if lost.any():
+        usable, dropped = usable & ~lost, {**dropped, "no_place_or_time": int(lost.sum())}
+        t[lost] = np.nan
+    return Rows(
+        path=path.resolve(),
+        sha256=sha256(path),
+        table=table,
+        metadata=metadata,
+        target=target,
+        X=X,
+        t=t,
+        counts=None if target == "tests" else _counts(table),
+        urban=_urban(table),
+        usable=usable,
+        dropped=dropped,
+    )
+
+
+def _numbers(table: pa.Table, name: str) -> Array:
+    column = table.column(name).cast(pa.float64())
+    return np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _time(table: pa.Table, path: Path) -> Array | None:
+    """Decimal years: the measured time of points, the middle of the quarter of tiles; None without either."""
+    if "time_years" in table.column_names and table.column("time_years").null_count < table.num_rows:
+        return _numbers(table, "time_years")
+    if "quarter" not in table.column_names or table.column("quarter").null_count == table.num_rows:
+        return None
+    names = table.column("quarter")
+    if names.null_count:
+        raise InvalidInput(f"{names.null_count:,} rows of {path} have no quarter; ingest the table again.")
+    return quarters.years(np.asarray(names.to_pylist(), dtype="U6"))
+
+
+def _counts(table: pa.Table) -> Array | None:
+    """Measurements behind each value; a missing or zero count beside others is a single measurement."""
+    if "tests" not in table.column_names or table.column("tests").null_count == table.num_rows:
+        return None
+    counts = _numbers(table, "tests")
+    return np.where(np.isfinite(counts) & (counts >= 1), counts, 1.0)
+
+
+def _urban(table: pa.Table) -> Mask | None:
+    if "urban" not in table.column_names or table.column("urban").null_count:
+        return None
+    return np.asarray(table.column("urban").to_numpy(zero_copy_only=False), dtype=bool)

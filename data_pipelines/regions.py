@@ -222,7 +222,10 @@ def _unroll(shape: BaseGeometry) -> BaseGeometry:
 
 
 def _unroll_polygon(polygon: BaseGeometry) -> BaseGeometry:
-    """A polygon whose rings jump between -180 and 180 made continuous; others are returned as they are."""
+    """A polygon with edges longer than half a turn, each taken the shorter way round, across 180 degrees.
+
+    That is how a file in a polar or Alaskan projection comes back to degrees. Others are left as they are.
+    """
     west, _, east, _ = polygon.bounds
     if east - west <= 180:
         return polygon

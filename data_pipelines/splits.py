@@ -129,12 +129,11 @@ def from_file(table: pa.Table, path: Path, column: str) -> _Labels:
             f"The split file {path} names tile {twice[6:]} in {twice[:6]} more than once; keep one row of each."
         )
     ours = _keys(table)
-    at = np.minimum(np.searchsorted(theirs, ours), max(len(theirs) - 1, 0))
-    parts = _filled(table.num_rows, "unused")
-    matched = theirs[at] == ours if len(theirs) else np.zeros(len(ours), bool)
-    parts[matched] = part[at][matched]
-    if not matched.any():
+    if not np.isin(ours, theirs).any():
         raise InvalidInput(f"No row of the table is in the split file {path}; it belongs to another table.")
+    at = np.minimum(np.searchsorted(theirs, ours), len(theirs) - 1)
+    matched = theirs[at] == ours
+    parts = np.where(matched, part[at], "unused").astype("U6")
     absent = len(theirs) - len(np.unique(at[matched]))
     if absent:
         warnings.warn(

@@ -53,7 +53,7 @@ def test_an_interrupted_download_continues(server, url):
 
 def test_an_interrupted_run_is_continued_by_the_next(server, url):
     server.break_after = 100_000
-    with pytest.raises(InvalidInput, match="in 1 attempts.*run again"):
+    with pytest.raises(InvalidInput, match=r"in 1 attempts.*run again"):
         download.fetch(url, attempts=1)
     assert download.fetch(url).sha256 == SHA256
     assert _gets(server) == [None, "bytes=100000-"]

@@ -260,7 +260,7 @@ def test_no_place_or_two(tmp_path, out):
 def test_an_output_that_exists_is_kept(tmp_path, out):
     publish(tmp_path)
     out.write_text("mine")
-    with pytest.raises(InvalidInput, match="obs.parquet exists already; .*--overwrite"):
+    with pytest.raises(InvalidInput, match=r"obs.parquet exists already; .*--overwrite"):
         run(tmp_path, out)
     assert out.read_text() == "mine"
     run(tmp_path, out, overwrite=True)

@@ -1,0 +1,134 @@
+"""Other measurements, from CSV and GeoParquet: places in any CRS, times, counts, and what is refused."""
+
+import geopandas
+import numpy as np
+import pytest
+import shapely
+
+from data_pipelines.errors import InvalidInput
+from data_pipelines.observations import for_target, ingest_table, read
+
+COLUMNS = {"x": "x", "y": "y", "value": "temperature"}
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "obs.parquet"
+
+
+@pytest.fixture
+def csv(tmp_path):
+    path = tmp_path / "stations.csv"
+    path.write_text(
+        "x,y,temperature,n,when,note\n"
+        "-157.85,21.30,-2.5,3,2023-12-31,a\n"
+        "-157.90,21.35,,1,2023-01-01,b\n"
+        ",21.4,7,1,2023-07-02T12:00:00,c\n"
+        "2.35,48.85,9,2,2022-04-01,d\n"
+    )
+    return path
+
+
+def test_csv_becomes_observations_of_value(csv, out):
+    columns = {**COLUMNS, "count": "n", "time": "when"}
+    report = ingest_table(file=csv, columns=columns, bbox=(-161, 18, -154, 23), value_unit="degC", output=out)
+    table, metadata = read(out)
+    assert metadata["targets"] == ["value"] and metadata["value_unit"] == "degC"
+    assert metadata["dropped"] == {"no_place": 1, "outside": 1} and report.rows_kept == 2
+    rows = table.to_pandas().sort_values("quarter")
+    assert rows.quarter.tolist() == ["2023Q1", "2023Q4"] and rows.quadkey.isna().all()
+    assert rows.tests.tolist() == [1, 3] and rows.devices.isna().all() and rows.urban.isna().all()
+    np.testing.assert_allclose(rows.time_years, [2023.0, 2023 + 364 / 365])
+    mask, dropped = for_target(table, "value")
+    assert dropped == {"null_value": 1, "nonpositive_value": 0} and mask.sum() == 1
+    assert "2 of 4 rows kept" in report.summary()
+
+
+def test_without_place_or_time_all_rows_stay(csv, out):
+    report = ingest_table(file=csv, columns=COLUMNS, output=out)
+    table, metadata = read(out)
+    assert report.rows_kept == 3 and metadata["boundary"] is None and metadata["region"] is None
+    assert table.column("quarter").null_count == table.column("time_years").null_count == 3
+    assert geopandas.read_parquet(out).crs == 4326
+
+
+def test_decimal_years_are_taken_as_they_are(tmp_path, out):
+    (tmp_path / "t.csv").write_text("x,y,v,t\n0,0,1,2020.5\n1,1,2,2021\n2,2,3,2019.999\n")
+    ingest_table(file=tmp_path / "t.csv", columns={"x": "x", "y": "y", "value": "v", "time": "t"}, output=out)
+    assert read(out)[0].column("quarter").to_pylist() == ["2019Q4", "2020Q3", "2021Q1"]
+
+
+def test_projected_coordinates_need_their_crs(tmp_path, out):
+    (tmp_path / "utm.csv").write_text("x,y,v\n619000,2355000,1\n")
+    columns = {"x": "x", "y": "y", "value": "v"}
+    with pytest.raises(InvalidInput, match=r"Row 1 of .*utm.csv lies at x=619000, y=2.355e\+06.*which CRS"):
+        ingest_table(file=tmp_path / "utm.csv", columns=columns, output=out)
+    ingest_table(file=tmp_path / "utm.csv", columns=columns, crs="EPSG:32604", output=out)
+    row = read(out)[0].to_pylist()[0]
+    assert (row["lon"], row["lat"]) == pytest.approx((-157.853, 21.293), abs=0.01)
+    with pytest.raises(InvalidInput, match="The CRS 'EPSG:1' is not known"):
+        ingest_table(file=tmp_path / "utm.csv", columns=columns, crs="EPSG:1", output=out, overwrite=True)
+
+
+def test_geoparquet_points_bring_their_own_place(tmp_path, out):
+    points = shapely.points([-157.85, -157.9], [21.3, 21.35])
+    frame = geopandas.GeoDataFrame({"v": [1.5, 2.5]}, geometry=points, crs=4326).to_crs(32604)
+    frame.to_parquet(tmp_path / "points.parquet")
+    file = tmp_path / "points.parquet"
+    ingest_table(file=file, source="geoparquet", columns={"value": "v"}, output=out)
+    rows = read(out)[0].to_pandas().sort_values("value")
+    np.testing.assert_allclose(rows.lon, [-157.85, -157.9], atol=1e-9)
+    frame.set_geometry(frame.buffer(10)).to_parquet(file)
+    with pytest.raises(InvalidInput, match="geometries that are not points"):
+        ingest_table(file=file, source="geoparquet", columns={"value": "v"}, output=tmp_path / "b.parquet")
+
+
+def test_geoparquet_columns_can_be_named(tmp_path, out):
+    frame = geopandas.pd.DataFrame({"a": [1.0], "b": [2.0], "v": [3.0]})
+    frame.to_parquet(tmp_path / "plain.parquet")
+    columns = {"x": "a", "y": "b", "value": "v"}
+    ingest_table(file=tmp_path / "plain.parquet", source="geoparquet", columns=columns, output=out)
+    assert read(out)[0].column("lon").to_pylist() == [1.0]
+    with pytest.raises(InvalidInput, match="cannot be read as GeoParquet"):
+        ingest_table(
+            file=tmp_path / "plain.parquet",
+            source="geoparquet",
+            columns={"value": "v"},
+            output=tmp_path / "b",
+        )
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"x": "x", "y": "y"}, r"which column of .*stations.csv is value \(columns value=NAME\)"),
+        ({**COLUMNS, "value": "humidity"}, "has no column 'humidity' for value; it has x, y, temperature"),
+        ({**COLUMNS, "weight": "n"}, "Unknown column role 'weight'"),
+        ({**COLUMNS, "value": "note"}, "Column note of .* is not numeric"),
+        ({**COLUMNS, "time": "note"}, "Column note of .* is no time"),
+    ],
+)
+def test_columns_that_do_not_fit(csv, out, columns, match):
+    with pytest.raises(InvalidInput, match=match):
+        ingest_table(file=csv, columns=columns, output=out)
+    assert not out.exists()
+
+
+def test_files_that_do_not_fit(tmp_path, out):
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "ragged.csv").write_text("x,y,v\n1,2\n")
+    for name in ("empty.csv", "ragged.csv"):
+        with pytest.raises(InvalidInput, match=f"{name} cannot be read as CSV"):
+            ingest_table(file=tmp_path / name, columns=COLUMNS, output=out)
+    with pytest.raises(InvalidInput, match="not a readable Parquet file"):
+        ingest_table(file=tmp_path / "ragged.csv", source="geoparquet", columns=COLUMNS, output=out)
+    with pytest.raises(InvalidInput, match="Unknown table source 'excel'"):
+        ingest_table(file=tmp_path / "ragged.csv", source="excel", columns=COLUMNS, output=out)
+
+
+def test_empty_times_are_refused(tmp_path, out):
+    (tmp_path / "t.csv").write_text("x,y,v,t\n0,0,1,2020-01-01\n1,1,2,\n")
+    with pytest.raises(InvalidInput, match="has 1 empty times"):
+        ingest_table(
+            file=tmp_path / "t.csv", columns={"x": "x", "y": "y", "value": "v", "time": "t"}, output=out
+        )

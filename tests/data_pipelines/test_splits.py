@@ -1,0 +1,120 @@
+"""Splits: shares, blocks that stay whole, time that runs forward, and files that must fit."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data_pipelines.errors import DataWarning, InvalidInput
+from data_pipelines.splits import SPLITS, make_split
+
+
+def shares(parts) -> dict[str, float]:
+    names, counts = np.unique(parts, return_counts=True)
+    return dict(zip(names.tolist(), (counts / len(parts)).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("spec", SPLITS)
+def test_every_split_is_one_label_a_row_and_repeatable(table, spec):
+    parts = make_split(table, spec, 3)
+    assert len(parts) == table.num_rows and set(parts) <= {"train", "val", "test"}
+    assert (parts == make_split(table, spec, 3)).all()
+
+
+def test_none_trains_on_all(table):
+    assert set(make_split(table, "none")) == {"train"}
+
+
+def test_random_is_80_10_10(table):
+    found = shares(make_split(table, "random", 0))
+    assert found == pytest.approx({"train": 0.8, "val": 0.1, "test": 0.1}, abs=1 / table.num_rows)
+    assert (make_split(table, "random", 0) != make_split(table, "random", 1)).any()
+
+
+def test_blocks_stay_whole_and_are_dealt_70_15_15(table):
+    parts = make_split(table, "block", 0)
+    cells = np.floor(table.column("lon").to_numpy() / 0.05) * 10_000 + np.floor(
+        table.column("lat").to_numpy() / 0.05
+    )
+    unique, first, inverse = np.unique(cells, return_index=True, return_inverse=True)
+    assert (parts == parts[first][inverse]).all()
+    found = shares(parts[first])
+    assert found == pytest.approx({"train": 0.7, "val": 0.15, "test": 0.15}, abs=1 / len(unique))
+    assert (parts != make_split(table, "block", 1)).any()
+
+
+@pytest.mark.parametrize(("count", "each"), [(3, 1), (7, 1), (8, 2), (20, 2)])
+def test_forward_tests_on_the_last_quarters(count, each):
+    names = [f"{2019 + i // 4}Q{i % 4 + 1}" for i in range(count)]
+    shuffled = np.random.default_rng(0).permutation(np.repeat(names, 5))
+    parts = make_split(pa.table({"quarter": shuffled}), "forward")
+    assert set(shuffled[parts == "test"]) == set(names[-each:])
+    assert set(shuffled[parts == "val"]) == set(names[-2 * each : -each])
+
+
+@pytest.mark.parametrize(
+    ("spec", "data", "match"),
+    [
+        ("forward", {"quarter": ["2023Q1", "2023Q2"]}, "at least 3 quarters"),
+        ("forward", {"quarter": ["2023Q1", "2023Q2", "2023Q3", None]}, "1 rows without one"),
+        ("random", {"lon": [0.0] * 9}, "at least 10 rows; the table has 9"),
+        ("block", {"lon": [0.01, 0.02], "lat": [0.01, 0.06]}, "at least 3 cells.* has 2"),
+        (
+            "spatial",
+            {"lon": [0.0]},
+            "Unknown split 'spatial'; it is none, random, block, forward or FILE:COLUMN",
+        ),
+        ("absent.parquet:random", {"lon": [0.0]}, "absent.parquet does not exist"),
+    ],
+)
+def test_tables_that_cannot_be_split(spec, data, match):
+    with pytest.raises(InvalidInput, match=match):
+        make_split(pa.table(data), spec)
+
+
+@pytest.fixture
+def split_file(table, tmp_path):
+    """All but the first row, shuffled, and one row of another table."""
+    rows = np.random.default_rng(0).permutation(np.arange(1, table.num_rows))
+    part = np.where(np.arange(len(rows)) % 3 == 0, "test", "train")
+    keys = [*table.column("quadkey").to_numpy()[rows], "0" * 16]
+    quarters = [*table.column("quarter").to_numpy()[rows], "2022Q1"]
+    path = tmp_path / "with:colon" / "split.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"quadkey": keys, "quarter": quarters, "mine": [*part, "val"]}), path)
+    return path, rows, part
+
+
+def test_a_file_is_followed_exactly(table, split_file):
+    path, rows, part = split_file
+    with pytest.warns(DataWarning, match=rf"1 of {table.num_rows:,} rows of the split file"):
+        parts = make_split(table, f"{path}:mine")
+    assert parts[0] == "unused"
+    assert (parts[rows] == part).all()
+
+
+def _rewrite(path, change) -> None:
+    pq.write_table(change(pq.ParquetFile(path).read()), path)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda t: t.drop_columns(["quarter"]), "has no column 'quarter'; it has quadkey, mine"),
+        (lambda t: pa.concat_tables([t, t.slice(0, 1)]), "more than once"),
+        (lambda t: t.set_column(2, "mine", pa.array(["dev"] * t.num_rows)), "has the value 'dev'"),
+        (lambda t: t.slice(t.num_rows - 1), "belongs to another table"),
+        (lambda t: t.slice(0, 0), "belongs to another table"),
+    ],
+)
+def test_files_that_do_not_fit(table, split_file, change, match):
+    path, *_ = split_file
+    _rewrite(path, change)
+    with pytest.raises(InvalidInput, match=match):
+        make_split(table, f"{path}:mine")
+
+
+def test_a_split_file_that_is_not_parquet(table, tmp_path):
+    (tmp_path / "split.csv").write_text("quadkey,quarter,mine\n")
+    with pytest.raises(InvalidInput, match="is not a readable Parquet file"):
+        make_split(table, f"{tmp_path / 'split.csv'}:mine")

@@ -25,6 +25,7 @@ _WHERE = {
     "NumericalFailure": "geogp.errors",
     "load": "geogp.storage",
     "predict": "geogp.prediction",
+    "kernel_slice": "geogp.slices",
 }
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
     from geogp.prediction import predict
+    from geogp.slices import kernel_slice
     from geogp.storage import load
     from geogp.targets import TARGETS
 
@@ -46,5 +48,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure",
-    "load", "method", "predict",
+    "kernel_slice", "load", "method", "predict",
 ]  # fmt: skip

@@ -267,7 +267,7 @@ def grid_coordinates(geobox: GeoBox) -> dict[str, xr.DataArray]:
 
     (odc-geo makes the same in its xarray module, which cannot be imported without dask.)
     """
-    y_dim, x_dim = geobox.dimensions
+    y_dim, x_dim = "y", "x"  # in any CRS: consumers know the axes by these names
     crs = CRS.from_user_input(str(geobox.crs))
     if crs.is_geographic:
         names = {
@@ -356,7 +356,7 @@ def predict(
     setting = Setting(quarter, tests, level)
     blocks = Blocks(run, geobox, setting, where, max_distance_m)
     unit = run.facts["data"].get("value_unit") or goal.unit if goal.name == "value" else goal.unit
-    y_dim, x_dim = geobox.dimensions
+    y_dim, x_dim = "y", "x"
     coords = grid_coordinates(geobox)
     variables: dict[str, xr.Variable] = {}
 

@@ -107,7 +107,7 @@ def test_pixels_outside_the_mask_are_missing_and_never_computed(run):
 def test_a_grid_in_degrees_meets_the_same_model(run):
     box = GeoBox.from_bbox((-158.0, 21.2, -157.8, 21.4), "EPSG:4326", shape=(6, 6))
     ds = geogp.predict(run, box)
-    assert ds["median"].dims == ("latitude", "longitude")
+    assert ds["median"].dims == ("y", "x")
     east, north = Transformer.from_crs(4326, CRS, always_xy=True).transform(
         ds.longitude.values[2], ds.latitude.values[1]
     )

@@ -109,11 +109,11 @@ def test_a_grid_in_degrees_meets_the_same_model(run):
     ds = geogp.predict(run, box)
     assert ds["median"].dims == ("y", "x")
     east, north = Transformer.from_crs(4326, CRS, always_xy=True).transform(
-        ds.longitude.values[2], ds.latitude.values[1]
+        ds.x.values[2], ds.y.values[1]
     )
     p = run.model.predictive(np.array([[east, north, 2022.375]]))
     np.testing.assert_allclose(
-        ds["median"].isel(latitude=1, longitude=2), 10 ** (p.median()[0] - 3), rtol=1e-4
+        ds["median"].isel(y=1, x=2), 10 ** (p.median()[0] - 3), rtol=1e-4
     )
 
 

@@ -24,6 +24,8 @@ from data_pipelines.schema import (
 )
 from data_pipelines.sources.contract import Collected
 
+#: A quarter is thin below this share of the median quarter's rows, judged among at least so many.
+THIN_SHARE, THIN_AMONG = 0.3, 4
 #: Beyond these a published value is counted as absurd, and kept.
 ABSURD = {"download_mbps": 10_000.0, "upload_mbps": 10_000.0, "latency_ms": 60_000.0}
 
@@ -87,6 +89,7 @@ def assemble(
         "boundary_source": place_record,
         "quarters": collected.quarters,
         "missing_quarters": collected.missing_quarters,
+        "thin_quarters": _thin(collected.sources),
         "rows_read": collected.rows_read,
         "rows_kept": table.num_rows,
         "dropped": collected.dropped,
@@ -125,6 +128,15 @@ def _label(columns: dict[str, Any], collected: Collected, place: Region, urban: 
         "vintage": areas.vintage,
         "share_of_rows": float(inside.mean()),
     }
+
+
+def _thin(sources: list[dict[str, Any]]) -> list[str]:
+    """Quarters with far fewer rows than the others: probably published, or mirrored, in part."""
+    rows = {source["quarter"]: source["rows_kept"] for source in sources if "quarter" in source}
+    if len(rows) < THIN_AMONG:
+        return []
+    usual = float(np.median(list(rows.values())))
+    return [quarter for quarter, n in rows.items() if n < THIN_SHARE * usual]
 
 
 def _order(columns: dict[str, Any]) -> NDArray[np.int64]:

@@ -54,8 +54,13 @@ def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite:
             raise OSError(f"{output} was written with {again.num_rows} rows instead of {table.num_rows}")
 
 
-def read(path: str | Path) -> tuple[pa.Table, dict[str, Any]]:
+def read(path: str | Path, columns: list[str] | None = None) -> tuple[pa.Table, dict[str, Any]]:
     """The observations of a file and its metadata document.
+
+    Parameters
+    ----------
+    path : a file made by ingest
+    columns : those to read; None is all of them
 
     Raises
     ------
@@ -66,7 +71,7 @@ def read(path: str | Path) -> tuple[pa.Table, dict[str, Any]]:
     if not path.is_file():
         raise InvalidInput(f"The observations file {path} does not exist.")
     try:
-        table = pq.ParquetFile(path).read()
+        table = pq.ParquetFile(path).read(columns)
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInput(
             f"{path} is not a readable Parquet file ({str(error).splitlines()[0]}); make it with `geogp ingest`."

@@ -263,6 +263,9 @@ def _write(
     if collected.missing_quarters:
         missing, there = ", ".join(collected.missing_quarters), ", ".join(collected.quarters)
         notes.append(f"No data for {missing}; they are left out of the table, which has {there}.")
+    if metadata["thin_quarters"]:
+        thin = ", ".join(metadata["thin_quarters"])
+        notes.append(f"Far fewer rows than in the other quarters: {thin}; they may be there only in part.")
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=3)
     return IngestReport(output, metadata, time.perf_counter() - started, tuple(notes))

@@ -32,7 +32,7 @@ class Region:
     name: str
     shape: BaseGeometry
     bbox: tuple[float, float, float, float] | None = None
-    _known: dict[int, bool] = field(default_factory=dict, repr=False)
+    _known: "_Answers" = field(default_factory=lambda: _Answers(), repr=False)
 
     @classmethod
     def from_polygon(cls, name: str, shape: BaseGeometry) -> "Region":
@@ -114,13 +114,12 @@ class Region:
         x0, y0, width, height = self._tile_window
         near = ((x - x0) % (1 << quadkey.ZOOM) <= width) & (y >= y0) & (y - y0 <= height)
         codes, inverse = np.unique(x[near] << quadkey.ZOOM | y[near], return_inverse=True)
-        keys = codes.tolist()
-        new = np.array([key for key in keys if key not in self._known], np.int64)
+        new = codes[~self._known.has(codes)]
         if new.size:
-            answers = shapely.intersects(self._prepared, self.tile_boxes(new >> 16, new & 0xFFFF))
-            self._known.update(zip(new.tolist(), answers.tolist(), strict=True))
+            boxes = self.tile_boxes(new >> quadkey.ZOOM, new & ((1 << quadkey.ZOOM) - 1))
+            self._known.add(new, shapely.intersects(self._prepared, boxes))
         inside = np.zeros(len(x), bool)
-        inside[near] = np.fromiter((self._known[key] for key in keys), bool, len(keys))[inverse]
+        inside[near] = self._known.answers_for(codes)[inverse]
         return inside
 
     def holds_points(self, lon: ArrayLike, lat: ArrayLike) -> NDArray[np.bool_]:
@@ -194,6 +193,30 @@ def polygons(shape: BaseGeometry) -> list[BaseGeometry]:
 def shift(shape: BaseGeometry, degrees: float) -> BaseGeometry:
     """The geometry moved east."""
     return shapely.transform(shape, lambda xy: xy + [degrees, 0.0]) if degrees else shape
+
+
+class _Answers:
+    """Yes or no for integer codes already asked about, kept sorted."""
+
+    def __init__(self) -> None:
+        self.codes, self.answers = np.array([], np.int64), np.array([], bool)
+
+    def has(self, codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the sorted codes are known."""
+        at = np.searchsorted(self.codes, codes)
+        known = at < len(self.codes)
+        known[known] = self.codes[at[known]] == codes[known]
+        return known
+
+    def add(self, codes: NDArray[np.int64], answers: NDArray[np.bool_]) -> None:
+        """Remember answers for codes that are not known yet."""
+        codes, answers = np.concatenate([self.codes, codes]), np.concatenate([self.answers, answers])
+        order = np.argsort(codes, kind="stable")
+        self.codes, self.answers = codes[order], answers[order]
+
+    def answers_for(self, codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Answers for codes that are all known."""
+        return self.answers[np.searchsorted(self.codes, codes)]
 
 
 def _geojson(shape: BaseGeometry) -> dict[str, Any]:

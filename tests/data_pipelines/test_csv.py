@@ -52,6 +52,19 @@ def test_without_place_or_time_all_rows_stay(csv, out):
     assert geopandas.read_parquet(out).crs == 4326
 
 
+def test_points_are_labelled_urban_where_they_lie(world_root, world, tmp_path, out):
+    city = world.cities[0]
+    lon, lat = world.to_degrees([city.x_km, city.x_km + 3 * city.radius_km], [city.y_km, city.y_km])
+    (tmp_path / "t.csv").write_text(
+        "x,y,v\n" + "".join(f"{a},{b},1\n" for a, b in zip(lon, lat, strict=True))
+    )
+    columns = {"x": "x", "y": "y", "value": "v"}
+    ingest_table(file=tmp_path / "t.csv", columns=columns, urban=world.urban_file(world_root), output=out)
+    table = read(out, ["urban", "urban_vintage", "urban_share"])[0]
+    assert table.column("urban").to_pylist() == [True, False]
+    assert table.column("urban_share").null_count == 2  # a point has no area
+
+
 def test_decimal_years_are_taken_as_they_are(tmp_path, out):
     (tmp_path / "t.csv").write_text("x,y,v,t\n0,0,1,2020.5\n1,1,2,2021\n2,2,3,2019.999\n")
     ingest_table(file=tmp_path / "t.csv", columns={"x": "x", "y": "y", "value": "v", "time": "t"}, output=out)

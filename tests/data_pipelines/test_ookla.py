@@ -198,6 +198,16 @@ def test_a_gap_in_a_range_is_warned_about_and_recorded(tmp_path, out):
     assert "2 missing" in report.summary() and len(report.warnings) == 1
 
 
+def test_a_thin_quarter_is_warned_about_and_recorded(tmp_path, out):
+    for quarter in ("2023Q1", "2023Q2", "2023Q3", "2023Q4"):
+        publish(tmp_path, quarter)
+    keys = quadkey.encode(*quadkey.tile_of([-157.85] + [2.35] * 5, [21.3] + [48.85] * 5))
+    publish(tmp_path, "2023Q2", quadkey=pa.array(keys))
+    with pytest.warns(DataWarning, match="Far fewer rows .*: 2023Q2;"):
+        report = run(tmp_path, out, quarters="2023Q1..2023Q4")
+    assert report.metadata["thin_quarters"] == ["2023Q2"]
+
+
 @pytest.mark.parametrize("quarters", ["2023", "2023Q5", "2023Q4..", "2023Q1...2023Q4", "", "x"])
 def test_quarters_that_are_none(tmp_path, out, quarters):
     bad(out, r"[Qq]uarters", root=tmp_path, quarters=quarters)

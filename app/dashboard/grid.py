@@ -1,0 +1,194 @@
+"""The pixels of the map: a Web Mercator grid over the region, so that the browser draws it without warping."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import shapely
+from affine import Affine
+from numpy.typing import NDArray
+from odc.geo.geobox import GeoBox
+from pyproj import Transformer
+from shapely.geometry.base import BaseGeometry
+
+from app.errors import InvalidInput
+from geogp.storage import Run
+from maps.grid import MERCATOR_HALF, MERCATOR_LATITUDE, Window, continuous
+from maps.region import around, polygon
+
+INSIDE = 400_000  # pixels inside the region: about 2 s of a deep basis model on one core, finer than a screen shows
+WHOLE = 4_000_000  # pixels of the whole rectangle, for a region of small islands
+STRIP = 40_000  # pixels computed between two reports of progress
+REACH_M = 10_000.0  # without a polygon the map reaches this far beyond the training places
+FAR_M = 5_000.0  # farther than this from any training place is hatched
+
+
+def mercator(lon: NDArray[Any], lat: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Web Mercator metres of degrees; longitudes beyond 180 stay beyond."""
+    lat = np.clip(lat, -MERCATOR_LATITUDE, MERCATOR_LATITUDE)
+    return (
+        np.asarray(lon) / 180 * MERCATOR_HALF,
+        np.arcsinh(np.tan(np.radians(lat))) / np.pi * MERCATOR_HALF,
+    )
+
+
+def degrees(x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Longitude and latitude of Web Mercator metres."""
+    return (
+        np.asarray(x) / MERCATOR_HALF * 180,
+        np.degrees(np.arctan(np.sinh(np.asarray(y) / MERCATOR_HALF * np.pi))),
+    )
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where the map lies: its grid, its outline in degrees, and which pixels it fills.
+
+    outline : the region in one piece (longitudes may pass 180), or None for a run without a polygon
+    inside : (H, W), True where the map has a value
+    """
+
+    geobox: GeoBox
+    outline: BaseGeometry | None
+    inside: NDArray[np.bool_]
+    support: "Support | None"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.inside.shape[0], self.inside.shape[1]
+
+    @cached_property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """W, S, E, N in degrees; E may pass 180."""
+        box = self.geobox.extent.boundingbox
+        lon, lat = degrees(np.array([box.left, box.right]), np.array([box.bottom, box.top]))
+        return float(lon[0]), float(lat[0]), float(lon[1]), float(lat[1])
+
+    def strips(self, window: Window | None = None) -> Iterator[Window]:
+        """Windows over the whole width with about STRIP pixels inside each, top to bottom; empty rows are skipped."""
+        rows = np.flatnonzero(self.inside.any(axis=1))
+        start, held = None, 0
+        per_row = self.inside.sum(axis=1)
+        for row in rows.tolist():
+            if start is None or held + per_row[row] > STRIP:
+                if start is not None:
+                    yield self._tight(start, last + 1)
+                start, held = row, 0
+            held += int(per_row[row])
+            last = row
+        if start is not None:
+            yield self._tight(start, last + 1)
+
+    def _tight(self, y0: int, y1: int) -> Window:
+        cols = np.flatnonzero(self.inside[y0:y1].any(axis=0))
+        return Window(y0, y1, int(cols[0]), int(cols[-1]) + 1)
+
+    def contains(self, lat: float, lon: float) -> bool:
+        """Whether the map has a value at a place."""
+        west, _, east, _ = self.bounds
+        lon = float(continuous(np.array([lon]), (west + east) / 2)[0])
+        if self.outline is not None:
+            return bool(self.outline.intersects(shapely.Point(lon, lat)))
+        return self.support is not None and self.support.distance_m(lat, lon) <= REACH_M
+
+
+class Support:
+    """The training places, asked how far away the nearest one is."""
+
+    def __init__(self, positions_m: NDArray[np.float64], crs: str):
+        from scipy.spatial import cKDTree
+
+        self.positions_m, self.tree = positions_m, cKDTree(positions_m)
+        self._to = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
+
+    def lonlat(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        lon, lat = self._to.transform(*self.positions_m.T, direction="INVERSE")
+        return np.asarray(lon), np.asarray(lat)
+
+    def distance_m(self, lat: float, lon: float) -> float:
+        """Metres from a place to the nearest training place, in the run's own projection."""
+        return float(self.distances_m(np.array([lon]), np.array([lat]))[0])
+
+    def distances_m(self, lon: NDArray[Any], lat: NDArray[Any], most: float = math.inf) -> NDArray[Any]:
+        """The same for many places; inf beyond `most`."""
+        xy = np.stack(self._to.transform(np.asarray(lon), np.asarray(lat)), axis=-1)
+        out = np.full(len(xy), math.inf)
+        good = np.isfinite(xy).all(1)
+        out[good] = self.tree.query(xy[good], distance_upper_bound=most)[0]
+        return out
+
+
+def survey(run: Run, *, inside: int = INSIDE, whole: int = WHOLE) -> Ground:
+    """The ground of a run: over its polygon, else over what lies within 10 km of its training places.
+
+    Raises
+    ------
+    InvalidInput
+        the run records neither a polygon nor places, or no CRS.
+    """
+    data: Mapping[str, Any] = run.facts.get("data") or {}
+    if not data.get("crs"):
+        raise InvalidInput(
+            f"{run.path} does not record a CRS, so it cannot be put on a map; fit it with `geogp fit`."
+        )
+    support = None
+    if (run.path / "support.safetensors").is_file():
+        support = Support(run.tensors("support")["positions_m"].numpy(), data["crs"])
+    if data.get("boundary"):
+        shape = polygon(data["boundary"])
+        west, _, east, _ = shape.bounds
+        outline = around(shape, _middle(shape) if east - west > 180 else (west + east) / 2)
+        moved = shapely.transform(outline, lambda c: np.column_stack(mercator(c[:, 0], c[:, 1])))
+        pixel = max(math.sqrt(moved.area / inside), 1.0)
+        geobox = _box(moved.bounds, pixel, whole)
+        return Ground(geobox, outline, _filled(moved, geobox), support)
+    if support is None:
+        raise InvalidInput(
+            f"{run.path} records neither the region's polygon nor the training places; fit it with `geogp fit`."
+        )
+    lon, lat = support.lonlat()
+    x, y = mercator(continuous(lon, lon[0]), lat)
+    reach = REACH_M / math.cos(math.radians(float(np.clip(np.abs(lat).max(), 0, 85))))
+    bounds = (x.min() - reach, y.min() - reach, x.max() + reach, y.max() + reach)
+    pixel = max(math.sqrt((bounds[2] - bounds[0]) * (bounds[3] - bounds[1]) / inside), 1.0)
+    geobox = _box(bounds, pixel, whole)
+    lon, lat = pixels(geobox)
+    near = support.distances_m(lon, lat, REACH_M) <= REACH_M
+    return Ground(geobox, None, near.reshape(geobox.shape), support)
+
+
+def pixels(geobox: GeoBox) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Longitude and latitude of pixel centres, row by row."""
+    a = geobox.affine
+    x, y = np.meshgrid(
+        a.c + a.a * (np.arange(geobox.width) + 0.5), a.f + a.e * (np.arange(geobox.height) + 0.5)
+    )
+    return degrees(x.ravel(), y.ravel())
+
+
+def _middle(shape: BaseGeometry) -> float:
+    """A longitude in the largest part: where a region that crosses the antimeridian is centred."""
+    return float(max(shapely.get_parts(shape), key=lambda p: p.area).centroid.x)
+
+
+def _box(bounds: tuple[float, float, float, float], pixel: float, whole: int) -> GeoBox:
+    left, bottom, right, top = bounds
+    pixel = max(pixel, math.sqrt((right - left) * (top - bottom) / whole))
+    width = max(2, math.ceil((right - left) / pixel))
+    height = max(2, math.ceil((top - bottom) / pixel))
+    return GeoBox((height, width), Affine(pixel, 0, left, 0, -pixel, top), "EPSG:3857")
+
+
+def _filled(shape: BaseGeometry, geobox: GeoBox) -> NDArray[np.bool_]:
+    from rasterio.features import geometry_mask
+
+    parts = list(shapely.get_parts(shape))
+    inside = geometry_mask(parts, out_shape=geobox.shape, transform=geobox.affine, invert=True)
+    if not inside.any():  # a region thinner than a pixel
+        inside = geometry_mask(
+            parts, out_shape=geobox.shape, transform=geobox.affine, invert=True, all_touched=True
+        )
+    return inside

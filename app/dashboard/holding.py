@@ -1,0 +1,84 @@
+"""Which run this server shows, opened on first use and again when the folder changes on disk."""
+
+import threading
+from pathlib import Path
+
+from app.dashboard.atlas import Atlas, open_atlas
+from app.dashboard.slices import Slices
+from app.errors import InvalidInput
+from geogp.storage import SUMS
+
+
+class Holding:
+    """A run folder and, while it is whole, its atlas.
+
+    Parameters
+    ----------
+    path : run folder
+    options : of `open_atlas`
+    """
+
+    def __init__(self, path: str | Path, **options: int):
+        self.path, self._options = Path(path), options
+        self._lock = threading.Lock()
+        self._atlas: Atlas | None = None
+        self._slices: Slices | None = None
+        self._mark: object = None
+
+    def atlas(self) -> Atlas:
+        """The atlas of the folder as it is now.
+
+        Raises
+        ------
+        ValueError with an `exit_code`
+            the folder is gone, unfinished or altered, in one sentence.
+        """
+        with self._lock:
+            mark = self._now()
+            if self._atlas is None or mark != self._mark:
+                self._atlas = self._slices = None
+                try:
+                    self._atlas = open_atlas(self.path, **self._options)
+                    self._slices = Slices(self._atlas)
+                except (KeyError, TypeError, OSError, AttributeError) as error:
+                    raise InvalidInput(
+                        f"{self.path} cannot be read as a run ({type(error).__name__}: {error}); fit it again."
+                    ) from error
+                self._mark = mark
+            return self._atlas
+
+    @property
+    def known(self) -> Atlas | None:
+        """The atlas if it is open already; never waits."""
+        return self._atlas
+
+    def slices(self) -> Slices:
+        self.atlas()
+        assert self._slices is not None
+        return self._slices
+
+    def _now(self) -> object:
+        """Changes when any file of the run is written or removed."""
+        try:
+            names = (SUMS, "run.json", "weights.safetensors")
+            found = [(self.path / name).stat() for name in names]
+        except OSError:
+            return None
+        return tuple((s.st_mtime_ns, s.st_size, s.st_ino) for s in found)
+
+
+_held: Holding | None = None
+
+
+def hold(path: str | Path, **options: int) -> Holding:
+    """Make a run folder the one this process shows."""
+    global _held
+    _held = Holding(path, **options)
+    return _held
+
+
+def held() -> Holding:
+    """The run folder this process shows."""
+    if _held is None:
+        raise InvalidInput("No run is being shown; start the dashboard with `geogp app run/`.")
+    return _held

@@ -1,0 +1,169 @@
+"""Our own addresses beside Streamlit's, on the same origin: the map page, pictures, values, slices. Only GET.
+
+Every parameter is checked by `view.py`; a bad one is answered with one sentence and 400, a run that is gone or
+altered with one sentence and 409. No parameter ever becomes part of a path on disk.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from app.dashboard.holding import held
+from app.dashboard.point import reading
+from app.dashboard.slices import SCALE
+from app.dashboard.view import place
+from app.errors import InvalidInput
+from maps.layers import LAYERS, number
+from maps.web import LEAFLET_CSS, LEAFLET_JS
+
+HERE = Path(__file__).parent / "map"
+#: the only files served, by the only names they are served under
+FILES: dict[str, tuple[Path, str]] = {
+    "": (HERE / "index.html", "text/html"),
+    "map.js": (HERE / "map.js", "text/javascript"),
+    "map.css": (HERE / "map.css", "text/css"),
+    "leaflet.js": (LEAFLET_JS, "text/javascript"),
+    "leaflet.css": (LEAFLET_CSS, "text/css"),
+}
+FOREVER = {
+    "Cache-Control": "private, max-age=31536000, immutable"
+}  # addresses of pictures name the run's hash
+FRESH = {"Cache-Control": "no-cache"}
+
+Answer = Callable[[Request], Response]
+
+
+def routes() -> list[BaseRoute]:
+    """For `st.App(routes=...)`."""
+    return [
+        Route("/geogp/map/{name}", _file, methods=["GET"]),
+        Route("/geogp/map/", _file, methods=["GET"]),
+        Route("/geogp/about", _careful(_about), methods=["GET"]),
+        Route("/geogp/layers", _careful(_layers), methods=["GET"]),
+        Route("/geogp/layer/{name}", _careful(_picture), methods=["GET"]),
+        Route("/geogp/value", _careful(_value), methods=["GET"]),
+        Route("/geogp/slice", _careful(_slice), methods=["GET"]),
+        Route("/geogp/slice.png", _careful(_slice_picture), methods=["GET"]),
+        Route("/geogp/progress", _progress, methods=["GET"]),
+    ]
+
+
+def _careful(answer: Answer) -> Callable[[Request], Any]:
+    """Run in a thread; an error meant for people becomes its sentence as JSON."""
+
+    def answered(request: Request) -> Response:
+        try:
+            held().atlas()
+        except ValueError as error:
+            if not hasattr(error, "exit_code"):
+                raise
+            return JSONResponse({"error": str(error)}, 409, FRESH)
+        try:
+            return answer(request)
+        except ValueError as error:
+            if not hasattr(error, "exit_code"):
+                raise
+            return JSONResponse({"error": str(error)}, 400, FRESH)
+
+    async def endpoint(request: Request) -> Response:
+        return await run_in_threadpool(answered, request)
+
+    return endpoint
+
+
+async def _file(request: Request) -> Response:
+    name = request.path_params.get("name", "")
+    if name not in FILES:
+        return JSONResponse({"error": "There is no such file."}, 404)
+    path, kind = FILES[name]
+    text = path.read_text("utf-8")
+    return Response(text, media_type=f"{kind}; charset=utf-8", headers=FRESH)
+
+
+def _about(request: Request) -> Response:
+    return JSONResponse(held().atlas().about(), headers=FRESH)
+
+
+def _layers(request: Request) -> Response:
+    atlas = held().atlas()
+    view = atlas.choices.read(request.query_params)
+    return JSONResponse(
+        {"layers": atlas.layers(view), "view": view.params, "id": atlas.id, "similar": _similar()},
+        headers=FRESH,
+    )
+
+
+def _similar() -> dict[str, Any]:
+    """The legend of a kernel slice, in the shape of a layer."""
+    from app.dashboard.atlas import Layer
+
+    layer = LAYERS["correlation"]
+    about = (
+        "correlation of the surface with the surface at the marked place, as the model sees it before data"
+    )
+    return Layer(
+        "similar",
+        "Similar to the marked place",
+        "Similar to here",
+        about,
+        "",
+        "Kernel slice",
+        SCALE,
+        layer.colours,
+    ).to_json() | {"ticks": [[(v + 1) / 2, number(v)] for v in (-1.0, -0.5, 0.0, 0.5, 1.0)]}
+
+
+def _picture(request: Request) -> Response:
+    name = request.path_params["name"]
+    if not name.endswith(".png"):
+        raise InvalidInput("Pictures of layers are named like median.png.")
+    atlas = held().atlas()
+    view = atlas.choices.read(request.query_params)
+    return Response(atlas.picture(name.removesuffix(".png"), view), media_type="image/png", headers=FOREVER)
+
+
+def _value(request: Request) -> Response:
+    atlas = held().atlas()
+    view = atlas.choices.read(request.query_params)
+    return JSONResponse(reading(atlas, *place(request.query_params), view), headers=FRESH)
+
+
+def _slice(request: Request) -> Response:
+    found = _found(request)
+    return JSONResponse(
+        {
+            "lat": found.lat,
+            "lon": found.lon,
+            "words": found.words,
+            "similar_km2": round(found.similar_km2, 2),
+        },
+        headers=FRESH,
+    )
+
+
+def _slice_picture(request: Request) -> Response:
+    return Response(_found(request).picture(), media_type="image/png", headers=FOREVER)
+
+
+def _found(request: Request) -> Any:
+    atlas = held().atlas()
+    view = atlas.choices.read(request.query_params)
+    lat, lon = place(request.query_params)
+    if not atlas.ground.contains(lat, lon):
+        raise InvalidInput(f"{lat:.4f}, {lon:.4f} lies outside the mapped region.")
+    return held().slices().of(lat, lon, view)
+
+
+async def _progress(request: Request) -> Response:
+    try:
+        atlas = held().known
+        return JSONResponse(
+            atlas.progress.to_json() if atlas else {"what": "Opening the run", "done": 0, "total": 0}
+        )
+    except InvalidInput as error:
+        return JSONResponse({"error": str(error)}, 409)

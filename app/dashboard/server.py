@@ -1,0 +1,99 @@
+"""Serve the dashboard of a run on this machine, without the internet."""
+
+import os
+import socket
+import sys
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from app.errors import InvalidInput
+
+PAGE = Path(__file__).parent / "page.py"
+
+
+def serve(
+    run_path: str | Path, *, port: int = 8501, host: str = "127.0.0.1", open_browser: bool = False
+) -> None:
+    """Show the maps of a run in the browser until interrupted.
+
+    Parameters
+    ----------
+    run_path : run folder
+    port : to listen on
+    host : "127.0.0.1" shows it to this machine only; "0.0.0.0" to whoever reaches it
+    open_browser : open the page when it is up
+
+    Raises
+    ------
+    ValueError with an `exit_code` (InvalidInput)
+        the run is missing, unfinished or altered, or the port is taken: before anything is served.
+
+    Notes
+    -----
+    Nothing is fetched from outside and nothing is sent: Streamlit's usage statistics are off, scripts and styles
+    are served from the installed packages, and a Content-Security-Policy forbids the rest.
+    """
+    from app.dashboard.holding import hold
+
+    _check_port(host, port)
+    hold(run_path).atlas()
+    app = build(lambda: _announce(host, port, open_browser))
+    app.run(config=settings(host, port))
+
+
+def build(started: Any = lambda: None) -> Any:
+    """The ASGI application: Streamlit's page, our routes, our headers."""
+    import streamlit as st
+    from starlette.middleware import Middleware
+
+    from app.dashboard.routes import routes
+    from app.dashboard.security import Policy
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        started()
+        yield
+
+    return st.App(PAGE, routes=routes(), middleware=[Middleware(Policy)], lifespan=lifespan)
+
+
+def settings(host: str, port: int) -> dict[str, Any]:
+    """Streamlit's settings: quiet, local, no statistics, fonts of the machine."""
+    fonts = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+    return {
+        "server.address": host,
+        "server.port": port,
+        "server.headless": True,
+        "server.fileWatcherType": "none",
+        "browser.gatherUsageStats": False,
+        "client.toolbarMode": "minimal",
+        "client.showErrorDetails": "none",
+        "theme.font": fonts,
+        "theme.primaryColor": "#0b4f8a",
+        "logger.level": "warning",
+    }
+
+
+def _check_port(host: str, port: int) -> None:
+    if not 0 < port < 65536:
+        raise InvalidInput(f"A port is a number from 1 to 65535; got {port}.")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            if os.name == "posix":
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise InvalidInput(
+            f"The dashboard cannot listen on {host}:{port} ({error.strerror or error}); give another --port."
+        ) from None
+
+
+def _announce(host: str, port: int, open_browser: bool) -> None:
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+    url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+    print(f"The maps are at {url} (Ctrl-C ends it).", file=sys.stderr, flush=True)
+    if open_browser:
+        webbrowser.open(url)

@@ -241,7 +241,14 @@ def _unroll(shape: BaseGeometry) -> BaseGeometry:
         start = spans[0][0]
     start = (start + 180) % 360 - 180
     turned = [shift(part, 360 * float(np.ceil((start - part.bounds[0] - 1e-9) / 360))) for part in parts]
-    return turned[0] if len(turned) == 1 else shapely.union_all(turned)
+    # weld what a file cut at 180 degrees; the other parts of a valid polygon do not touch
+    cut = [any(abs(edge % 360 - 180) < 1e-6 for edge in (p.bounds[0], p.bounds[2])) for p in turned]
+    whole = [part for part, at_cut in zip(turned, cut, strict=True) if not at_cut]
+    if any(cut):
+        whole += polygons(
+            shapely.union_all([part for part, at_cut in zip(turned, cut, strict=True) if at_cut])
+        )
+    return whole[0] if len(whole) == 1 else shapely.MultiPolygon(whole)
 
 
 def _unroll_polygon(polygon: BaseGeometry) -> BaseGeometry:

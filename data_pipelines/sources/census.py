@@ -50,7 +50,7 @@ def state(code: str, states: str | Path | None = None) -> tuple[Region, download
     rows = frame[codes.str.upper() == code.strip().upper()]
     if rows.empty:
         raise InvalidInput(f"No state {code!r} in {source.path}; it has {_listed(sorted(codes))}.")
-    return Region.from_polygon(code.strip().upper(), rows.union_all()), source
+    return Region.from_polygon(code.strip().upper(), _united(rows)), source
 
 
 def boundary(path: str | Path) -> tuple[Region, download.Fetched]:
@@ -62,7 +62,7 @@ def boundary(path: str | Path) -> tuple[Region, download.Fetched]:
         The file cannot be read, has no CRS or no polygon.
     """
     source = download.resolve(path)
-    return Region.from_polygon(source.path.stem, read_polygons(source.path).union_all()), source
+    return Region.from_polygon(source.path.stem, _united(read_polygons(source.path))), source
 
 
 def read_polygons(path: Path, near: Region | None = None) -> geopandas.GeoDataFrame:
@@ -181,6 +181,11 @@ def subdivide(shape: shapely.Geometry, max_vertices: int = 256) -> list[shapely.
         for half in halves:
             parts.extend(polygons(shapely.intersection(part, half)))
     return small
+
+
+def _united(frame: geopandas.GeoDataFrame) -> shapely.Geometry:
+    """One geometry of all rows; a single row is taken as it is, which for Alaska saves seconds."""
+    return frame.geometry.iloc[0] if len(frame) == 1 else frame.union_all()
 
 
 def _turns(region: Region, shape: shapely.Geometry) -> float:

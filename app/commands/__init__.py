@@ -2,14 +2,22 @@
 
 from collections.abc import Callable
 
+from app.commands.app import dashboard
+from app.commands.doctor import doctor
 from app.commands.evaluate import evaluate
+from app.commands.export import export
 from app.commands.fit import fit
 from app.commands.ingest import ingest
 from app.commands.methods import methods
+from app.commands.slice import slice_
 
 COMMANDS: dict[str, Callable[..., object]] = {
     "ingest": ingest,
     "fit": fit,
     "evaluate": evaluate,
+    "export": export,
+    "slice": slice_,
+    "app": dashboard,
     "methods": methods,
+    "doctor": doctor,
 }

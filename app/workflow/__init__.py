@@ -13,16 +13,25 @@ from typing import TYPE_CHECKING, Any
 _WHERE = {
     "evaluate": "app.workflow.evaluating",
     "Evaluation": "app.workflow.evaluating",
+    "estimate": "app.workflow.exporting",
+    "export": "app.workflow.exporting",
+    "Export": "app.workflow.exporting",
     "fit": "app.workflow.fitting",
     "Fit": "app.workflow.fitting",
+    "grid_of": "app.workflow.grids",
+    "prediction": "app.workflow.exporting",
     "read_rows": "app.workflow.rows",
     "Rows": "app.workflow.rows",
+    "write_slice": "app.workflow.slicing",
 }
 
 if TYPE_CHECKING:
     from app.workflow.evaluating import Evaluation, evaluate
+    from app.workflow.exporting import Export, estimate, export, prediction
     from app.workflow.fitting import Fit, fit
+    from app.workflow.grids import grid_of
     from app.workflow.rows import Rows, read_rows
+    from app.workflow.slicing import write_slice
 
 
 def __getattr__(name: str) -> Any:
@@ -33,4 +42,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-__all__ = ["Evaluation", "Fit", "Rows", "evaluate", "fit", "read_rows"]
+__all__ = [
+    "Evaluation", "Export", "Fit", "Rows", "estimate", "evaluate", "export", "fit", "grid_of", "prediction",
+    "read_rows", "write_slice",
+]  # fmt: skip

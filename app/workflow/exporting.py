@@ -1,0 +1,336 @@
+"""A run becomes files to look at: rasters, tables, figures, a page."""
+
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import xarray as xr
+
+import maps  # noqa: F401 - registers ds.geogp for callers
+from app.console import Report
+from app.errors import InvalidInput
+from app.workflow.grids import Grid, grid_of
+from geogp import storage
+from geogp.prediction import VARIABLES, predict
+from maps.layers import bands
+from maps.raster import export as write_rasters
+from maps.sinks import SINKS
+
+#: What `--format` takes: the raster and table formats of maps, and two for people.
+FORMATS = (*SINKS, "figures", "html")
+MAX_MEMORY = 2 * 2**30
+#: Pixels timed for an estimate.
+PROBE = 4096
+#: Bytes of a pixel and layer in the file, measured on state maps: float32, deflate with predictor.
+BYTES = {"cog": 3.2, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5, "h3": 0.5, "figures": 0.3, "html": 1.5}
+
+
+@dataclass(frozen=True)
+class Export:
+    """What an export wrote: `manifest` is the content of `manifest.json`."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    seconds: float
+    grid: Grid
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.folder / entry["path"] for entry in self.manifest["files"]]
+
+    def summary(self) -> str:
+        """One line for people."""
+        total = sum(entry["bytes"] for entry in self.manifest["files"])
+        height, width = self.grid.shape
+        return (
+            f"{self.folder}: {len(self.manifest['files'])} files, {total / 2**20:.1f} MiB, "
+            f"{width} x {height} pixels of {self.grid.resolution:g}, {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What an export would take: nothing is written."""
+
+    width: int
+    height: int
+    pixels: int
+    pixels_inside: int
+    layers: tuple[str, ...]
+    formats: tuple[str, ...]
+    bytes: int
+    seconds: float
+
+    def document(self) -> dict[str, Any]:
+        return {"schema": 1, "dry_run": True, **self.__dict__}
+
+    def summary(self) -> str:
+        return (
+            f"{self.width} x {self.height} pixels, {self.pixels_inside:,} of them inside; {len(self.layers)} layers; "
+            f"about {self.bytes / 2**20:.1f} MiB ({', '.join(self.formats)}) in about {self.seconds:.0f} s"
+        )
+
+
+class MapOptions(TypedDict, total=False):
+    """Which map of a run: the keywords that `export` and `estimate` share.
+
+    layers : such as "median" or "exceedance_100"; None for all
+    quarter : default the run's last
+    thresholds : of `exceedance`, in the target's unit
+    level, tests : of the intervals; measurements behind the new tile average that the maps describe
+    resolution_m, like, bounds, crs, max_distance_m : see `grid_of`
+    """
+
+    layers: Sequence[str] | None
+    quarter: str | None
+    thresholds: Sequence[float] | None
+    level: float
+    tests: float | None
+    resolution_m: float | None
+    like: str | Path | None
+    bounds: tuple[float, float, float, float] | None
+    crs: str | None
+    max_distance_m: float | None
+
+
+def prediction(
+    run: storage.Run,
+    grid: Grid,
+    *,
+    quarter: str | None = None,
+    thresholds: Sequence[float] | None = None,
+    level: float = 0.95,
+    tests: float | None = None,
+) -> xr.Dataset:
+    """The lazy prediction Dataset of a run on a grid, masked by region or support."""
+    return predict(
+        run,
+        grid.geobox,
+        quarter=quarter,
+        tests=tests,
+        level=level,
+        thresholds=usual_thresholds(run) if thresholds is None else thresholds,
+        where=grid.where if grid.boundary is not None else None,
+        max_distance_m=grid.max_distance_m,
+    )
+
+
+def usual_thresholds(run: storage.Run) -> tuple[float, ...]:
+    """Thresholds of `exceedance` where none are named, in the target's unit."""
+    from geogp.targets import target
+
+    goal = target(run.facts["target"])
+    named = {"download": (25.0, 100.0), "upload": (3.0, 20.0), "latency": (50.0, 100.0), "tests": (10.0,)}
+    return named.get(goal.name) or (float(run.model.target_mean_),)
+
+
+def export(
+    run: str | Path | storage.Run,
+    folder: str | Path,
+    *,
+    formats: Sequence[str] = ("cog", "netcdf"),
+    max_error: float | None = None,
+    max_memory: int = MAX_MEMORY,
+    places: Sequence[dict[str, Any]] = (),
+    overwrite: bool = False,
+    progress: Report | None = None,
+    **options: Unpack[MapOptions],
+) -> Export:
+    """Write the maps of one quarter.
+
+    Parameters
+    ----------
+    run : folder, or what `geogp.load` gives
+    folder : made if missing
+    formats : of FORMATS; "figures" is a PNG a layer, "html" one self-contained page
+    max_error : see `maps.raster.export`
+    max_memory : bytes to stay below
+    places : {"name", "lon", "lat"} labels on figures and page
+    overwrite : replace existing files
+    progress : called with (windows done, windows, words)
+    options : which map, see `MapOptions`
+
+    Returns
+    -------
+    Export
+
+    Raises
+    ------
+    InvalidInput
+        unknown format, layer, quarter; an output that exists; a grid that misses the region.
+    """
+    started = time.perf_counter()
+    folder, formats = Path(folder), _formats(formats)
+    run, grid, ds = _prepare(run, **options)
+    layers = options.get("layers")
+    drawn = [band.name for band in bands(ds, layers)]
+    pictures = [f"{name}.png" for name in drawn] if "figures" in formats else []
+    pages = ["map.html"] if "html" in formats else []
+    for name in (*pictures, *pages, "manifest.json"):
+        if (folder / name).exists() and not overwrite:
+            raise InvalidInput(f"{folder / name} exists; give another -o, or --overwrite to replace it.")
+    rasters = [name for name in formats if name in SINKS]
+    report = None if progress is None else (lambda done, total: progress(done, total, ""))
+    extra = {
+        "run": run.path.name,
+        "created": now(),
+        "observations_sha256": run.facts["data"]["sha256"],
+    }
+    if rasters:
+        manifest = write_rasters(
+            ds,
+            folder,
+            rasters,
+            layers=layers,
+            geometry=grid.boundary,
+            max_error=max_error,
+            max_memory=max_memory,
+            overwrite=overwrite,
+            progress=report,
+            extra=extra,
+        )
+    else:
+        keep = ("title", "method", "target", "target_unit", "quarter", "tests", "level")
+        manifest = {"schema": 1, **{k: ds.attrs[k] for k in keep if k in ds.attrs}, "files": [], **extra}
+    if pictures or pages:
+        files = _draw(
+            ds, folder, drawn, grid, pictures=bool(pictures), page=bool(pages), layers=layers, places=places
+        )
+        manifest = {**manifest, "files": [*manifest["files"], *files]}
+        storage.write_text(
+            folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+        )
+    return Export(folder, manifest, time.perf_counter() - started, grid)
+
+
+def estimate(
+    run: str | Path | storage.Run,
+    *,
+    formats: Sequence[str] = ("cog", "netcdf"),
+    **options: Unpack[MapOptions],
+) -> Estimate:
+    """Pixels, bytes and seconds of an `export` with the same arguments; a few thousand pixels are timed."""
+    formats = _formats(formats)
+    run, grid, ds = _prepare(run, **options)
+    layers = options.get("layers")
+    names = tuple(band.name for band in bands(ds, layers))
+    support = run.tensors("support")["positions_m"].numpy()
+    rng = np.random.default_rng(0)
+    X = support[rng.integers(0, len(support), PROBE)] + rng.normal(0, 500.0, (PROBE, 2))
+    if run.model.engine_.plan.shape.time is not None:
+        X = np.column_stack([X, np.full(PROBE, rng.normal(2023.0, 1e-3))])
+    run.model.moments(X[:64] + 1.0)  # the first call pays for lazy set-up
+    started = time.perf_counter()
+    run.model.moments(X)
+    a_pixel = (time.perf_counter() - started) / PROBE
+    # Formula and file of a layer cost about 0.4 microseconds a pixel; opening files about 2 s in all.
+    inside = grid.n_inside
+    seconds = 2.0 + inside * (a_pixel + 4e-7 * len(names) * len(formats))
+    size = sum(BYTES[f] for f in formats) * inside * len(names)
+    height, width = grid.shape
+    return Estimate(width, height, grid.n_pixels, inside, names, tuple(formats), int(size), round(seconds, 1))
+
+
+def now() -> str:
+    """Now, as manifests write it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def file_entry(folder: Path, path: Path, kind: str, layers: Sequence[str] = ()) -> dict[str, Any]:
+    """A manifest's line for a file: path relative to the folder, kind, size, SHA-256."""
+    with path.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    name = path.relative_to(folder).as_posix()
+    return {
+        "path": name,
+        "kind": kind,
+        "layers": list(layers),
+        "bytes": path.stat().st_size,
+        "sha256": digest,
+    }
+
+
+def _formats(formats: Sequence[str]) -> list[str]:
+    found = list(dict.fromkeys(formats))
+    for name in found:
+        if name not in FORMATS:
+            raise InvalidInput(f"There is no format {name!r}; choose from {', '.join(FORMATS)}.")
+    if not found:
+        raise InvalidInput(f"No format was named; choose from {', '.join(FORMATS)}.")
+    return found
+
+
+def _prepare(
+    run: str | Path | storage.Run,
+    *,
+    layers: Sequence[str] | None = None,
+    quarter: str | None = None,
+    thresholds: Sequence[float] | None = None,
+    level: float = 0.95,
+    tests: float | None = None,
+    **where: Any,
+) -> tuple[storage.Run, Grid, xr.Dataset]:
+    """Load, choose the pixels, make the lazy Dataset; everything that can be refused is refused here."""
+    run = storage.load(run) if not isinstance(run, storage.Run) else run
+    if tests is not None and not tests >= 1:
+        raise InvalidInput(f"--tests is a number of measurements, 1 or more; got {tests:g}.")
+    wanted = [name for name in layers or () if name.startswith("exceedance_")]
+    if thresholds is None and wanted:  # exceedance_50 asks for its threshold by name
+        thresholds = [_threshold(name) for name in wanted]
+    grid = grid_of(run, **where)
+    ds = prediction(run, grid, quarter=quarter, thresholds=thresholds, level=level, tests=tests)
+    bands(ds, layers)  # refuses unknown layers before any pixel is computed
+    return run, grid, ds
+
+
+def _threshold(name: str) -> float:
+    try:
+        return float(name.removeprefix("exceedance_"))
+    except ValueError:
+        raise InvalidInput(f"There is no layer {name!r}; write exceedance_25 for P(> 25).") from None
+
+
+def _draw(
+    ds: xr.Dataset,
+    folder: Path,
+    drawn: Sequence[str],
+    grid: Grid,
+    *,
+    pictures: bool,
+    page: bool,
+    layers: Sequence[str] | None,
+    places: Sequence[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Figures and page, made beside their place and renamed when all are there."""
+    from maps.figures import map_figure, write_png
+    from maps.render import in_memory
+    from maps.web import write_html
+
+    folder.mkdir(parents=True, exist_ok=True)
+    small, _ = in_memory(ds, geometry=grid.boundary, layers=layers, max_pixels=1_000_000)
+    work = Path(tempfile.mkdtemp(prefix=".geogp-", dir=folder))
+    try:
+        made: list[tuple[str, str, Sequence[str]]] = []
+        for name in drawn if pictures else ():
+            figure = map_figure(small, name, geometry=grid.boundary, places=places)
+            write_png(figure, work / f"{name}.png")
+            made.append((f"{name}.png", "figure", [name]))
+        if page:
+            write_html(small, work / "map.html", geometry=grid.boundary, layers=layers, places=places)
+            made.append(("map.html", "html", list(drawn)))
+        for name, _, _ in made:
+            (work / name).replace(folder / name)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return [file_entry(folder, folder / name, kind, shown) for name, kind, shown in made]
+
+
+#: The variables a Dataset can hold, for help texts.
+LAYERS = (*VARIABLES, "exceedance")

@@ -1,0 +1,214 @@
+"""Which pixels a map of a run has: the grid, its bounded size, and the mask of region or support."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+from odc.geo.geobox import GeoBox
+from pyproj import CRS, Transformer
+from pyproj.exceptions import CRSError
+
+from app.errors import InvalidInput
+from geogp.storage import Run
+from maps.grid import Window, geobox_like, windows
+from maps.region import Mask, polygon, to_crs
+
+#: Side of a pixel where nothing is said: a little less than a tile at 40 degrees.
+RESOLUTION_M = 500.0
+#: Bounds on what nothing-was-said may cost: pixels to compute, and pixels of the whole rectangle.
+MAX_INSIDE, MAX_WHOLE = 2_000_000, 40_000_000
+#: Even what was asked for has a bound: beyond it is a slip of the keyboard.
+MAX_ASKED = 20_000_000_000
+METRES_PER_DEGREE = 111_320.0
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The pixels of a map, and which of them get a value.
+
+    geobox : in any CRS; boundary : GeoJSON polygon in degrees, or None
+    max_distance_m : where there is no boundary, the farthest a pixel may lie from a training place
+    note : what was decided, when that should be said
+    """
+
+    geobox: GeoBox
+    boundary: dict[str, Any] | None
+    max_distance_m: float | None
+    note: str = ""
+
+    @cached_property
+    def mask(self) -> Mask:
+        return Mask(self.geobox, self.boundary)
+
+    def where(self, window: GeoBox) -> NDArray[np.bool_]:
+        """Which pixels of a window of `geobox` lie inside the region: for `geogp.predict`."""
+        column, row = ~self.geobox.affine * (window.affine.c, window.affine.f)
+        y, x = round(row), round(column)
+        return self.mask.inside(Window(y, y + window.shape[0], x, x + window.shape[1]))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        height, width = self.geobox.shape
+        return int(height), int(width)
+
+    @property
+    def n_pixels(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    @cached_property
+    def n_inside(self) -> int:
+        """Pixels that are computed; for a run without boundary, all."""
+        if self.boundary is None:
+            return self.n_pixels
+        return sum(int(self.mask.inside(w).sum()) for w in windows(self.shape) if self.mask.touches(w))
+
+    @property
+    def resolution(self) -> float:
+        """Side of a pixel in the unit of the CRS."""
+        return abs(float(self.geobox.affine.a))
+
+
+def grid_of(
+    run: Run,
+    *,
+    resolution_m: float | None = None,
+    like: str | Path | None = None,
+    bounds: tuple[float, float, float, float] | None = None,
+    crs: str | None = None,
+    max_distance_m: float | None = None,
+) -> Grid:
+    """The grid on which to map a run.
+
+    Parameters
+    ----------
+    run : from `geogp.load`
+    resolution_m : side of a pixel; default 500 m, coarser for regions of more than 2 million such pixels
+    like : a raster whose very pixels to take
+    bounds : W, S, E, N in degrees to cut to
+    crs : of the map; default the run's own metric CRS
+    max_distance_m : for a run without boundary; default three times the usual distance between training places
+
+    Raises
+    ------
+    InvalidInput
+        options that contradict each other, an unknown CRS, bounds outside the region, too many pixels.
+    """
+    boundary = run.facts["data"].get("boundary")
+    reach, words = None, ""
+    if boundary is None:
+        reach = max_distance_m if max_distance_m is not None else usual_reach_m(run)
+        if not (math.isfinite(reach) and reach > 0):
+            raise InvalidInput(f"--max-distance must be a positive number of metres; got {reach:g}.")
+        words = f"the run has no boundary, so the map reaches {reach / 1000:.3g} km from any training place"
+    if like is not None:
+        if resolution_m is not None or bounds is not None or crs is not None:
+            raise InvalidInput(
+                "--like takes the raster's own grid; leave --resolution, --bounds and --crs out."
+            )
+        return Grid(geobox_like(like), boundary, reach, words)
+    if resolution_m is not None and not (math.isfinite(resolution_m) and resolution_m > 0):
+        raise InvalidInput(f"--resolution must be a positive number of metres; got {resolution_m:g}.")
+    target = _crs(crs) if crs else CRS.from_user_input(run.facts["data"]["crs"])
+    box, area_m2 = _extent(run, boundary, reach, target, bounds)
+    left, bottom, right, top = box
+    # Metres to the unit of the CRS; degrees shrink with latitude, so one size serves both axes at the middle.
+    unit = (
+        1.0 / METRES_PER_DEGREE if target.is_geographic else 1.0 / target.axis_info[0].unit_conversion_factor
+    )
+    side = resolution_m if resolution_m is not None else RESOLUTION_M
+
+    def size(metres: float) -> tuple[float, float]:
+        return (right - left) / (metres * unit), (top - bottom) / (metres * unit)
+
+    if resolution_m is None:
+        while area_m2 / side**2 > MAX_INSIDE or math.prod(size(side)) > MAX_WHOLE:
+            side *= 2
+        if side > RESOLUTION_M:
+            words = "; ".join(w for w in (words, f"pixels of {side:g} m, because the region is large") if w)
+    elif math.prod(size(side)) > MAX_ASKED:
+        raise InvalidInput(
+            f"--resolution {side:g} would make {math.prod(size(side)):.3g} pixels; take a coarser one or --bounds."
+        )
+    step = side * unit
+    grid = (math.floor(left / step) * step, math.floor(bottom / step) * step)
+    shape = (max(1, math.ceil((top - grid[1]) / step)), max(1, math.ceil((right - grid[0]) / step)))
+    box = (grid[0], grid[1], grid[0] + shape[1] * step, grid[1] + shape[0] * step)
+    return Grid(GeoBox.from_bbox(box, crs=target.to_wkt(), shape=shape), boundary, reach, words)
+
+
+def usual_reach_m(run: Run) -> float:
+    """How far from training places a map may reach: three times the distance that holds nine in ten of their gaps."""
+    from scipy.spatial import cKDTree
+
+    places = run.tensors("support")["positions_m"].numpy()
+    if len(places) < 2:
+        return 2000.0
+    gaps = cKDTree(places).query(places, k=2)[0][:, 1]
+    return float(max(2000.0, 3.0 * np.quantile(gaps, 0.9)))
+
+
+def _crs(text: str) -> CRS:
+    try:
+        found = CRS.from_user_input(text)
+    except CRSError:
+        raise InvalidInput(f"The CRS {text!r} is not known to PROJ; give one such as EPSG:32604.") from None
+    if not (found.is_projected or found.is_geographic):
+        raise InvalidInput(
+            f"The CRS {text!r} ({found.name}) is not one of a map; give a projected or geographic one."
+        )
+    return found
+
+
+Box = tuple[float, float, float, float]
+
+
+def _extent(
+    run: Run, boundary: dict[str, Any] | None, reach_m: float | None, target: CRS, bounds: Box | None
+) -> tuple[Box, float]:
+    """The box to map in the target CRS, and about how much ground in it has values, square metres."""
+    own = CRS.from_user_input(run.facts["data"]["crs"])
+    if boundary is not None:
+        shape = polygon(boundary)
+        ground = to_crs(shape, own.to_wkt())
+    else:
+        places = run.tensors("support")["positions_m"].numpy()
+        low, high = places.min(axis=0) - reach_m, places.max(axis=0) + reach_m
+        ground = shapely.box(*low, *high)
+    if bounds is not None:
+        ground = _cut(ground, bounds, own)
+    if target.equals(own):
+        return ground.bounds, float(ground.area)
+    # Corner to corner is not enough in another projection: carry the outline itself.
+    outline = shapely.get_coordinates(shapely.segmentize(ground, 5000.0))
+    u, v = Transformer.from_crs(own, target, always_xy=True).transform(outline[:, 0], outline[:, 1])
+    u, v = np.asarray(u), np.asarray(v)
+    if target.is_geographic and np.ptp(u) > 180:
+        u = np.where(u < 0, u + 360, u)
+    if not (np.isfinite(u).all() and np.isfinite(v).all()):
+        raise InvalidInput(f"Part of the map cannot be expressed in {target.name}; choose another --crs.")
+    return (float(u.min()), float(v.min()), float(u.max()), float(v.max())), float(ground.area)
+
+
+def _cut(ground: Any, bounds: Box, own: CRS) -> Any:
+    """The part of the ground inside W, S, E, N in degrees."""
+    west, south, east, north = (float(v) for v in bounds)
+    shown = f"{west:g} {south:g} {east:g} {north:g}"
+    if not (-90 <= south < north <= 90 and -360 <= west < east <= 360):
+        raise InvalidInput(
+            f"--bounds {shown} are not W S E N in degrees; give west and south before east and north."
+        )
+    box = shapely.segmentize(shapely.box(west, south, east, north), 0.05)
+
+    def project(xy: NDArray[Any]) -> NDArray[Any]:
+        u, v = Transformer.from_crs(4326, own, always_xy=True).transform(xy[:, 0], xy[:, 1])
+        return np.column_stack([u, v])
+
+    cut = shapely.intersection(ground, shapely.transform(box, project))
+    if cut.is_empty or cut.area == 0:
+        raise InvalidInput(f"--bounds {shown} do not meet the region of the run.")
+    return cut

@@ -1,0 +1,41 @@
+"""What a model thinks varies together with one place, as a raster."""
+
+from pathlib import Path
+
+from app.errors import InvalidInput
+from app.workflow.grids import grid_of
+from geogp import storage
+from geogp.slices import kernel_slice
+from maps.raster import write_cog
+
+
+def write_slice(
+    run: str | Path | storage.Run,
+    at: tuple[float, float],
+    path: str | Path,
+    *,
+    quarter: str | None = None,
+    resolution_m: float | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """A kernel slice k(., x_ref) as a Cloud-Optimized GeoTIFF with bands covariance and correlation.
+
+    Parameters
+    ----------
+    at : (longitude, latitude) of x_ref
+    quarter, resolution_m : as for `export`
+
+    Raises
+    ------
+    InvalidInput
+        no longitude and latitude, or an output that exists without `overwrite`.
+    """
+    run = storage.load(run) if not isinstance(run, storage.Run) else run
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+    grid = grid_of(run, resolution_m=resolution_m)
+    ds = kernel_slice(run, grid.geobox, at, quarter=quarter, where=grid.where if grid.boundary else None)
+    return write_cog(
+        ds, path, layers=["covariance", "correlation"], geometry=grid.boundary, overwrite=overwrite
+    )

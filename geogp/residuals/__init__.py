@@ -4,6 +4,16 @@
 `geogp.residuals.local`; the entries here only add a variance.
 """
 
-from geogp.residuals.variance import RESIDUALS, Residual
+from geogp.residuals.base import Residual
+from geogp.residuals.distance import Distance
+from geogp.residuals.unit import Unit
+from geogp.residuals.variance import NoResidual, Nystrom
+
+RESIDUALS: dict[str, type[Residual]] = {
+    "none": NoResidual,
+    "nystrom": Nystrom,
+    "unit": Unit,
+    "distance": Distance,
+}
 
 __all__ = ["RESIDUALS", "Residual"]

@@ -1,23 +1,10 @@
 """Residuals that add a variance and nothing to the mean."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from geogp.expansions import Expansion
-
-
-class Residual(nn.Module):
-    """variance(Z, h, phi) -> (N,): Z standardised inputs, h backbone outputs, phi basis values."""
-
-    needs_base_kernel = False
-    #: latent variance far from data is at least that near data
-    reverts_to_prior = False
-
-    def __init__(self, expansion: Expansion):
-        super().__init__()
-
-    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
-        raise NotImplementedError
+from geogp.residuals.base import Residual
 
 
 class NoResidual(Residual):
@@ -39,6 +26,3 @@ class Nystrom(Residual):
     def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
         # Non-negative in exact arithmetic; the clamp takes off rounding only.
         return (expansion.base_diagonal(h) - phi.square().sum(1)).clamp_min(0.0)
-
-
-RESIDUALS: dict[str, type[Residual]] = {"none": NoResidual, "nystrom": Nystrom}

@@ -79,6 +79,21 @@ class ResNet(nn.Module):
         return nn.functional.silu(self.norm(h))
 
 
+class Reduced(nn.Module):
+    """A network followed by a linear map to a few outputs, where the kernel then lives.
+
+    Source: how-good-are-low-rank-approximations, appendix D (a network that ends in d outputs).
+    """
+
+    def __init__(self, net: nn.Module, n_outputs: int):
+        super().__init__()
+        self.net, self.n_outputs = net, n_outputs
+        self.linear = nn.Linear(int(net.n_outputs), n_outputs)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.net(x))
+
+
 BACKBONES: dict[str, Callable[[int, int], nn.Module]] = {
     "identity": Identity,
     "linear": LinearProjection,
@@ -97,4 +112,13 @@ def backbone(name: str, n_inputs: int, hidden: int) -> nn.Module:
     return BACKBONES[name](n_inputs, hidden)
 
 
-__all__ = ["BACKBONES", "MLP", "Identity", "LinearProjection", "ResNet", "backbone", "count_parameters"]
+__all__ = [
+    "BACKBONES",
+    "MLP",
+    "Identity",
+    "LinearProjection",
+    "Reduced",
+    "ResNet",
+    "backbone",
+    "count_parameters",
+]

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from geogp.backbones import BACKBONES
+from geogp.backbones import BACKBONES, Reduced
 from geogp.encoders import Encoder
 from geogp.errors import ImpossibleCombination
-from geogp.expansions import EXPANSIONS
+from geogp.expansions import EXPANSIONS, expansion_named
 from geogp.methods import Method
 from geogp.model import LowRankGP
 from geogp.noise import NOISES
-from geogp.objectives import OBJECTIVES
+from geogp.objectives import BATCH_EVIDENCES, EVIDENCES, OBJECTIVES
 from geogp.posterior import POSTERIORS
 from geogp.residuals import RESIDUALS
 
@@ -30,12 +30,16 @@ class Shape:
 
 @dataclass(frozen=True)
 class Size:
-    """Capacity: hidden width h, rank r, Fourier scales (radians per sd of position), frequencies a scale."""
+    """Capacity: hidden width h, rank r, Fourier scales (radians per sd of position), frequencies a scale.
+
+    latent : outputs of the backbone before the expansion; None for the row's (or the network's own)
+    """
 
     hidden: int = 64
     rank: int = 128
     fourier_scales: tuple[float, ...] = (1.0, 4.0, 12.0)
     n_frequencies: int = 32
+    latent: int | None = None
 
 
 def _choose(registry: dict[str, Any], kind: str, name: str) -> Any:
@@ -57,12 +61,30 @@ def check(row: Method) -> None:
     ImpossibleCombination
     """
     _choose(BACKBONES, "backbone", row.backbone)
-    expansion = _choose(EXPANSIONS, "expansion", row.expansion)
+    if row.expansion == "exact":
+        return
+    expansion_named(row.expansion)
+    has_base_kernel = row.expansion in EXPANSIONS and EXPANSIONS[row.expansion].has_base_kernel
     residual = _choose(RESIDUALS, "residual", row.residual)
-    if row.route == "variational":
-        _choose(OBJECTIVES, "objective", row.objective)
-        _choose(POSTERIORS, "posterior", row.posterior)
-    if residual.needs_base_kernel and not expansion.has_base_kernel:
+    _choose(POSTERIORS, "posterior", row.posterior)
+    closed_form = {**EVIDENCES, **BATCH_EVIDENCES}
+    if row.route == "variational" and row.objective in closed_form:
+        raise ImpossibleCombination(
+            f"objective {row.objective!r} solves for the weights and method {row.name!r} learns them: take "
+            f"objective {', '.join(map(repr, OBJECTIVES))}, or a method whose route is closed form."
+        )
+    if row.route == "closed_form" and row.objective in OBJECTIVES:
+        raise ImpossibleCombination(
+            f"objective {row.objective!r} learns the weights and method {row.name!r} solves for them: take "
+            f"objective {', '.join(map(repr, closed_form))}, or a method whose route is variational."
+        )
+    _choose({**OBJECTIVES, **closed_form}, "objective", row.objective)
+    if (row.route == "closed_form") != (row.posterior == "solved"):
+        raise ImpossibleCombination(
+            f"posterior {row.posterior!r} cannot go with method {row.name!r}, whose route is {row.route}: "
+            "'solved' belongs to closed-form methods, 'dense' and 'lowrank' to variational ones."
+        )
+    if residual.needs_base_kernel and not has_base_kernel:
         raise ImpossibleCombination(
             f"residual {row.residual!r} cannot go with expansion {row.expansion!r}, which approximates no base "
             "kernel: take expansion 'rbf', or residual 'none', 'unit' or 'local'."
@@ -72,6 +94,16 @@ def check(row: Method) -> None:
             f"objective 'ppgp' needs the exact variance of a base kernel, which residual {row.residual!r} does "
             "not give: take objective 'dppgp', or residual 'nystrom' with expansion 'rbf'."
         )
+
+
+def backbone_of(row: Method, size: Size, n_inputs: int) -> nn.Module:
+    """The row's network with `latent` outputs, where the row or the size asks for a number of them."""
+    latent = size.latent or (row.latent[0] if row.latent else None)
+    if latent is None or row.backbone == "identity":
+        return BACKBONES[row.backbone](n_inputs, size.hidden)
+    if row.backbone == "linear":
+        return BACKBONES["linear"](n_inputs, latent)
+    return Reduced(BACKBONES[row.backbone](n_inputs, size.hidden), latent)
 
 
 def build(row: Method, shape: Shape, size: Size, *, seed: int) -> LowRankGP:
@@ -88,11 +120,11 @@ def build(row: Method, shape: Shape, size: Size, *, seed: int) -> LowRankGP:
             n_frequencies=size.n_frequencies,
             generator=torch.Generator().manual_seed(seed),
         )
-        net = BACKBONES[row.backbone](encoder.n_outputs, size.hidden)
-        expansion = EXPANSIONS[row.expansion](net.n_outputs, size.rank)  # type: ignore[call-arg, arg-type]
+        net = backbone_of(row, size, encoder.n_outputs)
+        expansion = expansion_named(row.expansion)(int(net.n_outputs), size.rank)  # type: ignore[arg-type]
         residual = RESIDUALS[row.residual](expansion)
         noise: nn.Module = NOISES[resolve_noise(row, shape.has_counts)]()
-        posterior = POSTERIORS[row.posterior](size.rank)
+        posterior = POSTERIORS[row.posterior](expansion.rank)
     return LowRankGP(
         encoder=encoder,
         backbone=net,

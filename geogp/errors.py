@@ -17,3 +17,7 @@ class NumericalFailure(ArithmeticError):
     """A factorisation or an optimisation that failed even after its bounded remedies."""
 
     exit_code = 1
+
+
+class NotDistanceAware(UserWarning):
+    """A method whose latent sd does not return to the prior far from data has been fitted."""

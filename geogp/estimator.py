@@ -1,8 +1,10 @@
 """GPRegressor: every method of the table behind scikit-learn's face."""
 
 import hashlib
+import warnings
 import weakref
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.build import Shape, Size, check
 from geogp.engines import ENGINES, Engine, Hooks, Plan
-from geogp.errors import ImpossibleCombination, InvalidInput
+from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
 from geogp.methods import Method, method
 from geogp.model import Moments
 from geogp.objectives import Weights
@@ -26,6 +28,8 @@ Array = NDArray[np.float64]
 
 #: Rows from which a tenth is held out to choose the epoch, when no validation rows are given.
 HOLD_OUT_FROM = 1000
+#: Rows from which a fifth is, where a network is trained by minibatches: it would learn a few rows by heart.
+HOLD_OUT_FIFTH_FROM = 40
 
 # The last prediction of each estimator, kept outside it so that predicting changes no attribute.
 _LAST: "weakref.WeakKeyDictionary[GPRegressor, tuple[str, Moments]]" = weakref.WeakKeyDictionary()
@@ -47,7 +51,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         the rows when there are fewer, and 64)
     fourier_scales : radians per standard deviation of position
     epochs : None trains for about `steps` steps
-    steps, batch_size, learning_rate : of the one-cycle schedule
+    steps, batch_size, learning_rate : of the schedule, see `geogp.train.Schedule`
     trace_weight, kl_weight, crps_weight : strength of the objective's terms
     options : further keywords of the method's engine
     device : "cpu", "cuda" or "auto"
@@ -138,7 +142,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         validation : (X, y, counts) that choose the epoch and calibrate, never conditioned on. Without it a
-            tenth of the rows is held out when there are 1,000 or more
+            tenth of the rows is held out when there are 1,000 or more, a fifth of 40 or more where a network
+            is trained by minibatches
         hooks : progress and checkpoint callbacks
 
         Raises
@@ -170,21 +175,29 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.target_range_ = (float(y.min()), float(y.max()))
         self.typical_count_ = None if n_counts is None else float(np.median(n_counts))
         self.transform_: Transform = Identity()
-        data = self._data(X, y, n_counts)
+        engine = ENGINES[row.engine]
+        data = self._data(X, y, n_counts, engine.dtype)
         held: Data | None = None
         if validation is not None:
             Xv, yv, cv = validation
             Xv = np.asarray(Xv, dtype=np.float64)
             yv = np.asarray(yv, dtype=np.float64)
-            held = self._data(Xv, yv, _check_counts(cv, len(yv))) if len(yv) else None
-        elif len(y) >= HOLD_OUT_FROM:
+            held = self._data(Xv, yv, _check_counts(cv, len(yv)), engine.dtype) if len(yv) else None
+        elif cut := _held_out(row, len(y)):
             order = torch.randperm(len(y), generator=torch.Generator().manual_seed(plan.seed))
-            cut = len(y) // 10
             data, held = data.rows(order[cut:].sort().values), data.rows(order[:cut].sort().values)
         self.row_ = row
         self.n_rows_ = len(data)
-        self.engine_: Engine = ENGINES[row.engine].fit(plan, data, held, hooks or Hooks())
+        self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
         _LAST.pop(self, None)
+        if not row.reverts_to_prior:
+            warnings.warn(
+                f"method {row.name!r} with residual {row.residual!r}: the latent sd far from data need not return "
+                "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
+                "whose row says reverts_to_prior.",
+                NotDistanceAware,
+                stacklevel=3,
+            )
         return self
 
     def _plan(self, n_inputs: int, has_counts: bool, n_rows: int) -> tuple[Method, Plan]:
@@ -196,7 +209,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         }
         row = replace(row, **changes)
         if "residual" in changes or "expansion" in changes:
-            row = replace(row, reverts_to_prior=row.reverts_to_prior and row.residual in ("nystrom", "local"))
+            kept = row.reverts_to_prior and row.residual in ("nystrom", "local")
+            row = replace(row, reverts_to_prior=kept or row.residual == "distance")
         check(row)
         if row.engine not in ENGINES:
             raise ImpossibleCombination(
@@ -213,12 +227,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         size = Size()
         if self.hidden is not None:
             size = replace(size, hidden=self.hidden)
-        size = replace(size, rank=min(size.rank, max(16, n_rows)) if self.rank is None else self.rank)
+        default = row.rank or size.rank
+        size = replace(size, rank=min(default, max(16, n_rows)) if self.rank is None else self.rank)
         if self.fourier_scales is not None:
             size = replace(size, fourier_scales=tuple(self.fourier_scales))
         schedule = Schedule(epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate)
-        if self.steps is not None:
-            schedule = replace(schedule, steps=self.steps)
+        steps = self.steps if self.steps is not None else row.steps
+        if steps is not None:
+            schedule = replace(schedule, steps=steps)
         plan = Plan(
             row=row,
             shape=shape,
@@ -231,12 +247,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         )
         return row, plan
 
-    def _data(self, X: Array, y: Array, counts: Array | None) -> Data:
+    def _data(self, X: Array, y: Array, counts: Array | None, dtype: torch.dtype = torch.float32) -> Data:
         z = (self.transform_.forward(y) - self.target_mean_) / self.target_sd_
         return Data(
             torch.as_tensor(X, dtype=torch.float64),
-            torch.as_tensor(z, dtype=torch.float32),
-            None if counts is None else torch.as_tensor(counts, dtype=torch.float32),
+            torch.as_tensor(z, dtype=dtype),
+            None if counts is None else torch.as_tensor(counts, dtype=dtype),
         )
 
     # -- predicting --------------------------------------------------------------------------------
@@ -396,6 +412,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         model.engine_ = ENGINES[row.engine].from_state(plan, tensors, facts["engine"])
         return model
 
+    def _with_engine(self, engine: Engine) -> "GPRegressor":
+        """A copy of this fitted estimator that is carried by another engine."""
+        out = copy(self)
+        out.engine_ = engine
+        return out
+
     def _inputs(self, X: ArrayLike) -> Array:
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
@@ -405,6 +427,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if counts is None:
             counts = self.typical_count_
         return np.broadcast_to(np.asarray(counts, dtype=np.float64), (n,)).copy()
+
+
+def _held_out(row: Method, n: int) -> int:
+    """Rows to hold out of n for choosing the epoch."""
+    if n >= HOLD_OUT_FROM:
+        return n // 10
+    learns = row.route == "variational" and row.backbone != "identity"
+    return n // 5 if learns and n >= HOLD_OUT_FIFTH_FROM else 0
 
 
 def _check_counts(counts: ArrayLike | None, n: int) -> Array | None:

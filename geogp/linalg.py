@@ -6,6 +6,7 @@ milliseconds, and it removes the failures that float32 shows on kernel matrices 
 
 import logging
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -20,15 +21,17 @@ JITTER = 1e-6
 MAX_JITTER = 1e-3
 
 
-def cholesky(K: Tensor, *, jitter: float = JITTER, what: str = "matrix") -> Tensor:
+def cholesky(
+    K: Tensor, *, jitter: float = JITTER, max_jitter: float = MAX_JITTER, what: str = "matrix"
+) -> Tensor:
     """Lower Cholesky factor of ``K + jitter * mean(diag K) * I``, in float64.
 
-    When that fails the jitter grows tenfold up to `MAX_JITTER`, each step logged as a warning.
+    When that fails the jitter grows tenfold up to `max_jitter`, each step logged as a warning.
 
     Parameters
     ----------
     K : (..., r, r) symmetric positive semi-definite matrix, any floating dtype
-    jitter : relative to the mean of the diagonal
+    jitter : relative to the mean of the diagonal; max_jitter : the largest tried
     what : named in the log and in the error
 
     Raises
@@ -60,10 +63,10 @@ def cholesky(K: Tensor, *, jitter: float = JITTER, what: str = "matrix") -> Tens
         if not bool(info.any()):
             return L
         amount = max(10 * amount, 1e-9)
-        if amount > MAX_JITTER * 1.01:
+        if amount > max_jitter * 1.01:
             raise NumericalFailure(
                 f"{what} ({K.shape[-1]} x {K.shape[-1]}) is not positive definite even with relative jitter "
-                f"{MAX_JITTER:g}; rows are duplicated or a lengthscale is far too long."
+                f"{max_jitter:g}; rows are duplicated or a lengthscale is far too long."
             )
         log.warning("Cholesky of %s failed; relative jitter raised to %.0e", what, amount)
 
@@ -81,6 +84,46 @@ def squared_distances(A: Tensor, B: Tensor) -> Tensor:
     A, B = A - centre, B - centre
     a2, b2 = A.square().sum(-1, keepdim=True), B.square().sum(-1)
     return torch.addmm(b2, A, B.T, alpha=-2.0).add_(a2).clamp_min(0.0)
+
+
+def conjugate_gradients(
+    apply: Callable[[Tensor], Tensor],
+    B: Tensor,
+    diagonal: Tensor,
+    *,
+    tolerance: float = 1e-10,
+    max_steps: int = 1000,
+) -> Tensor:
+    """X with apply(X) = B for a symmetric positive definite map, each column (n, k) on its own.
+
+    Jacobi-preconditioned by `diagonal` (n,). Stops at relative residual `tolerance`; what is left after
+    `max_steps` is logged, since a stochastic gradient can live with it.
+
+    Examples
+    --------
+    >>> A = torch.diag(torch.tensor([1.0, 4.0]))
+    >>> conjugate_gradients(lambda V: A @ V, torch.ones(2, 1), torch.ones(2))[:, 0]
+    tensor([1.0000, 0.2500])
+    """
+    X = torch.zeros_like(B)
+    R = B.clone()
+    size = B.square().sum(0).clamp_min(1e-300)
+    S = R / diagonal[:, None]
+    P, rs = S, (R * S).sum(0)
+    for _ in range(max_steps):
+        if bool((R.square().sum(0) <= tolerance**2 * size).all()):
+            return X
+        AP = apply(P)
+        step = rs / (P * AP).sum(0).clamp_min(1e-300)
+        X = X + step * P
+        R = R - step * AP
+        S = R / diagonal[:, None]
+        following = (R * S).sum(0)
+        P = S + (following / rs.clamp_min(1e-300)) * P
+        rs = following
+    left = float((R.square().sum(0) / size).max().sqrt())
+    log.warning("conjugate gradients stopped after %d steps at relative residual %.1e", max_steps, left)
+    return X
 
 
 def log_det_from_cholesky(L: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """y | f ~ noise(f(x), n), f(x) = m + phi(x)'w + r(x), w ~ N(m, L L'): the formula, nothing else."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +31,21 @@ class Moments:
         )
 
 
-class LowRankGP(nn.Module):
+class Trainable(nn.Module):
+    """What the training loop needs of a model."""
+
+    noise: nn.Module
+
+    def kernel_parameters(self) -> list[nn.Parameter]:
+        """Parameters that learn at the kernel's rate: all but those of a network and of the noise."""
+        raise NotImplementedError
+
+    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+        """Mean, latent, noise and prior variance at X."""
+        raise NotImplementedError
+
+
+class LowRankGP(Trainable):
     """A Gaussian process whose kernel is phi(x)'phi(x') plus a residual variance.
 
     Inputs X (N, D) are raw (metres, years, features; float64); targets are standardised; counts (N,) or None.
@@ -63,7 +78,13 @@ class LowRankGP(nn.Module):
 
     def weights(self) -> WeightPosterior | LowRankWeights:
         """The distribution of w now in force."""
-        return self.solved if self.solved is not None else self.posterior.current()  # type: ignore[operator]
+        if self.solved is not None:
+            return self.solved
+        return self.posterior.current()  # type: ignore[operator]
+
+    def kernel_parameters(self) -> list[nn.Parameter]:
+        out = list(self.expansion.kernel_parameters()) + list(self.posterior.parameters())
+        return out + list(self.residual.parameters()) + [self.constant_mean]
 
     def represent(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Standardised inputs Z (N, D), backbone output h (N, H) and basis phi (N, r)."""
@@ -100,3 +121,13 @@ class LowRankGP(nn.Module):
         if self.residual.needs_base_kernel:
             return covariance + self.expansion.base_kernel(h, h) - phi @ phi.T
         return covariance + torch.diag(self.residual.variance(self.expansion, Z, h, phi))
+
+
+def in_double(model: LowRankGP) -> LowRankGP:
+    """A float64 copy of a model; the model itself where it is in float64 already."""
+    if model.constant_mean.dtype == torch.float64:
+        return model
+    copy = deepcopy(model).double()
+    if copy.solved is not None:
+        copy.solved = WeightPosterior(copy.solved.mean.double(), copy.solved.scale_tril.double())
+    return copy

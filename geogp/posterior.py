@@ -124,4 +124,23 @@ class LowRankWeights:
         return 0.5 * (trace + self.mean.square().sum() - len(self.mean) - log_det)
 
 
-POSTERIORS: dict[str, type[nn.Module]] = {"dense": VariationalPosterior, "lowrank": LowRankPosterior}
+class Prior(nn.Module):
+    """Nothing learned: N(0, I) until `geogp.statistics.solve` has replaced it (`LowRankGP.solved`)."""
+
+    def __init__(self, rank: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(rank), persistent=False)
+
+    def initialise(self, mean: Tensor, scale: float) -> None:
+        """Nothing to start from: the weights are solved for."""
+
+    def current(self) -> WeightPosterior:
+        mean = self.get_buffer("mean")
+        return WeightPosterior(mean, torch.eye(len(mean)).to(mean))
+
+
+POSTERIORS: dict[str, type[nn.Module]] = {
+    "dense": VariationalPosterior,
+    "lowrank": LowRankPosterior,
+    "solved": Prior,
+}

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from geogp.errors import InvalidInput, NumericalFailure
+from geogp.model import LowRankGP, in_double
 from geogp.posterior import WeightPosterior
+from geogp.train import Data
 
 #: Rows taken into one QR decomposition.
 CHUNK = 4096
@@ -137,6 +139,36 @@ def add_rows(
         energy=statistic.energy + float(scaled[:, -1].square().sum()),
         basis=statistic.basis,
     )
+
+
+def statistic_of(model: LowRankGP, data: Data, *, predictive: bool = False, basis: str = "") -> Statistic:
+    """The statistic of rows under a model's features and noise, in float64, one chunk in memory at a time.
+
+    Parameters
+    ----------
+    predictive : weigh each row by its whole predictive variance (learned scale and residual included)
+        instead of its noise variance alone
+
+    Notes
+    -----
+    Cost O(n (network + r^2)).
+    """
+    model = in_double(model)
+    out = empty(model.expansion.rank, basis=basis, device=data.y.device)
+    with torch.no_grad():
+        for i in range(0, len(data), CHUNK):
+            part = data.rows(torch.arange(i, min(i + CHUNK, len(data)), device=data.y.device))
+            Z, h, phi = model.represent(part.X)
+            variance = model.noise(Z, part.counts)
+            if model.residual.in_precision and not predictive:
+                variance = variance + model.residual.variance(model.expansion, Z, h, phi)
+            if predictive:
+                # Of the trained scale, never of an earlier refresh: so that refreshing twice changes nothing.
+                learned = model.posterior.current()  # type: ignore[operator]
+                residual = model.residual.variance(model.expansion, Z, h, phi)
+                variance = variance + learned.moments(phi)[1] + residual
+            out = add_rows(out, phi, part.y.double() - model.constant_mean, variance)
+    return out
 
 
 def merge(a: Statistic, b: Statistic) -> Statistic:

@@ -51,6 +51,8 @@ class Engine(ABC):
 
     #: The latent process is conditioned on stored rows, so it predicts rows one by one, not by features.
     has_features: ClassVar[bool] = False
+    #: Of the targets and counts that `fit` is given.
+    dtype: ClassVar[torch.dtype] = torch.float32
 
     plan: Plan
 

@@ -1,6 +1,5 @@
 """Methods whose kernel is a learned low-rank basis: most rows of the table."""
 
-from copy import deepcopy
 from typing import ClassVar, Self
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 from geogp.build import build
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.initialise import warm_start
-from geogp.model import LowRankGP, Moments
+from geogp.model import LowRankGP, Moments, in_double
 from geogp.posterior import WeightPosterior
 from geogp.train import Data, train
 
@@ -29,9 +28,14 @@ class LowRankEngine(Engine):
         self.plan, self.model, self.facts = plan, model.eval(), facts
 
     @classmethod
+    def new(cls, plan: Plan) -> LowRankGP:
+        """The untrained model of a plan."""
+        return build(plan.row, plan.shape, plan.size, seed=plan.seed)
+
+    @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
         device = torch.device(plan.device)
-        model = build(plan.row, plan.shape, plan.size, seed=plan.seed)
+        model = cls.new(plan)
         model.encoder.fit_scaling(data.X)
         model.to(device)
         data = data.to(device)
@@ -49,6 +53,7 @@ class LowRankEngine(Engine):
             on_epoch=hooks.on_epoch,
             checkpoint=hooks.checkpoint,
         )
+        model.residual.condition(model, data, validation)
         facts = {"epochs": progress.epoch, "best_epoch": progress.best_epoch + 1, "history": progress.history}
         return cls(plan, model, facts)
 
@@ -119,7 +124,7 @@ class LowRankEngine(Engine):
 
     @classmethod
     def from_state(cls, plan: Plan, tensors: dict[str, Tensor], facts: dict) -> Self:
-        model = build(plan.row, plan.shape, plan.size, seed=plan.seed)
+        model = cls.new(plan)
         model.load_state_dict(
             {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
         )
@@ -127,14 +132,6 @@ class LowRankEngine(Engine):
             model.solved = WeightPosterior(tensors["solved.mean"], tensors["solved.scale_tril"])
         model.to(torch.device(plan.device))
         return cls(plan, model, facts)
-
-
-def in_double(model: LowRankGP) -> LowRankGP:
-    """A float64 copy of a model."""
-    copy = deepcopy(model).double()
-    if copy.solved is not None:
-        copy.solved = WeightPosterior(copy.solved.mean.double(), copy.solved.scale_tril.double())
-    return copy
 
 
 def concatenate(parts: list[Moments]) -> Moments:

@@ -39,7 +39,7 @@ class Concatenation(Expansion):
             )
         ranks = [rank - each * (len(parts) - 1), *([each] * (len(parts) - 1))]
         self.parts = nn.ModuleList(part(n_inputs, r) for part, r in zip(parts, ranks))
-        self.rank = sum(int(part.rank) for part in self.parts)  # type: ignore[arg-type]
+        self.rank = sum(int(part.rank) for part in self.parts)  # type: ignore[arg-type, misc]
 
     def forward(self, h: Tensor) -> Tensor:
         return torch.cat([part(h) for part in self.parts], 1) / len(self.parts) ** 0.5

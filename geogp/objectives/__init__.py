@@ -4,9 +4,13 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from geogp.objectives.collapsed_elbo import collapsed_elbo
 from geogp.objectives.dppgp import dppgp
 from geogp.objectives.elbo import elbo
+from geogp.objectives.mll import mll
 from geogp.objectives.ppgp import ppgp
+from geogp.objectives.softki import softki
+from geogp.objectives.sums import Rows, Sums
 from geogp.objectives.terms import Terms, Weights
 
 #: Minibatch objectives of the variational route: (Terms, Weights) -> scalar loss.
@@ -16,4 +20,15 @@ OBJECTIVES: dict[str, Callable[[Terms, Weights], Tensor]] = {
     "elbo": elbo,
 }
 
-__all__ = ["OBJECTIVES", "Terms", "Weights"]
+#: Objectives of the closed-form route over all rows: Sums -> scalar loss.
+EVIDENCES: dict[str, Callable[[Sums], Tensor]] = {
+    "mll": mll,
+    "collapsed_elbo": collapsed_elbo,
+}
+
+#: Objectives of the closed-form route over one batch at a time: (Rows, seed) -> scalar loss.
+BATCH_EVIDENCES: dict[str, Callable[[Rows, int], Tensor]] = {
+    "softki": softki,
+}
+
+__all__ = ["BATCH_EVIDENCES", "EVIDENCES", "OBJECTIVES", "Rows", "Sums", "Terms", "Weights"]

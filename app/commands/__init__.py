@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from app.commands.app import dashboard
+from app.commands.compare import compare
+from app.commands.demo import demo
 from app.commands.doctor import doctor
 from app.commands.evaluate import evaluate
 from app.commands.export import export
@@ -12,9 +14,11 @@ from app.commands.methods import methods
 from app.commands.slice import slice_
 
 COMMANDS: dict[str, Callable[..., object]] = {
+    "demo": demo,
     "ingest": ingest,
     "fit": fit,
     "evaluate": evaluate,
+    "compare": compare,
     "export": export,
     "slice": slice_,
     "app": dashboard,

@@ -11,6 +11,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _WHERE = {
+    "compare": "app.workflow.comparing",
+    "Comparison": "app.workflow.comparing",
+    "demo": "app.workflow.demonstrating",
+    "Demo": "app.workflow.demonstrating",
     "evaluate": "app.workflow.evaluating",
     "Evaluation": "app.workflow.evaluating",
     "estimate": "app.workflow.exporting",
@@ -26,6 +30,8 @@ _WHERE = {
 }
 
 if TYPE_CHECKING:
+    from app.workflow.comparing import Comparison, compare
+    from app.workflow.demonstrating import Demo, demo
     from app.workflow.evaluating import Evaluation, evaluate
     from app.workflow.exporting import Export, estimate, export, prediction
     from app.workflow.fitting import Fit, fit
@@ -43,6 +49,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Evaluation", "Export", "Fit", "Rows", "estimate", "evaluate", "export", "fit", "grid_of", "prediction",
-    "read_rows", "write_slice",
+    "Comparison", "Demo", "Evaluation", "Export", "Fit", "Rows", "compare", "demo", "estimate", "evaluate", "export",
+    "fit", "grid_of", "prediction", "read_rows", "write_slice",
 ]  # fmt: skip

@@ -19,12 +19,20 @@ from app.errors import InvalidInput
 from app.workflow.grids import Grid, grid_of
 from geogp import storage
 from geogp.prediction import VARIABLES, predict
+from geogp.targets import target
 from maps.layers import bands
 from maps.raster import export as write_rasters
 from maps.sinks import SINKS
 
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = (*SINKS, "figures", "html")
+#: Sources as those who publish them want to be named.
+SOURCES = {
+    "ookla": "Speedtest by Ookla Global Fixed and Mobile Network Performance Maps (CC BY-NC-SA 4.0)",
+    "synthetic": "a made-up world in the published formats",
+    "csv": "a table of measurements",
+    "geoparquet": "a table of measurements",
+}
 MAX_MEMORY = 2 * 2**30
 #: Pixels timed for an estimate.
 PROBE = 4096
@@ -109,8 +117,8 @@ def prediction(
     level: float = 0.95,
     tests: float | None = None,
 ) -> xr.Dataset:
-    """The lazy prediction Dataset of a run on a grid, masked by region or support."""
-    return predict(
+    """The lazy prediction Dataset of a run on a grid, masked by region or support, with a title of its own."""
+    ds = predict(
         run,
         grid.geobox,
         quarter=quarter,
@@ -120,12 +128,17 @@ def prediction(
         where=grid.where if grid.boundary is not None else None,
         max_distance_m=grid.max_distance_m,
     )
+    data = run.facts["data"]
+    what = " ".join(str(v) for v in (data.get("type"), target(run.facts["target"]).words) if v)
+    ds.attrs["title"] = what[0].upper() + what[1:] + (f", {data['region']}" if data.get("region") else "")
+    ds.attrs["source"] = (
+        f"{SOURCES.get(data.get('source'), data.get('source'))}; GeoGP method {run.facts['method']}"
+    )
+    return ds
 
 
 def usual_thresholds(run: storage.Run) -> tuple[float, ...]:
     """Thresholds of `exceedance` where none are named, in the target's unit."""
-    from geogp.targets import target
-
     goal = target(run.facts["target"])
     named = {"download": (25.0, 100.0), "upload": (3.0, 20.0), "latency": (50.0, 100.0), "tests": (10.0,)}
     return named.get(goal.name) or (float(run.model.target_mean_),)
@@ -314,7 +327,9 @@ def _draw(
     from maps.web import write_html
 
     folder.mkdir(parents=True, exist_ok=True)
-    small, _ = in_memory(ds, geometry=grid.boundary, layers=layers, max_pixels=1_000_000)
+    # A chain of small islands fills little of its rectangle: its pixels are thinned by what is inside.
+    empty = grid.n_pixels / max(grid.n_inside, 1)
+    small, _ = in_memory(ds, geometry=grid.boundary, layers=layers, max_pixels=int(min(4e6, 1e6 * empty)))
     work = Path(tempfile.mkdtemp(prefix=".geogp-", dir=folder))
     try:
         made: list[tuple[str, str, Sequence[str]]] = []
@@ -323,13 +338,21 @@ def _draw(
             write_png(figure, work / f"{name}.png")
             made.append((f"{name}.png", "figure", [name]))
         if page:
-            write_html(small, work / "map.html", geometry=grid.boundary, layers=layers, places=places)
+            shown = int(min(4e6, 3e5 * empty))
+            write_html(
+                small,
+                work / "map.html",
+                geometry=grid.boundary,
+                layers=layers,
+                places=places,
+                max_pixels=shown,
+            )
             made.append(("map.html", "html", list(drawn)))
         for name, _, _ in made:
             (work / name).replace(folder / name)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return [file_entry(folder, folder / name, kind, shown) for name, kind, shown in made]
+    return [file_entry(folder, folder / name, kind, names) for name, kind, names in made]
 
 
 #: The variables a Dataset can hold, for help texts.

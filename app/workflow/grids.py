@@ -134,6 +134,8 @@ def grid_of(
         raise InvalidInput(
             f"--resolution {side:g} would make {math.prod(size(side)):.3g} pixels; take a coarser one or --bounds."
         )
+    if bounds is not None and boundary is not None:
+        boundary = _clip(boundary, bounds)
     step = side * unit
     grid = (math.floor(left / step) * step, math.floor(bottom / step) * step)
     shape = (max(1, math.ceil((top - grid[1]) / step)), max(1, math.ceil((right - grid[0]) / step)))
@@ -192,6 +194,13 @@ def _extent(
     if not (np.isfinite(u).all() and np.isfinite(v).all()):
         raise InvalidInput(f"Part of the map cannot be expressed in {target.name}; choose another --crs.")
     return (float(u.min()), float(v.min()), float(u.max()), float(v.max())), float(ground.area)
+
+
+def _clip(boundary: dict[str, Any], bounds: Box) -> dict[str, Any]:
+    """The part of a GeoJSON polygon inside W, S, E, N in degrees."""
+    west, south, east, north = bounds
+    turns = shapely.union_all([shapely.box(west + t, south, east + t, north) for t in (-360, 0, 360)])
+    return dict(shapely.geometry.mapping(shapely.intersection(polygon(boundary), turns)))
 
 
 def _cut(ground: Any, bounds: Box, own: CRS) -> Any:

@@ -138,7 +138,7 @@ def kernel_slice(
     out = xr.Dataset(variables, coords=grid_coordinates(geobox))
     out.attrs = {
         "Conventions": "CF-1.8",
-        "title": f"Kernel slice of {goal.words} at {lon:g} {lat:g}",
+        "title": f"Kernel slice of {goal.words}",
         "institution": "made with GeoGP",
         "source": f"GeoGP method {run.model.method}",
         "method": run.model.method,

@@ -79,6 +79,26 @@ def check(row: Method) -> None:
             f"objective {', '.join(map(repr, closed_form))}, or a method whose route is variational."
         )
     _choose({**OBJECTIVES, **closed_form}, "objective", row.objective)
+    if (row.posterior in ("point", "laplace")) != (row.objective in ("mse", "map")):
+        raise ImpossibleCombination(
+            f"posterior {row.posterior!r} cannot go with objective {row.objective!r}: a network's loss ('mse', 'map') "
+            "leaves its weights a point ('point', or 'laplace' afterwards), every other objective needs a distribution."
+        )
+    if (row.objective == "poisson") != (row.engine == "cox"):
+        raise ImpossibleCombination(
+            f"objective {row.objective!r} cannot go with method {row.name!r}: 'poisson' models counts and belongs to "
+            "method 'cox', which knows no other."
+        )
+    if (row.objective == "fixed_mean") != (row.engine == "fixed_mean"):
+        raise ImpossibleCombination(
+            f"objective {row.objective!r} cannot go with method {row.name!r}: 'fixed_mean' belongs to method 'fmgp', "
+            "which knows no other."
+        )
+    if row.posterior == "laplace" and row.expansion != "last_layer":
+        raise ImpossibleCombination(
+            f"posterior 'laplace' cannot go with expansion {row.expansion!r}: it is the covariance of a network's "
+            "last layer; take expansion 'last_layer', or posterior 'dense' with objective 'dppgp'."
+        )
     if (row.route == "closed_form") != (row.posterior == "solved"):
         raise ImpossibleCombination(
             f"posterior {row.posterior!r} cannot go with method {row.name!r}, whose route is {row.route}: "
@@ -96,6 +116,19 @@ def check(row: Method) -> None:
         )
 
 
+def encoder_of(row: Method, shape: Shape, size: Size, *, seed: int) -> Encoder:
+    """The row's encoder, its scaling still to be fitted."""
+    fourier = row.encoder == "fourier" and shape.spatial is not None
+    return Encoder(
+        shape.n_inputs,
+        spatial=shape.spatial,
+        time=shape.time,
+        fourier_scales=size.fourier_scales if fourier else (),
+        n_frequencies=size.n_frequencies,
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
 def backbone_of(row: Method, size: Size, n_inputs: int) -> nn.Module:
     """The row's network with `latent` outputs, where the row or the size asks for a number of them."""
     latent = size.latent or (row.latent[0] if row.latent else None)
@@ -111,15 +144,7 @@ def build(row: Method, shape: Shape, size: Size, *, seed: int) -> LowRankGP:
     check(row)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        fourier = row.encoder == "fourier" and shape.spatial is not None
-        encoder = Encoder(
-            shape.n_inputs,
-            spatial=shape.spatial,
-            time=shape.time,
-            fourier_scales=size.fourier_scales if fourier else (),
-            n_frequencies=size.n_frequencies,
-            generator=torch.Generator().manual_seed(seed),
-        )
+        encoder = encoder_of(row, shape, size, seed=seed)
         net = backbone_of(row, size, encoder.n_outputs)
         expansion = expansion_named(row.expansion)(int(net.n_outputs), size.rank)  # type: ignore[arg-type]
         residual = RESIDUALS[row.residual](expansion)

@@ -1,0 +1,139 @@
+"""Exact GPs and exact deep kernel learning: the reference for a few thousand rows."""
+
+from dataclasses import replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from geogp.build import Shape, Size, backbone_of, encoder_of, resolve_noise
+from geogp.engines.base import Engine, Hooks, Plan
+from geogp.engines.closed_form import WATCH_FROM, full_batch, hold_out
+from geogp.engines.lowrank import concatenate
+from geogp.errors import ImpossibleCombination
+from geogp.exact import MAX_ROWS, ExactGP
+from geogp.methods import Method
+from geogp.model import Moments
+from geogp.noise import NOISES
+from geogp.train import Data, Progress, train
+
+#: Rows a chunk at prediction.
+CHUNK = 1024
+#: Steps are limited so that steps x n^3 stays below this: about a minute of one core up to 3,000 rows.
+WORK = 1e12
+#: ... but never below so many, which take half an hour at 10,000 rows.
+MIN_STEPS = 30
+
+
+class ExactEngine(Engine):
+    """An `ExactGP`, trained on its marginal likelihood and conditioned on every training row."""
+
+    dtype: ClassVar[torch.dtype] = torch.float64
+
+    def __init__(self, plan: Plan, model: ExactGP, facts: dict):
+        self.plan, self.model, self.facts = plan, model.eval(), facts
+
+    @staticmethod
+    def new(row: Method, shape: Shape, size: Size, seed: int) -> ExactGP:
+        """The untrained model."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            encoder = encoder_of(row, shape, size, seed=seed)
+            net = backbone_of(row, size, encoder.n_outputs)
+            return ExactGP(
+                encoder=encoder, backbone=net, noise=NOISES[resolve_noise(row, shape.has_counts)]()
+            )
+
+    @classmethod
+    def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
+        if len(data) > MAX_ROWS:
+            raise ImpossibleCombination(
+                f"method {plan.row.name!r} is exact, with cost n^3: it takes at most {MAX_ROWS} rows and got "
+                f"{len(data)}; take 'sgpr' for the same kernel or 'dbk-rbf' for a learned one."
+            )
+        device = torch.device(plan.device)
+        data = data.to(device)
+        validation = None if validation is None else validation.to(device)
+        model = cls.new(plan.row, plan.shape, plan.size, plan.seed)
+        model.encoder.fit_scaling(data.X)
+        model.to(device)
+        model.initialise(data)
+        progress = learn(model, plan, data, validation, hooks)
+        model.condition(data)
+        facts = {"epochs": progress.epoch, "best_epoch": progress.best_epoch + 1, "history": progress.history}
+        return cls(plan, model, facts)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.constant_mean.device
+
+    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+        parts: list[Moments] = []
+        with torch.no_grad():
+            for i in range(0, max(len(X), 1), CHUNK):
+                n = None if counts is None else counts[i : i + CHUNK].to(self.device)
+                m = self.model.moments(X[i : i + CHUNK].to(self.device), n)
+                values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
+                parts.append(Moments(*(v.cpu() for v in values)))
+        return concatenate(parts)
+
+    def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.model.covariance(X.to(self.device), X_ref.to(self.device)).cpu()
+
+    def posterior_covariance(self, X: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.model.posterior_covariance(X.to(self.device)).cpu()
+
+    def state(self) -> tuple[dict[str, Tensor], dict]:
+        tensors = {f"model.{k}": v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
+        rows = self.model.rows
+        assert rows is not None
+        tensors |= {"rows.X": rows.X.cpu(), "rows.y": rows.y.cpu()}
+        if rows.counts is not None:
+            tensors["rows.counts"] = rows.counts.cpu()
+        return tensors, self.facts
+
+    @classmethod
+    def from_state(cls, plan: Plan, tensors: dict[str, Tensor], facts: dict) -> Self:
+        model = cls.new(plan.row, plan.shape, plan.size, plan.seed)
+        model.load_state_dict(
+            {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
+        )
+        device = torch.device(plan.device)
+        model.to(device)
+        # The factor is n^2 numbers: computing it again is cheaper than keeping it.
+        model.condition(Data(tensors["rows.X"], tensors["rows.y"], tensors.get("rows.counts")).to(device))
+        return cls(plan, model, facts)
+
+
+def learn(model: ExactGP, plan: Plan, data: Data, validation: Data | None, hooks: Hooks) -> Progress:
+    """Train kernel, network and noise on the log marginal likelihood per row."""
+    if validation is None and plan.row.backbone != "identity" and len(data) >= WATCH_FROM:
+        data, validation = hold_out(data, plan.seed)
+    n = len(data)
+    schedule = full_batch(plan.schedule, plan.row.backbone, n)
+    if schedule.epochs is None:
+        schedule = replace(schedule, epochs=int(min(schedule.n_epochs(n), max(MIN_STEPS, WORK / n**3))))
+
+    def backward(batch: Data) -> Tensor:
+        loss = -model.log_evidence(batch) / n
+        loss.backward()
+        return loss
+
+    def condition() -> None:
+        model.condition(data)
+
+    return train(
+        model,
+        data,
+        objective=plan.row.objective,
+        schedule=schedule,
+        backward=backward,
+        before_scoring=condition,
+        validation=validation,
+        seed=plan.seed,
+        resume=hooks.resume,
+        on_epoch=hooks.on_epoch,
+        checkpoint=hooks.checkpoint,
+    )

@@ -15,6 +15,7 @@ from pyproj import Transformer
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
+from app.workflow.grids import usual_reach_m
 from geogp.storage import Run
 from maps.grid import MERCATOR_HALF, MERCATOR_LATITUDE, Window, continuous
 from maps.region import around, polygon
@@ -22,7 +23,6 @@ from maps.region import around, polygon
 INSIDE = 400_000  # pixels inside the region: about 2 s of a deep basis model on one core, finer than a screen shows
 WHOLE = 4_000_000  # pixels of the whole rectangle, for a region of small islands
 STRIP = 40_000  # pixels computed between two reports of progress
-REACH_M = 10_000.0  # without a polygon the map reaches this far beyond the training places
 FAR_M = 5_000.0  # farther than this from any training place is hatched
 
 
@@ -55,6 +55,7 @@ class Ground:
     outline: BaseGeometry | None
     inside: NDArray[np.bool_]
     support: "Support | None"
+    reach_m: float = 0.0  # of a run without a polygon: how far beyond its training places the map goes
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,24 +68,55 @@ class Ground:
         lon, lat = degrees(np.array([box.left, box.right]), np.array([box.bottom, box.top]))
         return float(lon[0]), float(lat[0]), float(lon[1]), float(lat[1])
 
-    def strips(self, window: Window | None = None) -> Iterator[Window]:
-        """Windows over the whole width with about STRIP pixels inside each, top to bottom; empty rows are skipped."""
-        rows = np.flatnonzero(self.inside.any(axis=1))
-        start, held = None, 0
+    def strips(self) -> Iterator[Window]:
+        """Windows with about STRIP pixels inside each, top to bottom; empty rows are skipped."""
         per_row = self.inside.sum(axis=1)
-        for row in rows.tolist():
-            if start is None or held + per_row[row] > STRIP:
-                if start is not None:
-                    yield self._tight(start, last + 1)
-                start, held = row, 0
+        rows: list[int] = []
+        held = 0
+        for row in np.flatnonzero(per_row).tolist():
+            if rows and held + per_row[row] > STRIP:
+                yield self._tight(rows[0], rows[-1] + 1)
+                rows, held = [], 0
+            rows.append(row)
             held += int(per_row[row])
-            last = row
-        if start is not None:
-            yield self._tight(start, last + 1)
+        if rows:
+            yield self._tight(rows[0], rows[-1] + 1)
 
     def _tight(self, y0: int, y1: int) -> Window:
         cols = np.flatnonzero(self.inside[y0:y1].any(axis=0))
         return Window(y0, y1, int(cols[0]), int(cols[-1]) + 1)
+
+    def thinned(self, pixels: int) -> tuple[GeoBox, NDArray[np.bool_]]:
+        """Every k-th pixel, so that about `pixels` lie inside: their grid and which of them are inside."""
+        step = max(1, round(math.sqrt(self.inside.sum() / pixels)))
+        inside = self.inside[step // 2 :: step, step // 2 :: step]
+        if not inside.any():
+            step, inside = 1, self.inside
+        shift = step // 2 + 0.5 - step / 2  # centres stay where they are
+        affine = self.geobox.affine * Affine.translation(shift, shift) * Affine.scale(step)
+        return GeoBox(inside.shape, affine, self.geobox.crs), inside
+
+    def mask(self, geobox: GeoBox) -> NDArray[np.bool_]:
+        """Which pixels of another Web Mercator grid the map fills."""
+        if self.outline is None:
+            assert self.support is not None
+            near = self.support.distances_m(*pixels(geobox), self.reach_m)
+            return np.isfinite(near).reshape(geobox.shape)
+        box = geobox.extent.boundingbox
+        margin = abs(geobox.affine.a)
+        near = shapely.clip_by_rect(
+            self.mercator_outline,
+            box.left - margin,
+            box.bottom - margin,
+            box.right + margin,
+            box.top + margin,
+        )
+        return _filled(near, geobox) if near.area > 0 else np.zeros(geobox.shape, bool)
+
+    @cached_property
+    def mercator_outline(self) -> BaseGeometry:
+        assert self.outline is not None
+        return shapely.transform(self.outline, _to_mercator)
 
     def contains(self, lat: float, lon: float) -> bool:
         """Whether the map has a value at a place."""
@@ -92,7 +124,21 @@ class Ground:
         lon = float(continuous(np.array([lon]), (west + east) / 2)[0])
         if self.outline is not None:
             return bool(self.outline.intersects(shapely.Point(lon, lat)))
-        return self.support is not None and self.support.distance_m(lat, lon) <= REACH_M
+        return self.support is not None and self.support.distance_m(lat, lon) <= self.reach_m
+
+
+@dataclass(frozen=True)
+class Where:
+    """The mask of a grid, as `geogp.predict` asks for it: by parts of that grid."""
+
+    geobox: GeoBox
+    inside: NDArray[np.bool_]
+
+    def __call__(self, part: GeoBox) -> NDArray[np.bool_]:
+        whole = self.geobox.affine
+        row = round((whole.f - part.affine.f) / -whole.e)
+        column = round((part.affine.c - whole.c) / whole.a)
+        return self.inside[row : row + part.height, column : column + part.width]
 
 
 class Support:
@@ -105,7 +151,8 @@ class Support:
         self._to = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
 
     def lonlat(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        lon, lat = self._to.transform(*self.positions_m.T, direction="INVERSE")
+        east, north = self.positions_m.T
+        lon, lat = self._to.transform(east, north, direction="INVERSE")
         return np.asarray(lon), np.asarray(lat)
 
     def distance_m(self, lat: float, lon: float) -> float:
@@ -117,12 +164,12 @@ class Support:
         xy = np.stack(self._to.transform(np.asarray(lon), np.asarray(lat)), axis=-1)
         out = np.full(len(xy), math.inf)
         good = np.isfinite(xy).all(1)
-        out[good] = self.tree.query(xy[good], distance_upper_bound=most)[0]
+        out[good] = self.tree.query(xy[good], distance_upper_bound=np.nextafter(most, math.inf))[0]
         return out
 
 
 def survey(run: Run, *, inside: int = INSIDE, whole: int = WHOLE) -> Ground:
-    """The ground of a run: over its polygon, else over what lies within 10 km of its training places.
+    """The ground of a run: over its polygon, else over what lies within reach of its training places.
 
     Raises
     ------
@@ -141,23 +188,26 @@ def survey(run: Run, *, inside: int = INSIDE, whole: int = WHOLE) -> Ground:
         shape = polygon(data["boundary"])
         west, _, east, _ = shape.bounds
         outline = around(shape, _middle(shape) if east - west > 180 else (west + east) / 2)
-        moved = shapely.transform(outline, lambda c: np.column_stack(mercator(c[:, 0], c[:, 1])))
+        moved = shapely.transform(outline, _to_mercator)
         pixel = max(math.sqrt(moved.area / inside), 1.0)
         geobox = _box(moved.bounds, pixel, whole)
-        return Ground(geobox, outline, _filled(moved, geobox), support)
+        filled = _filled(moved, geobox)
+        return Ground(
+            geobox, outline, filled if filled.any() else _filled(moved, geobox, touched=True), support
+        )
     if support is None:
         raise InvalidInput(
             f"{run.path} records neither the region's polygon nor the training places; fit it with `geogp fit`."
         )
+    reach_m = usual_reach_m(run)
     lon, lat = support.lonlat()
     x, y = mercator(continuous(lon, lon[0]), lat)
-    reach = REACH_M / math.cos(math.radians(float(np.clip(np.abs(lat).max(), 0, 85))))
+    reach = reach_m / math.cos(math.radians(float(np.clip(np.abs(lat).max(), 0, 85))))
     bounds = (x.min() - reach, y.min() - reach, x.max() + reach, y.max() + reach)
     pixel = max(math.sqrt((bounds[2] - bounds[0]) * (bounds[3] - bounds[1]) / inside), 1.0)
     geobox = _box(bounds, pixel, whole)
-    lon, lat = pixels(geobox)
-    near = support.distances_m(lon, lat, REACH_M) <= REACH_M
-    return Ground(geobox, None, near.reshape(geobox.shape), support)
+    near = np.isfinite(support.distances_m(*pixels(geobox), reach_m))
+    return Ground(geobox, None, near.reshape(geobox.shape), support, reach_m)
 
 
 def pixels(geobox: GeoBox) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -182,13 +232,14 @@ def _box(bounds: tuple[float, float, float, float], pixel: float, whole: int) ->
     return GeoBox((height, width), Affine(pixel, 0, left, 0, -pixel, top), "EPSG:3857")
 
 
-def _filled(shape: BaseGeometry, geobox: GeoBox) -> NDArray[np.bool_]:
+def _to_mercator(lonlat: NDArray[Any]) -> NDArray[Any]:
+    return np.column_stack(mercator(lonlat[:, 0], lonlat[:, 1]))
+
+
+def _filled(shape: BaseGeometry, geobox: GeoBox, touched: bool = False) -> NDArray[np.bool_]:
     from rasterio.features import geometry_mask
 
-    parts = list(shapely.get_parts(shape))
-    inside = geometry_mask(parts, out_shape=geobox.shape, transform=geobox.affine, invert=True)
-    if not inside.any():  # a region thinner than a pixel
-        inside = geometry_mask(
-            parts, out_shape=geobox.shape, transform=geobox.affine, invert=True, all_touched=True
-        )
-    return inside
+    parts = [p for p in shapely.get_parts(shape) if p.area > 0]
+    return geometry_mask(
+        parts, out_shape=geobox.shape, transform=geobox.affine, invert=True, all_touched=touched
+    )

@@ -1,17 +1,16 @@
 """The parts of the page. Imported once; a rerun only calls functions."""
 
 import gc
-from typing import Any
 
 import pandas as pd
 import streamlit as st
 import streamlit.components.v1 as components
 
+from app.dashboard import charts
 from app.dashboard.atlas import Atlas
 from app.dashboard.holding import held
 from app.dashboard.point import exceedance_curve, percent, plain, reading, through_time
 from app.dashboard.view import LEVELS, View, place
-from app.errors import InvalidInput
 from maps.layers import TARGETS
 
 # Streamlit collects garbage after every rerun; what is imported by now lives as long as the process.
@@ -22,6 +21,12 @@ STYLE = """<style>
 .stMainBlockContainer { padding: 0 0 2rem; max-width: none; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: .5rem; }
 .stAppHeader { height: 0; min-height: 0; background: none; }
+.stApp:has([data-testid="stExpandSidebarButton"]) .stAppHeader { height: 2.75rem; }
+.stApp:has([data-testid="stExpandSidebarButton"]) .stMainBlockContainer { padding-top: 2.75rem; }
+[data-testid="stExpandSidebarButton"] { width: auto !important; padding: 0 .5rem !important; }
+[data-testid="stExpandSidebarButton"]::after { content: "Quarter, threshold, coverage"; margin-left: .4rem; font-size: .875rem; white-space: nowrap; }
+.stSidebar [data-testid="stSidebarHeader"] { height: 2.5rem; margin-bottom: 0; }
+.st-key-numbers [data-testid="stMetricValue"] { font-size: 1.5rem; }
 iframe.stCustomComponentV1 { display: block; width: 100%; }
 .st-key-details { padding: .4rem 1.25rem 0; }
 .st-key-details h3 { font-size: 1.25rem; padding: .3rem 0 .1rem; }
@@ -103,6 +108,7 @@ def settings(atlas: Atlas) -> View:
         default=start.level,
         format_func=lambda v: f"{100 * v:g}%",
         key="level",
+        required=True,
         help="How often a new measured average should fall inside.",
     )
     if tests is not None:
@@ -116,7 +122,7 @@ def settings(atlas: Atlas) -> View:
             f"Half of the training tiles had {choices.tests:g} or fewer.",
         )
         tests = float(tests)
-    return View(quarter, tests, level or start.level, threshold)
+    return View(quarter, tests, float(level), threshold)
 
 
 def _threshold(atlas: Atlas, start: View, unit: str) -> float:
@@ -202,7 +208,7 @@ def details(atlas: Atlas, view: View, at: tuple[float, float] | None) -> None:
     if at is None:
         with st.container(key="empty"):
             st.caption(
-                "Mark a place on the map to see its distribution, its quarters and what the model thinks is similar."
+                "Mark a place on the map to see its chances, its quarters and what the model thinks is similar to it."
             )
         return
     lat, lon = at
@@ -212,52 +218,62 @@ def details(atlas: Atlas, view: View, at: tuple[float, float] | None) -> None:
         if not found["inside"]:
             st.info(f"{side} lies outside the mapped region; mark a place inside.", icon=None)
             return
-        when = f", {view.quarter.replace('Q', ' Q')}" if view.quarter else ""
-        tests = f", averages of {view.tests:g} tests" if view.tests is not None else ""
-        st.subheader(f"{side}{when}{tests}", anchor=False)
-        st.markdown(f"**{_literal(found['words'])}**")
-        beside = measured(atlas, view.level)
-        if beside is not None:
-            st.caption(f"On held-out rows {100 * beside[0]:.1f}% fell inside such intervals.")
-        distribution, quarters, similar = st.tabs(
-            ["Chances", "Through the quarters", "What is similar to here"]
-        )
-        with distribution:
-            chances(atlas, view, at)
-        with quarters:
-            history(atlas, view, at)
-        with similar:
-            likeness(view, at)
+        when = f" in {view.quarter.replace('Q', ' Q')}" if view.quarter else ""
+        st.subheader(f"At {side}{when}", anchor=False)
+        st.caption(_literal(_what(atlas, view)))
+        values = found["values"]
+        unit = f" {atlas.unit}" if atlas.unit else ""
+        with st.container(horizontal=True, gap="large", key="numbers"):
+            st.metric("Median", _literal(plain(values["median"]) + unit), width="content")
+            st.metric(
+                f"{100 * view.level:g}% prediction interval",
+                _literal(f"{plain(values['lower'])} to {plain(values['upper'])}{unit}"),
+                width="content",
+            )
+            st.metric(
+                _literal(f"P(> {view.threshold:g}{unit})"),
+                _literal(percent(values["exceedance"])),
+                width="content",
+            )
+            beside = measured(atlas, view.level)
+            if beside is not None:
+                st.metric("Held-out rows inside such intervals", f"{100 * beside[0]:.1f}%", width="content")
+        names = ("Chances", "Through the quarters", "Similar to here")
+        tabs = st.tabs(names, key="tab", on_change="rerun")
+        for tab, show in zip(tabs, (chances, history, likeness)):
+            if tab.open:
+                with tab:
+                    show(atlas, view, at)
+
+
+def _what(atlas: Atlas, view: View) -> str:
+    if view.tests is None:
+        return "Of a new measurement."
+    return f"Of the average of a new tile with {view.tests:g} test{'' if view.tests == 1 else 's'}."
 
 
 def chances(atlas: Atlas, view: View, at: tuple[float, float]) -> None:
-    curve = exceedance_curve(atlas, *at, view)
-    unit = atlas.unit or "value"
-    frame = pd.DataFrame({unit: curve.x, "chance of more (%)": 100 * curve.p})
-    st.line_chart(frame, x=unit, y="chance of more (%)", height=260)
+    """P(a new average > x), with the interval shaded and the threshold marked."""
+    st.altair_chart(charts.chances(exceedance_curve(atlas, *at, view), view, atlas.unit))
 
 
 def history(atlas: Atlas, view: View, at: tuple[float, float]) -> None:
+    """Median and interval of every quarter."""
     if len(atlas.choices.quarters) < 2:
         st.caption("This run knows one quarter only.")
         return
-    frame = pd.DataFrame(through_time(atlas, *at, view)).set_index("quarter")
-    st.line_chart(frame, height=260)
+    st.altair_chart(charts.history(through_time(atlas, *at, view), view, atlas.unit))
 
 
-def likeness(view: View, at: tuple[float, float]) -> None:
-    try:
-        found = held().slices().of(*at, view)
-    except InvalidInput as error:
-        st.info(_literal(str(error)), icon=None)
-        return
+def likeness(atlas: Atlas, view: View, at: tuple[float, float]) -> None:
+    """The kernel slice: a picture of it, and correlation by distance."""
+    found = held().slices().of(*at, view)
     st.markdown(_literal(found.words))
-    km, middle, low, high = found.profile
-    frame = pd.DataFrame(
-        {"km": km, "median": middle, "10th percentile": low, "90th percentile": high}
-    ).set_index("km")
-    st.line_chart(frame, height=260)
-    st.caption("Choose the layer “Similar to here” to see it on the map.")
+    picture, profile = st.columns([2, 3])
+    picture.image(
+        found.picture(marked=True), caption="Red: similar. Also a layer of the map: “Similar to here”."
+    )
+    profile.altair_chart(charts.profile(found.profile))
 
 
 def _literal(text: str) -> str:
@@ -266,6 +282,3 @@ def _literal(text: str) -> str:
     for mark in "\\`*_{}[]()#+-!|<>~$:":
         out = out.replace(mark, "\\" + mark)
     return out
-
-
-_ = Any, percent, plain

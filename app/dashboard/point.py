@@ -8,6 +8,7 @@ from pyproj import Transformer
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.view import View
+from geogp.prediction import quarter_to_years
 from geogp.targets import target
 
 
@@ -78,7 +79,7 @@ def inputs(atlas: Atlas, lat: float, lon: float, view: View) -> np.ndarray:
     to = Transformer.from_crs("EPSG:4326", atlas.data["crs"], always_xy=True)
     row = [*to.transform(lon, lat)]
     if view.quarter is not None:
-        row.append(int(view.quarter[:4]) + (int(view.quarter[5]) - 0.5) / 4)
+        row.append(quarter_to_years(view.quarter))
     return np.array([row], dtype=np.float64)
 
 

@@ -15,10 +15,8 @@ from starlette.routing import BaseRoute, Route
 
 from app.dashboard.holding import held
 from app.dashboard.point import reading
-from app.dashboard.slices import SCALE
 from app.dashboard.view import place
 from app.errors import InvalidInput
-from maps.layers import LAYERS, number
 from maps.web import LEAFLET_CSS, LEAFLET_JS
 
 HERE = Path(__file__).parent / "map"
@@ -46,6 +44,7 @@ def routes() -> list[BaseRoute]:
         Route("/geogp/about", _careful(_about), methods=["GET"]),
         Route("/geogp/layers", _careful(_layers), methods=["GET"]),
         Route("/geogp/layer/{name}", _careful(_picture), methods=["GET"]),
+        Route("/geogp/tiles/{name}/{z}/{x}/{y}.png", _careful(_tile), methods=["GET"]),
         Route("/geogp/value", _careful(_value), methods=["GET"]),
         Route("/geogp/slice", _careful(_slice), methods=["GET"]),
         Route("/geogp/slice.png", _careful(_slice_picture), methods=["GET"]),
@@ -99,23 +98,20 @@ def _layers(request: Request) -> Response:
 
 
 def _similar() -> dict[str, Any]:
-    """The legend of a kernel slice, in the shape of a layer."""
-    from app.dashboard.atlas import Layer
-
-    layer = LAYERS["correlation"]
+    """A kernel slice in the list of layers; its legend comes with the slice."""
     about = (
         "correlation of the surface with the surface at the marked place, as the model sees it before data"
     )
-    return Layer(
-        "similar",
-        "Similar to the marked place",
-        "Similar to here",
-        about,
-        "",
-        "Kernel slice",
-        SCALE,
-        layer.colours,
-    ).to_json() | {"ticks": [[(v + 1) / 2, number(v)] for v in (-1.0, -0.5, 0.0, 0.5, 1.0)]}
+    return {
+        "id": "similar",
+        "title": "Correlation with the marked place",
+        "short": "Similar to here",
+        "about": about,
+        "unit": "",
+        "group": "Kernel slice",
+        "ramp": [],
+        "ticks": [],
+    }
 
 
 def _picture(request: Request) -> Response:
@@ -125,6 +121,21 @@ def _picture(request: Request) -> Response:
     atlas = held().atlas()
     view = atlas.choices.read(request.query_params)
     return Response(atlas.picture(name.removesuffix(".png"), view), media_type="image/png", headers=FOREVER)
+
+
+def _tile(request: Request) -> Response:
+    atlas = held().atlas()
+    view = atlas.choices.read(request.query_params)
+    numbers = []
+    for axis in "zxy":
+        text = request.path_params[axis]
+        if not (text.isascii() and text.isdigit() and len(text) <= 6):
+            raise InvalidInput(f"{axis} of a square must be a whole number; got {text[:20]!r}.")
+        numbers.append(int(text))
+    z, x, y = numbers
+    return Response(
+        atlas.tile(request.path_params["name"], view, z, x, y), media_type="image/png", headers=FOREVER
+    )
 
 
 def _value(request: Request) -> Response:
@@ -140,7 +151,7 @@ def _slice(request: Request) -> Response:
             "lat": found.lat,
             "lon": found.lon,
             "words": found.words,
-            "similar_km2": round(found.similar_km2, 2),
+            "legend": found.legend(),
         },
         headers=FRESH,
     )

@@ -3,9 +3,10 @@
 import os
 import socket
 import sys
+import threading
 import webbrowser
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,20 @@ def serve(
     from app.dashboard.holding import hold
 
     _check_port(host, port)
-    hold(run_path).atlas()
-    app = build(lambda: _announce(host, port, open_browser))
-    app.run(config=settings(host, port))
+    atlas = hold(run_path).atlas()
+    import app.dashboard.panels  # noqa: F401  # loads the page's libraries now, not for the first visitor
+
+    first = threading.Thread(target=_warm, args=(atlas,), name="first map", daemon=True)
+    first.start()
+    page = build(lambda: _announce(host, port, open_browser))
+    page.run(config=settings(host, port))
+
+
+def _warm(atlas: Any) -> None:
+    """The map that people see first, ready when they come; its failure is told to whoever asks for it."""
+    with suppress(Exception):
+        atlas.layers(atlas.choices.default)
+        atlas.picture("median", atlas.choices.default)
 
 
 def build(started: Any = lambda: None) -> Any:
@@ -71,8 +83,11 @@ def settings(host: str, port: int) -> dict[str, Any]:
         "browser.gatherUsageStats": False,
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
-        "theme.font": fonts,
-        "theme.primaryColor": "#0b4f8a",
+        "theme.light.primaryColor": "#0b4f8a",
+        "theme.dark.primaryColor": "#7fb8ea",
+        "theme.light.font": fonts,
+        "theme.dark.font": fonts,
+        "logger.hideWelcomeMessage": True,
         "logger.level": "warning",
     }
 
@@ -96,4 +111,4 @@ def _announce(host: str, port: int, open_browser: bool) -> None:
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
     print(f"The maps are at {url} (Ctrl-C ends it).", file=sys.stderr, flush=True)
     if open_browser:
-        webbrowser.open(url)
+        threading.Timer(0.5, webbrowser.open, (url,)).start()  # when the socket listens

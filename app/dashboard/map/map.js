@@ -96,7 +96,7 @@
   });
 
   // ---- map: built once ----------------------------------------------------------------------------------------------
-  let map = null, about = null, image = null, slice = null, hatch = null, pin = null, lines = null, layers = [], similar = null;
+  let map = null, about = null, image = null, tiles = null, hatch = null, pin = null, lines = null, layers = [], similar = null;
   function build() {
     map = L.map("map", { zoomSnap: .25, zoomDelta: .5, minZoom: 1, maxZoom: 16, worldCopyJump: false, attributionControl: false });
     L.control.attribution({ prefix: false }).addAttribution("GeoGP · Leaflet").addTo(map);
@@ -134,11 +134,11 @@
     const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
     const style = { pane: "lines", renderer, interactive: false, weight: .7 };
     const size = map.getSize();
-    const label = (latlng, text) => L.marker(latlng, { pane: "lines", interactive: false, keyboard: false,
+    const label = (latlng, text) => narrow() || L.marker(latlng, { pane: "lines", interactive: false, keyboard: false,
       icon: L.divIcon({ className: "degree", html: make("span", "", text), iconSize: null, iconAnchor: [-3, 14] }) }).addTo(lines);
     for (let k = Math.ceil(b.getWest() / step); k * step <= b.getEast(); k++) {
       L.polyline([[-85, k * step], [85, k * step]], style).addTo(lines);
-      label([map.containerPointToLatLng([0, size.y - 2]).lat, k * step], Math.abs(wrap(k * step)).toFixed(digits) + "° " + (wrap(k * step) < 0 ? "W" : "E"));
+      label([map.containerPointToLatLng([0, 16]).lat, k * step], Math.abs(wrap(k * step)).toFixed(digits) + "° " + (wrap(k * step) < 0 ? "W" : "E"));
     }
     for (let k = Math.ceil(b.getSouth() / step); k * step <= b.getNorth(); k++) {
       L.polyline([[k * step, b.getWest() - span], [k * step, b.getEast() + span]], style).addTo(lines);
@@ -190,7 +190,7 @@
       $("legend").append(grid);
     } else {
       const ramp = make("div", "ramp");
-      ramp.style.background = "linear-gradient(to right," + layer.ramp.join() + ")";
+      if (layer.ramp.length) ramp.style.background = "linear-gradient(to right," + layer.ramp.join() + ")";
       $("legend").append(ramp, ticks(layer.ticks));
     }
     $("legend").append(make("p", "", note || layer.about));
@@ -213,7 +213,9 @@
       if (layer.id === "similar") {
         const at = { ...state.setting, lat: state.mark[0], lon: state.mark[1], v: about.id };
         url = await patiently("Comparing every place with this one", () => picture("slice.png", at));
-        note = (await ask("slice", at)).words;
+        const found = await ask("slice", at);
+        Object.assign(layer, found.legend);
+        note = found.words;
       } else {
         url = await patiently("Computing the map", () => picture("layer/" + layer.id + ".png", { ...state.setting, v: about.id }));
       }
@@ -224,12 +226,21 @@
       await element.decode().catch(() => {});
       if (mine !== shown) return;
       if (note) drawLegend(layer, note);
+      detail(layer.id === "similar" ? null : layer.id);
       const root = document.documentElement;
       root.dataset.layer = layer.id; root.dataset.ready = "true";
       root.dataset.took = String(Math.round(performance.now() - start));
       prefetch(mine);
     } catch (error) { if (mine === shown) fail(error, show); }
     if (last) tell(last);
+  }
+  function detail(id) { // squares from the model itself where the picture's pixels would show
+    if (tiles) { tiles.remove(); tiles = null; }
+    if (!id) return;
+    const query = new URLSearchParams({ ...state.setting, v: about.id });
+    tiles = L.tileLayer("/geogp/tiles/" + id + "/{z}/{x}/{y}.png?" + query, { pane: "picture", minZoom: about.detail_from,
+      maxZoom: 16, bounds: image.getBounds(), updateWhenIdle: true, keepBuffer: 1, zIndex: 1, noWrap: false }).addTo(map);
+    tiles.on("load", () => { document.documentElement.dataset.detail = id; });
   }
   async function prefetch(mine) { // the layers people turn to next, one at a time
     for (const id of ["pi_width", "exceedance", "median"]) {

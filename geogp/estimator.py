@@ -186,6 +186,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         elif cut := _held_out(row, len(y)):
             order = torch.randperm(len(y), generator=torch.Generator().manual_seed(plan.seed))
             data, held = data.rows(order[cut:].sort().values), data.rows(order[:cut].sort().values)
+        plan = replace(plan, target_mean=self.target_mean_, target_sd=self.target_sd_)
         self.row_ = row
         self.n_rows_ = len(data)
         self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
@@ -283,8 +284,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def distribution(self, moments: Moments, *, latent: bool = False) -> Predictive:
         """The distribution, on the scale of y, that moments of this model describe."""
         variance = moments.latent_variance if latent else moments.latent_variance + moments.noise_variance
+        location = self.target_mean_ + self.target_sd_ * moments.mean.double().numpy()
+        if moments.in_units is not None:
+            location = moments.in_units.numpy()
         return Predictive(
-            location=self.target_mean_ + self.target_sd_ * moments.mean.double().numpy(),
+            location=location,
             scale=self.target_sd_ * np.sqrt(np.maximum(variance.double().numpy(), 1e-30)),
             transform=self.transform_,
         )
@@ -325,7 +329,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         moments = self.moments(X, counts)
         covariance = self.engine_.posterior_covariance(torch.as_tensor(self._inputs(X)))
         if not latent:
-            covariance = covariance + torch.diag(moments.noise_variance.to(covariance.dtype))
+            noise = moments.new_variance() - moments.latent_variance
+            covariance = covariance + torch.diag(noise.to(covariance.dtype))
         mean = self.distribution(moments, latent=latent).mean()
         return mean, self.target_sd_**2 * covariance.double().numpy()
 
@@ -378,7 +383,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         tensors, facts = self.engine_.state()
         plan = self.engine_.plan
         return tensors, {
-            "parameters": self.get_params(),
+            "parameters": {**self.get_params(), "options": self._storable_options()},
             "shape": {
                 "n_inputs": plan.shape.n_inputs,
                 "spatial": plan.shape.spatial,
@@ -405,6 +410,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         model.row_ = row
         model.n_features_in_ = n_inputs
         model.target_mean_, model.target_sd_ = facts["target_mean"], facts["target_sd"]
+        plan = replace(plan, target_mean=model.target_mean_, target_sd=model.target_sd_)
         low, high = facts["target_range"]
         model.target_range_ = (low, high)
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
@@ -417,6 +423,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         out = copy(self)
         out.engine_ = engine
         return out
+
+    def _storable_options(self) -> dict | None:
+        """The options but for a predictor in memory, which no run folder can hold."""
+        if self.options is None:
+            return None
+        return {k: v for k, v in self.options.items() if k != "predictor"}
 
     def _inputs(self, X: ArrayLike) -> Array:
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
@@ -433,7 +445,8 @@ def _held_out(row: Method, n: int) -> int:
     """Rows to hold out of n for choosing the epoch."""
     if n >= HOLD_OUT_FROM:
         return n // 10
-    learns = row.route == "variational" and row.backbone != "identity"
+    own_network = row.engine in ("fixed_mean", "pretrained")
+    learns = own_network or (row.route == "variational" and row.backbone != "identity")
     return n // 5 if learns and n >= HOLD_OUT_FIFTH_FROM else 0
 
 

@@ -17,18 +17,38 @@ class Moments:
     """Mean, latent variance and noise variance at N inputs, each (N,), kept apart: a band for the surface,
     an interval for a new measurement and coverage each need a different sum.
 
-    explained : 1 - latent / prior variance, where the prior variance has a meaning; else None
+    in_units : the mean in target units, where a method fixes it there to the bit; else None
+    degrees_of_freedom : (N,), or None where a new observation is Gaussian. A Student-t observation has the
+        squared scale latent + noise variance; its variance is nu / (nu - 2) times that
     """
 
     mean: Tensor
     latent_variance: Tensor
     noise_variance: Tensor
     prior_variance: Tensor
+    in_units: Tensor | None = None
+    degrees_of_freedom: Tensor | None = None
 
-    def chunk(self, rows: slice) -> "Moments":
-        return Moments(
-            self.mean[rows], self.latent_variance[rows], self.noise_variance[rows], self.prior_variance[rows]
-        )
+    def stack(self) -> Tensor:
+        """(5, N) float32, infinite degrees of freedom for a Gaussian: what a grid keeps of each pixel."""
+        nu = self.degrees_of_freedom
+        nu = torch.full_like(self.mean, torch.inf) if nu is None else nu
+        return torch.stack(
+            [self.mean, self.latent_variance, self.noise_variance, self.prior_variance, nu]
+        ).float()
+
+    @classmethod
+    def unstack(cls, values: Tensor) -> "Moments":
+        """What `stack` made (5, N)."""
+        mean, latent, noise, prior, nu = values
+        gaussian = bool(torch.isinf(nu).all())
+        return cls(mean, latent, noise, prior, degrees_of_freedom=None if gaussian else nu)
+
+    def new_variance(self) -> Tensor:
+        """(N,) variance of a new observation."""
+        total = self.latent_variance + self.noise_variance
+        nu = self.degrees_of_freedom
+        return total if nu is None else total * nu / (nu - 2.0)
 
 
 class Trainable(nn.Module):

@@ -98,13 +98,13 @@ class Blocks:
         return np.stack(columns, axis=1)
 
     def block(self, i: int, j: int) -> NDArray[np.float32]:
-        """Mean, latent, noise and prior variance of block (i, j): (4, rows, columns), NaN outside."""
+        """Stacked moments (`Moments.stack`) of block (i, j): (5, rows, columns), NaN outside."""
         if (i, j) in self._kept:
             self._kept.move_to_end((i, j))
             return self._kept[i, j]
         H, W = self.geobox.shape
         window = self.geobox[i * BLOCK : min((i + 1) * BLOCK, H), j * BLOCK : min((j + 1) * BLOCK, W)]
-        out = np.full((4, *window.shape), np.nan, dtype=np.float32)
+        out = np.full((5, *window.shape), np.nan, dtype=np.float32)
         wanted = np.ones(window.shape, bool) if self.where is None else np.asarray(self.where(window), bool)
         if wanted.any():
             X = self.inputs(window)
@@ -113,7 +113,7 @@ class Blocks:
                 near = self._tree.query(X[flat, :2], distance_upper_bound=self.max_distance_m)[0]
                 flat[np.flatnonzero(flat)[~np.isfinite(near)]] = False
             if flat.any():
-                out.reshape(4, -1)[:, flat] = self._moments(X[flat])
+                out.reshape(5, -1)[:, flat] = self._moments(X[flat])
                 self.computed += int(flat.sum())
         self._kept[i, j] = out
         while len(self._kept) > 1 and sum(b.nbytes for b in self._kept.values()) > CACHE_BYTES:
@@ -125,14 +125,13 @@ class Blocks:
         n = None
         if model.engine_.plan.shape.has_counts:
             n = torch.full((len(X),), float(self.setting.tests or model.typical_count_ or 1.0))
-        m = model.engine_.moments(torch.as_tensor(X), n)
-        return torch.stack([m.mean, m.latent_variance, m.noise_variance, m.prior_variance]).float().numpy()
+        return model.engine_.moments(torch.as_tensor(X), n).stack().numpy()
 
     def window(self, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Moments of any window: (4, rows, columns)."""
+        """Stacked moments of any window: (5, rows, columns)."""
         r0, r1, _ = rows.indices(self.geobox.shape[0])
         c0, c1, _ = columns.indices(self.geobox.shape[1])
-        out = np.empty((4, max(r1 - r0, 0), max(c1 - c0, 0)), dtype=np.float32)
+        out = np.empty((5, max(r1 - r0, 0), max(c1 - c0, 0)), dtype=np.float32)
         for i in range(r0 // BLOCK, math.ceil(r1 / BLOCK)):
             for j in range(c0 // BLOCK, math.ceil(c1 / BLOCK)):
                 a, b = max(r0, i * BLOCK), min(r1, (i + 1) * BLOCK)
@@ -170,11 +169,13 @@ def _mean(run: Run, t: Target, m: Moments, level: float) -> NDArray[np.float64]:
     return _new(run, m).mean_of(t.from_score, bounds=run.model.target_range_)
 
 
-def _sd(which: str) -> Formula:
-    def formula(run: Run, t: Target, m: Moments, level: float) -> NDArray[np.float64]:
-        return run.model.target_sd_ * np.sqrt(getattr(m, which).double().numpy())
+def _latent_sd(run: Run, t: Target, m: Moments, level: float) -> NDArray[np.float64]:
+    return run.model.target_sd_ * np.sqrt(m.latent_variance.double().numpy())
 
-    return formula
+
+def _noise_sd(run: Run, t: Target, m: Moments, level: float) -> NDArray[np.float64]:
+    # What a new observation varies beyond the surface; heavy tails belong to it, not to the surface.
+    return run.model.target_sd_ * np.sqrt((m.new_variance() - m.latent_variance).double().numpy())
 
 
 def _explained(run: Run, t: Target, m: Moments, level: float) -> NDArray[np.float64]:
@@ -200,8 +201,8 @@ VARIABLES: dict[str, tuple[Formula, str, str]] = {
     ),
     "latent_lower": (_interval_end(0, True), "target", "lower end of the credible interval of the surface"),
     "latent_upper": (_interval_end(1, True), "target", "upper end of the credible interval of the surface"),
-    "latent_sd": (_sd("latent_variance"), "1", "sd of the surface"),
-    "noise_sd": (_sd("noise_variance"), "1", "sd of the noise of a new tile average"),
+    "latent_sd": (_latent_sd, "1", "sd of the surface"),
+    "noise_sd": (_noise_sd, "1", "sd of the noise of a new tile average"),
     "explained": (_explained, "1", "share of the prior variance that the data explain"),
 }
 
@@ -241,7 +242,7 @@ class _Lazy(BackendArray):
         out = np.full(moments.shape[1:], np.nan, dtype=np.float32)
         inside = np.isfinite(moments[0])
         if inside.any():
-            m = Moments(*(torch.from_numpy(np.ascontiguousarray(v[inside])) for v in moments))
+            m = Moments.unstack(torch.from_numpy(moments[:, inside]))
             if threshold is None:
                 out[inside] = VARIABLES[self.name][0](run, goal, m, setting.level)
             else:

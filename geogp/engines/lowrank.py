@@ -1,6 +1,7 @@
 """Methods whose kernel is a learned low-rank basis: most rows of the table."""
 
-from typing import ClassVar, Self
+from dataclasses import fields
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -136,9 +137,11 @@ class LowRankEngine(Engine):
 
 def concatenate(parts: list[Moments]) -> Moments:
     """Moments of all chunks in order."""
-    return Moments(
-        torch.cat([p.mean for p in parts]),
-        torch.cat([p.latent_variance for p in parts]),
-        torch.cat([p.noise_variance for p in parts]),
-        torch.cat([p.prior_variance for p in parts]),
-    )
+    if len(parts) == 1:
+        return parts[0]
+
+    def whole(name: str) -> Any:
+        pieces = [getattr(p, name) for p in parts]
+        return None if pieces[0] is None else torch.cat(pieces)
+
+    return Moments(*(whole(f.name) for f in fields(Moments)))

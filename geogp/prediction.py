@@ -64,6 +64,9 @@ class Setting:
 class Blocks:
     """Moments of a grid by aligned block, computed on demand and kept while they fit."""
 
+    #: Numbers kept of each pixel.
+    planes = 5
+
     def __init__(
         self, run: Run, geobox: GeoBox, setting: Setting, where: Where | None, max_distance_m: float | None
     ):
@@ -98,13 +101,13 @@ class Blocks:
         return np.stack(columns, axis=1)
 
     def block(self, i: int, j: int) -> NDArray[np.float32]:
-        """Stacked moments (`Moments.stack`) of block (i, j): (5, rows, columns), NaN outside."""
+        """Stacked moments (`Moments.stack`) of block (i, j): (planes, rows, columns), NaN outside."""
         if (i, j) in self._kept:
             self._kept.move_to_end((i, j))
             return self._kept[i, j]
         H, W = self.geobox.shape
         window = self.geobox[i * BLOCK : min((i + 1) * BLOCK, H), j * BLOCK : min((j + 1) * BLOCK, W)]
-        out = np.full((5, *window.shape), np.nan, dtype=np.float32)
+        out = np.full((self.planes, *window.shape), np.nan, dtype=np.float32)
         wanted = np.ones(window.shape, bool) if self.where is None else np.asarray(self.where(window), bool)
         if wanted.any():
             X = self.inputs(window)
@@ -113,7 +116,7 @@ class Blocks:
                 near = self._tree.query(X[flat, :2], distance_upper_bound=self.max_distance_m)[0]
                 flat[np.flatnonzero(flat)[~np.isfinite(near)]] = False
             if flat.any():
-                out.reshape(5, -1)[:, flat] = self._moments(X[flat])
+                out.reshape(self.planes, -1)[:, flat] = self._moments(X[flat])
                 self.computed += int(flat.sum())
         self._kept[i, j] = out
         while len(self._kept) > 1 and sum(b.nbytes for b in self._kept.values()) > CACHE_BYTES:
@@ -128,10 +131,10 @@ class Blocks:
         return model.engine_.moments(torch.as_tensor(X), n).stack().numpy()
 
     def window(self, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Stacked moments of any window: (5, rows, columns)."""
+        """Stacked moments of any window: (planes, rows, columns)."""
         r0, r1, _ = rows.indices(self.geobox.shape[0])
         c0, c1, _ = columns.indices(self.geobox.shape[1])
-        out = np.empty((5, max(r1 - r0, 0), max(c1 - c0, 0)), dtype=np.float32)
+        out = np.empty((self.planes, max(r1 - r0, 0), max(c1 - c0, 0)), dtype=np.float32)
         for i in range(r0 // BLOCK, math.ceil(r1 / BLOCK)):
             for j in range(c0 // BLOCK, math.ceil(c1 / BLOCK)):
                 a, b = max(r0, i * BLOCK), min(r1, (i + 1) * BLOCK)

@@ -29,6 +29,8 @@ LONG_NAMES = {
 class _SliceBlocks(Blocks):
     """Covariance and correlation with one place, by aligned block."""
 
+    planes = 2
+
     def __init__(
         self, run: Run, geobox: GeoBox, setting: Setting, where: Where | None, x_ref: NDArray[np.float64]
     ):
@@ -37,9 +39,7 @@ class _SliceBlocks(Blocks):
         self.variance_ref = float(self._prior_variance(self.x_ref)[0])
 
     def _prior_variance(self, X: torch.Tensor) -> torch.Tensor:
-        engine = self.run.model.engine_
-        n = torch.ones(len(X)) if engine.plan.shape.has_counts else None
-        return engine.moments(X, n).prior_variance.double()
+        return self.run.model.engine_.prior_variance(X).double()
 
     def _moments(self, X: NDArray[np.float64]) -> NDArray[np.float32]:
         inputs = torch.as_tensor(X)
@@ -47,7 +47,7 @@ class _SliceBlocks(Blocks):
         scale = (self._prior_variance(inputs) * self.variance_ref).clamp_min(1e-30).sqrt()
         correlation = (covariance / scale).clamp(-1.0, 1.0)
         covariance = self.run.model.target_sd_**2 * covariance
-        return torch.stack([covariance, correlation, correlation, correlation]).float().numpy()
+        return torch.stack([covariance, correlation]).float().numpy()
 
 
 class _Lazy(BackendArray):

@@ -20,7 +20,8 @@ from geogp.train import Data, Schedule
 class Plan:
     """Everything a fit is told beside the data: the row, the data's shape, capacity, schedule, weights, seed.
 
-    options : further keywords of the engine (JSON-able)
+    options : further keywords of the engine (JSON-able, but for a predictor given to fmgp)
+    target_mean, target_sd : what the targets were standardised with
     """
 
     row: Method
@@ -31,6 +32,8 @@ class Plan:
     seed: int = 0
     device: str = "cpu"
     options: dict = field(default_factory=dict)
+    target_mean: float = 0.0
+    target_sd: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ class Engine(ABC):
     @abstractmethod
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
         """Mean, latent, noise and prior variance at X, each (N,). No gradient. Any N: chunk inside."""
+
+    def prior_variance(self, X: Tensor) -> Tensor:
+        """k(x, x) before data: (N,)."""
+        n = X.new_ones(len(X), dtype=torch.float32) if self.plan.shape.has_counts else None
+        return self.moments(X, n).prior_variance
 
     @abstractmethod
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:

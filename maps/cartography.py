@@ -48,11 +48,13 @@ class View:
         self.box: GeoBox = geobox_of(ds)
         self.shape = shape
         a, (rows, cols) = self.box.affine, self.box.shape
-        xs, ys = sorted((a.c, a.c + cols * a.a)), sorted((a.f, a.f + rows * a.e))
+        xs, ys = tuple(sorted((a.c, a.c + cols * a.a))), tuple(sorted((a.f, a.f + rows * a.e)))
         self.extent = (a.c, a.c + cols * a.a, a.f + rows * a.e, a.f)  # of the picture, for imshow
-        west, south, east, north = (xs[0], ys[0], xs[1], ys[1]) if shape is None else shape.bounds
+        west, south, east, north = _known_bounds(ds, xs, ys) if shape is None else shape.bounds
         west, east, south, north = max(west, xs[0]), min(east, xs[1]), max(south, ys[0]), min(north, ys[1])
-        margin = 0.04 * max(east - west, north - south) if shape is not None else 0.0
+        margin = 0.04 * max(east - west, north - south)
+        if shape is None and (west, east, south, north) == (*xs, *ys):
+            margin = 0.0
         self.geographic = bool(self.box.crs is not None and self.box.crs.geographic)
         # In degrees a step east is shorter than a step north by the cosine of the latitude.
         self.squeeze = float(np.cos(np.radians((south + north) / 2))) if self.geographic else 1.0
@@ -72,6 +74,18 @@ class View:
     def aspect(self) -> float:
         west, south, east, north = self.bounds
         return (east - west) * self.squeeze / (north - south)
+
+
+def _known_bounds(
+    ds: xr.Dataset, xs: tuple[float, ...], ys: tuple[float, ...]
+) -> tuple[float, float, float, float]:
+    """west, south, east, north of the pixels with a value; of all, if there is none."""
+    known = np.any([np.isfinite(band.of(ds).values) for band in bands(ds)], axis=0)
+    if not known.any() or known.all():
+        return xs[0], ys[0], xs[1], ys[1]
+    half_x, half_y = (xs[1] - xs[0]) / known.shape[1] / 2, (ys[1] - ys[0]) / known.shape[0] / 2
+    x, y = ds["x"].values[known.any(axis=0)], ds["y"].values[known.any(axis=1)]
+    return float(x.min() - half_x), float(y.min() - half_y), float(x.max() + half_x), float(y.max() + half_y)
 
 
 LEGEND_INCHES, TOP_INCHES, EDGE_INCHES, FOOT_INCHES = 1.25, 0.85, 0.3, 0.42
@@ -197,8 +211,8 @@ def _words(
     lines = [title_of(ds), subtitle(ds)]
     if point is not None:
         lon, lat = point
-        lines.append(
-            f"★ {abs(lat):.3f}° {'N' if lat >= 0 else 'S'}, {abs(lon):.3f}° {'E' if lon >= 0 else 'W'}"
+        lines.insert(
+            0, f"★ {abs(lat):.3f}° {'N' if lat >= 0 else 'S'}, {abs(lon):.3f}° {'E' if lon >= 0 else 'W'}"
         )
     say(1 - 0.47 * inch, "  |  ".join(dict.fromkeys(lines)), 9, color=SOFT, va="top")
     about = band.about[:1].upper() + band.about[1:]

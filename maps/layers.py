@@ -4,6 +4,7 @@ Layers of one *quantity* share a unit, a scale and one legend, so that the eye c
 To add a layer, add an entry to `LAYERS`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -312,9 +313,7 @@ def _band(
     words: dict[str, str],
     unit: str,
 ) -> Band:
-    def fill(text: str) -> str:  # str.replace, not str.format: a target may hold braces
-        for word, value in words.items():
-            text = text.replace("{" + word + "}", value)
-        return text
+    def fill(text: str) -> str:  # one pass, so that braces in a word stay what they are
+        return re.sub(r"\{(\w+)\}", lambda m: words.get(m[1], m[0]), text)
 
     return Band(name, key, index, threshold, fill(layer.title), fill(layer.short), fill(layer.about), unit)

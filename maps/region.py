@@ -41,7 +41,8 @@ def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
     if kind not in ("Polygon", "MultiPolygon"):
         raise InvalidInput(f"A region must be a GeoJSON Polygon or MultiPolygon; got type {kind!r}.")
     try:
-        shape = shapely.geometry.shape(geometry)
+        with np.errstate(invalid="ignore"):  # coordinates that are not numbers are refused below
+            shape = shapely.geometry.shape(geometry)
     except (
         TypeError,
         ValueError,

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from maps.colours import Scale, scales, suppressing, table
 from maps.errors import InvalidInput
-from maps.grid import geobox_of, mercator_grid
+from maps.grid import MercatorGrid, geobox_of, mercator_grid
 from maps.layers import Band, bands, level_text, number, subtitle, target_text
 from maps.region import around, polygon
 from maps.render import bleed, in_memory
@@ -208,6 +208,7 @@ def page_data(
             "unit": unit,
             "level": level_text(ds),
         },
+        "focus": _focus(grid, known),
         "region": _outline(geometry, grid.bounds_lonlat, grid.pixel_m),
         "inside": _base64(zlib.compress(inside.astype(np.uint8).tobytes(), 9)) if hatched else None,
         "hatched": hatched,
@@ -294,6 +295,18 @@ def _outline(
     return json.loads(
         shapely.to_geojson(shapely.set_precision(simple if not simple.is_empty else shape, 1e-5))
     )
+
+
+def _focus(grid: MercatorGrid, known: NDArray[np.bool_]) -> list[list[float]]:
+    """[[south, west], [north, east]] of the pixels with a value; of the whole grid, if there is none."""
+    if not known.any():
+        west, south, east, north = grid.bounds_lonlat
+        return [[south, west], [north, east]]
+    rows, cols = np.flatnonzero(known.any(axis=1)), np.flatnonzero(known.any(axis=0))
+    part = grid.source[int(rows[0]) : int(rows[-1]) + 1, int(cols[0]) : int(cols[-1]) + 1]
+    west, south, east, north = mercator_grid(part).bounds_lonlat
+    turn = 360 * round(((grid.bounds_lonlat[0] + grid.bounds_lonlat[2]) / 2 - (west + east) / 2) / 360)
+    return [[south, west + turn], [north, east + turn]]
 
 
 def _base64(data: bytes) -> str:

@@ -98,13 +98,12 @@ async function geogpMap(map, spec) {
       image.setAttribute("role", "img");
     },
   });
-  let focus = bounds;
+  const focus = L.latLngBounds(spec.focus);
   if (spec.region) {
-    const region = L.geoJSON(spec.region, {
+    L.geoJSON(spec.region, {
       pane: "gg-base", renderer: renderers.base, interactive: false,
       style: { stroke: false, fillColor: "url(#gg-hatch)", fillOpacity: 1 },
     }).addTo(map);
-    focus = region.getBounds();
     L.geoJSON(spec.region, {
       pane: "gg-lines", renderer: renderers.lines, interactive: false,
       style: { color: "#1d2733", weight: 1.1, opacity: .75, fill: false },

@@ -61,7 +61,7 @@ class CogSink(Sink):
                 bigtiff="if_safer",
             )
             self._files.append((name, bands, part, target))
-            target.update_tags(**_tags(plan))
+            target.update_tags(**_tags(plan, bands))
             for i, band in enumerate(bands, 1):
                 target.set_band_description(i, band.title)
                 target.set_band_unit(i, band.unit)
@@ -111,11 +111,11 @@ class CogSink(Sink):
             target.close()
 
 
-def _tags(plan: Plan) -> dict[str, Any]:
+def _tags(plan: Plan, bands: tuple[Band, ...]) -> dict[str, Any]:
     """The Dataset's attributes as GeoTIFF tags; text only, `unit` beside `target_unit` for readers of one band."""
     tags = {k: v for k, v in plan.attrs.items() if isinstance(v, str | int | float | np.number)}
-    if len(plan.variables) == 1:
-        tags["unit"] = plan.bands[0].unit
+    if len(bands) == 1:
+        tags["unit"] = bands[0].unit
     return tags
 
 

@@ -166,9 +166,19 @@ def islands(ds: xr.Dataset) -> dict[str, Any]:
     return {"type": "MultiPolygon", "coordinates": rings}
 
 
-@pytest.fixture(name="make")
+@pytest.fixture(name="make", scope="session")
 def _make() -> Callable[..., xr.Dataset]:
     return make
+
+
+@pytest.fixture(name="islands", scope="session")
+def _islands() -> Callable[[xr.Dataset], dict[str, Any]]:
+    return islands
+
+
+@pytest.fixture(name="Counter", scope="session")
+def _counter() -> type[Counter]:
+    return Counter
 
 
 @pytest.fixture
@@ -179,13 +189,3 @@ def ds() -> xr.Dataset:
 @pytest.fixture
 def region(ds: xr.Dataset) -> dict[str, Any]:
     return islands(ds)
-
-
-@pytest.fixture(name="islands")
-def _islands() -> Callable[[xr.Dataset], dict[str, Any]]:
-    return islands
-
-
-@pytest.fixture
-def counter() -> Counter:
-    return Counter()

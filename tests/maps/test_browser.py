@@ -1,0 +1,232 @@
+"""The page in Chromium with every outside road closed: painted, switchable, and its words true."""
+
+import re
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from pyproj import Transformer
+
+from maps.web import write_html
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]  # playwright's own pipes
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as p:
+        chromium = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def world(make, islands, tmp_path_factory) -> SimpleNamespace:
+    ds = make()
+    for name in ds.data_vars:
+        ds[name].values[..., 60:75, 110:140] = np.nan  # inside the region, without support
+    places = [{"name": "<b>Kailani</b>${1}", "lon": -156.75, "lat": 20.5}]
+    path = write_html(ds, tmp_path_factory.mktemp("web") / "map.html", geometry=islands(ds), places=places)
+    return SimpleNamespace(ds=ds, path=path)
+
+
+def open_page(browser, path, width=1280, height=800, **options):
+    context = browser.new_context(viewport={"width": width, "height": height}, offline=True, **options)
+    page = context.new_page()
+    page.requests, page.problems = [], []
+    page.on("request", lambda r: page.requests.append(r.url))
+    page.on("pageerror", lambda e: page.problems.append(str(e)))
+    page.on("console", lambda m: page.problems.append(m.text) if m.type in ("error", "warning") else None)
+    page.goto(f"file://{path}")
+    page.wait_for_selector("[data-ready]", timeout=20_000)
+    return page
+
+
+@pytest.fixture
+def page(browser, world):
+    page = open_page(browser, world.path)
+    yield page
+    page.context.close()
+
+
+def lonlat(ds, row: int, col: int) -> tuple[float, float]:
+    back = Transformer.from_crs(ds["spatial_ref"].attrs["crs_wkt"], "EPSG:4326", always_xy=True)
+    return back.transform(ds["x"].values[col], ds["y"].values[row])
+
+
+def screen(page, lon: float, lat: float) -> tuple[float, float]:
+    return tuple(
+        page.evaluate(
+            f"(() => {{ const p = map_geogp.latLngToContainerPoint([{lat}, {lon}]); return [p.x, p.y]; }})()"
+        )
+    )
+
+
+def point_at(page, ds, row: int, col: int) -> str:
+    return say(page, *lonlat(ds, row, col))
+
+
+def say(page, lon: float, lat: float) -> str:
+    """The read-out with the pointer at a place."""
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(60)
+    page.evaluate("document.querySelector('.gg-readout strong').textContent = ''")
+    page.mouse.move(*screen(page, lon, lat))
+    page.wait_for_function("document.querySelector('.gg-readout strong').textContent !== ''")
+    return page.inner_text(".gg-readout strong").replace("\n", " ")
+
+
+def picture(page) -> dict:
+    """Of the canvas as painted: share of opaque pixels, number of colours, a hash."""
+    return page.evaluate(
+        """(() => {
+            const c = document.querySelector('canvas.leaflet-image-layer');
+            const d = new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer);
+            const colours = new Set(); let opaque = 0, hash = 0;
+            for (const v of d) { if (v >>> 24 === 255) { opaque++; colours.add(v); } hash = (Math.imul(hash, 31) + v) | 0; }
+            return { opaque: opaque / d.length, colours: colours.size, hash };
+        })()"""
+    )
+
+
+def rounded(v: float) -> str:
+    return str(round(v)) if v >= 10 else f"{float(f'{v:.2g}'):g}"
+
+
+def test_the_map_is_painted_and_asks_for_nothing(page) -> None:
+    assert [url for url in page.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert len([url for url in page.requests if url.startswith("file:")]) == 1
+    assert page.problems == []
+    image = picture(page)
+    assert 0.1 < image["opaque"] < 0.6 and image["colours"] > 50
+    box = page.locator("canvas.leaflet-image-layer").bounding_box()
+    assert box["width"] > 300 and box["height"] > 300
+
+
+@pytest.mark.parametrize(("row", "col"), [(85, 130), (90, 100), (50, 40), (110, 150)])
+def test_the_readout_tells_the_models_values(page, world, row, col) -> None:
+    ds = world.ds
+    text = point_at(page, ds, row, col)
+    median, lower, upper = (ds[name].values[row, col] for name in ("median", "lower", "upper"))
+    chances = [
+        f"P(> {t}) = {round(100 * float(ds['exceedance'].values[i, row, col]))}%"
+        for i, t in enumerate((25, 100))
+    ]
+    match = re.fullmatch(r"([\d.]+) Mbit/s; 95% prediction interval ([\d.]+) to ([\d.]+); (.*); (.*)", text)
+    assert match, text
+    for said, value in zip(match.groups()[:3], (median, lower, upper), strict=True):
+        assert float(said) == pytest.approx(float(rounded(value)), rel=0.011), text  # one in the last digit
+    for said, chance in zip(match.groups()[3:], chances, strict=True):
+        a, b = (int(re.search(r"(\d+)%", t)[1]) for t in (said, chance))
+        assert abs(a - b) <= 1, text
+    assert re.fullmatch(r"[\d.]+° N, [\d.]+° W", page.inner_text(".gg-readout small"))
+
+
+def test_no_prediction_and_outside_are_told_apart(page, world) -> None:
+    assert point_at(page, world.ds, 67, 125) == "No prediction here"
+    assert point_at(page, world.ds, 140, 20) == "Outside the mapped region"
+
+
+def test_the_layer_switch_repaints_and_changes_the_legend(page) -> None:
+    seen, texts = [], []
+    for layer in ("median", "faded", "pi_width", "exceedance_100", "lower"):
+        page.check(f"input[value='{layer}']")
+        page.wait_for_selector(f"[data-layer='{layer}']")
+        seen.append(picture(page)["hash"])
+        texts.append(page.inner_text(".gg-legend"))
+    assert len(set(seen)) == len(seen)
+    assert "Probability that download speed exceeds 100 Mbit/s" in texts[3]
+    assert "Mbit/s" in texts[0] and "no prediction" in texts[0]
+    ticks = [re.findall(r"^[≤≥]?[\d.]+$", text, re.M) for text in (texts[0], texts[4])]
+    assert ticks[0] == ticks[1] != []  # one legend for one quantity
+
+
+def test_layers_by_keyboard_and_a_value_under_the_cross(page) -> None:
+    page.focus("input[value='median']")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector("[data-layer='faded']")
+    page.focus("#map_geogp")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(600)
+    assert page.is_visible(".gg-cross")
+    assert page.inner_text(".gg-readout small")
+    page.keyboard.press("+")
+    page.wait_for_timeout(400)
+    assert page.evaluate("map_geogp.getZoom()") > 0
+
+
+def test_a_click_pins_and_the_address_holds_the_view(browser, page, world) -> None:
+    page.mouse.click(*screen(page, *lonlat(world.ds, 85, 130)))
+    page.wait_for_timeout(200)
+    pinned = page.inner_text(".gg-readout strong")
+    page.mouse.move(900, 200)
+    page.wait_for_timeout(150)
+    assert page.inner_text(".gg-readout strong") == pinned
+    page.check("input[value='pi_width']")
+    page.wait_for_selector("[data-layer='pi_width']")
+    view = page.evaluate("location.hash")
+    assert view.endswith("/pi_width")
+    again = open_page(browser, f"{world.path}{view}")
+    assert again.evaluate("document.querySelector('#map_geogp').dataset.layer") == "pi_width"
+    assert again.evaluate("map_geogp.getZoom()") == pytest.approx(page.evaluate("map_geogp.getZoom()"))
+    again.context.close()
+
+
+def test_phone_width(browser, world) -> None:
+    page = open_page(browser, world.path, 390, 844, has_touch=True, is_mobile=True, device_scale_factor=2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    panel, zoom = (
+        page.locator(".gg-panel").bounding_box(),
+        page.locator(".leaflet-control-zoom").bounding_box(),
+    )
+    readout = page.locator(".gg-readout").bounding_box()
+    assert panel["height"] < 300 and zoom["y"] > panel["y"] + panel["height"]
+    assert zoom["y"] + zoom["height"] <= readout["y"]
+    page.tap("summary")
+    page.tap("label:has(input[value='exceedance_25'])")
+    page.wait_for_selector("[data-layer='exceedance_25']")
+    assert not page.evaluate("document.querySelector('.gg-layers').open")
+    page.touchscreen.tap(*screen(page, *lonlat(world.ds, 85, 130)))
+    page.wait_for_timeout(300)
+    assert "prediction interval" in page.inner_text(".gg-readout strong")
+    assert page.problems == []
+    page.context.close()
+
+
+def test_hostile_words_do_nothing(browser, make, islands, tmp_path) -> None:
+    bad = "</script><img src=x onerror=\"document.title='owned'\">${document.title='owned'}`{{7*7}}"
+    ds = make(title=bad, target=bad, method=bad, source=bad)
+    for name in ds.data_vars:
+        ds[name].attrs["units"] = bad
+    places = [{"name": bad, "lon": -157.0, "lat": 20.5}]
+    path = write_html(ds, tmp_path / "bad.html", geometry=islands(ds), places=places, max_pixels=4_000)
+    page = open_page(browser, path)
+    point_at(page, ds, 85, 130)
+    assert page.inner_text("h1") == bad and page.title() != "owned"
+    assert page.inner_text(".gg-place") == bad
+    assert page.locator("img").count() == 0
+    assert page.problems == []
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', \"<img src=x onerror='window.owned=1'>\")")
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.owned") is None  # and the policy would have stopped it
+    page.context.close()
+
+
+def test_across_the_antimeridian(browser, make, islands, tmp_path) -> None:
+    ds = make((80, 120), 4000.0, (179.9, 52.0))
+    page = open_page(browser, write_html(ds, tmp_path / "a.html", geometry=islands(ds)))
+    lon, lat = lonlat(ds, 50, 85)
+    assert lon < 0  # east of the line, drawn beyond 180 degrees
+    assert "prediction interval" in say(page, lon + 360, lat)
+    assert re.search(r"° [EW]$", page.inner_text(".gg-readout small"))
+    page.context.close()

@@ -1,0 +1,145 @@
+"""Figures: they draw every layer, say what they show, and survive odd input. Arrays are compared, not pictures."""
+
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import maps  # noqa: F401
+from maps.errors import InvalidInput
+from maps.figures import (
+    band_figure,
+    map_figure,
+    maps_figure,
+    pit_figure,
+    reliability_figure,
+    slice_figure,
+    write_png,
+)
+from maps.layers import bands
+
+
+def words(figure) -> str:
+    from matplotlib.text import Text
+
+    return " | ".join(t.get_text() for t in figure.findobj(Text))
+
+
+@pytest.mark.parametrize("layer", ["median", "pi_width", "exceedance_100", "explained", "latent_sd", "faded"])
+def test_a_map_says_what_it_shows(ds, region, layer) -> None:
+    figure = map_figure(
+        ds, layer, geometry=region, places=[{"name": "Puako $x$", "lon": -157.7, "lat": 20.75}]
+    )
+    text = words(figure)
+    assert "2023 Q4" in text and "5 tests" in text and "95%" in text and "km" in text and "Puako $x$" in text
+    unit = "Mbit/s" if layer in ("median", "pi_width", "faded") else ""
+    assert unit in text
+    figure.canvas.draw()
+
+
+def test_the_picture_holds_the_painted_values(ds, region) -> None:
+    from maps.colours import scales, table
+
+    figure = map_figure(ds, "median", geometry=region)
+    rgba = figure.axes[0].images[0].get_array()
+    band = bands(ds, ["median"])[0]
+    masked = ds.copy()
+    assert rgba.shape == (150, 200, 4)
+    assert 0.2 < (rgba[..., 3] > 0).mean() < 0.6
+    brightest = np.unravel_index(np.nanargmax(masked["median"].values), (150, 200))
+    top = scales(ds, [band])["level"]
+    assert top.high >= 200
+    assert tuple(rgba[brightest][:3]) in {tuple(c) for c in table("batlow")}
+
+
+def test_legend_is_the_same_for_all_layers_of_a_quantity(ds, region) -> None:
+    def ticks(layer):
+        return [t.get_text() for t in map_figure(ds, layer, geometry=region).axes[1].get_yticklabels()]
+
+    assert ticks("median") == ticks("lower") == ticks("latent_upper")
+
+
+def test_a_kernel_slice_marks_its_reference(ds, region) -> None:
+    kernel = ds[["median"]].rename(median="covariance").assign(correlation=ds["explained"] * 2 - 1)
+    with pytest.raises(InvalidInput, match="reference"):
+        slice_figure(kernel)
+    figure = slice_figure(kernel.assign_attrs(reference_lon=-157.0, reference_lat=20.5), geometry=region)
+    assert "★ 20.500° N, 157.000° W" in words(figure)
+    slice_figure(kernel, reference=(-157.0, 20.5), layer="covariance").canvas.draw()
+
+
+def test_several_layers_side_by_side(ds, region) -> None:
+    figure = maps_figure(ds, ["median", "pi_width", "exceedance_25", "explained"], geometry=region)
+    figure.canvas.draw()
+    assert "P(> 25 Mbit/s)" in words(figure) or "exceeds 25" in words(figure)
+
+
+@pytest.mark.parametrize("centre", [(179.8, 52.0), (-150.0, 80.0), (0.0, 0.0)])
+def test_maps_anywhere(make, islands, centre) -> None:
+    ds = make((60, 80), 4000.0, centre)
+    map_figure(ds, "median", geometry=islands(ds)).canvas.draw()
+
+
+def test_maps_of_odd_data(ds, region) -> None:
+    empty = ds.copy(deep=True)
+    for name in empty.data_vars:
+        empty[name].values[...] = np.nan
+    for layer in ("median", "faded", "exceedance_25", "latent_sd"):
+        map_figure(empty, layer, geometry=region).canvas.draw()
+    map_figure(empty).canvas.draw()
+    map_figure(ds.isel(y=slice(70, 71), x=slice(90, 91))).canvas.draw()
+    map_figure(ds.isel(y=slice(70, 71))).canvas.draw()
+    half = ds.where(ds["x"] > 0)
+    half["spatial_ref"] = ds["spatial_ref"]
+    west, east = map_figure(half).axes[0].get_xlim()
+    assert west > -20_000 and east > 90_000  # shows where there are values
+    hostile = ds.assign_attrs(title="$\\frac{</script>", source="$x^$", method="`${a}`")
+    map_figure(hostile, "median").canvas.draw()
+    maps_figure(hostile, ["median"]).canvas.draw()
+    with pytest.raises(InvalidInput, match="faded"):
+        map_figure(ds[["median"]], "faded")
+
+
+def test_a_large_lazy_map_is_thinned(make, Counter) -> None:
+    counter = Counter()
+    figure = map_figure(make((3000, 4000), 100.0, counter=counter), "median", max_pixels=50_000)
+    assert figure.axes[0].images[0].get_array().shape[0] <= 250
+    assert counter.pixels < 70_000
+
+
+def test_paper_figures() -> None:
+    x = np.linspace(0, 1, 50)
+    figure = band_figure(x[::-1], x, 0 * x + 0.1, observations=(x, x), truth=(x, 0 * x + 0.2), title="$bad^")
+    figure.canvas.draw()
+    band = figure.axes[0].collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == pytest.approx(-0.2) and band[:, 1].max() == pytest.approx(1.2)
+    with pytest.raises(InvalidInput, match="equally long"):
+        band_figure(x, x[1:], x)
+    levels = np.array([0.5, 0.8, 0.95])
+    text = words(
+        reliability_figure(levels, {"urban": levels, "rural": levels}, counts={"urban": 900, "rural": 600})
+    )
+    assert "urban (n = 900)" in text and "n = 600" in text
+    reliability_figure(levels, levels, counts=100).canvas.draw()
+    pit_figure(np.linspace(0, 1, 100)).canvas.draw()
+    for bad in ([1.2], [], [-0.1]):
+        with pytest.raises(InvalidInput, match="PIT"):
+            pit_figure(np.array(bad))
+
+
+def test_png_is_written_atomically_and_deterministically(ds, region, tmp_path) -> None:
+    path = write_png(map_figure(ds, geometry=region), tmp_path / "a" / "m.png")
+    first = path.read_bytes()
+    assert first.startswith(b"\x89PNG")
+    with pytest.raises(InvalidInput, match="exists"):
+        write_png(map_figure(ds), path)
+    write_png(map_figure(ds, geometry=region), path, overwrite=True)
+    assert path.read_bytes() == first
+    assert [p.name for p in path.parent.iterdir()] == ["m.png"]
+
+
+def test_no_global_pyplot_state(ds: xr.Dataset) -> None:
+    map_figure(ds)
+    if "matplotlib.pyplot" in sys.modules:
+        assert sys.modules["matplotlib.pyplot"].get_fignums() == []

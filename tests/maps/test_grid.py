@@ -1,0 +1,172 @@
+"""GeoBox, Web Mercator and the region's mask."""
+
+import numpy as np
+import pytest
+import rasterio
+import xarray as xr
+from odc.geo.geobox import GeoBox
+from pyproj import Transformer
+
+from maps.errors import InvalidInput
+from maps.grid import MERCATOR_HALF, Window, geobox_like, geobox_of, mercator_grid, windows
+from maps.region import Mask, around, polygon, to_crs
+
+
+def test_geobox_agrees_with_the_geotransform(ds: xr.Dataset) -> None:
+    box = geobox_of(ds)
+    given = [float(v) for v in ds["spatial_ref"].attrs["GeoTransform"].split()]
+    assert box.shape == (150, 200)
+    assert box.affine.to_gdal() == pytest.approx(given)
+    single = geobox_of(ds.isel(y=slice(3, 4), x=slice(7, 8)))  # the pixel size comes from GeoTransform
+    assert single.affine.to_gdal() == pytest.approx((given[0] + 7000, 1000, 0, given[3] - 3000, 0, -1000))
+
+
+def test_a_grid_that_is_none_is_refused(ds: xr.Dataset) -> None:
+    with pytest.raises(InvalidInput, match="no CRS"):
+        geobox_of(ds.drop_vars("spatial_ref"))
+    with pytest.raises(InvalidInput, match="evenly"):
+        geobox_of(ds.isel(x=[0, 1, 5, 6]))
+    with pytest.raises(InvalidInput, match="coordinates y and x"):
+        geobox_of(ds.drop_vars("x"))
+    with pytest.raises(InvalidInput, match="no pixel"):
+        geobox_of(ds.isel(x=slice(0, 0)))
+
+
+def test_geobox_like_returns_the_rasters_pixels(ds: xr.Dataset, tmp_path) -> None:
+    box = geobox_of(ds)
+    path = tmp_path / "like.tif"
+    options = {"driver": "GTiff", "count": 1, "dtype": "uint8", "height": 150, "width": 200}
+    with rasterio.open(path, "w", crs=str(box.crs), transform=box.affine, **options) as dst:
+        dst.write(np.zeros((150, 200), np.uint8), 1)
+    assert geobox_like(path) == box
+    with rasterio.open(path, "w", transform=box.affine, **options):
+        pass
+    with pytest.raises(InvalidInput, match="no CRS"):
+        geobox_like(path)
+    path.write_text("no raster")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        geobox_like(path)
+
+
+def test_windows_tile_the_grid() -> None:
+    seen = np.zeros((1030, 513), int)
+    for w in windows(seen.shape):
+        seen[w.slices] += 1
+    assert (seen == 1).all()
+
+
+@pytest.mark.parametrize("centre", [(-157.3, 20.6), (179.5, 52.0), (-150.0, 64.0), (0.0, -70.0)])
+def test_mercator_indices_match_the_projection(make, centre) -> None:
+    """The mesh route and PROJ pixel by pixel give the same source pixel, also across the antimeridian."""
+    box = geobox_of(make((120, 160), 5000.0, centre))
+    grid = mercator_grid(box)
+    assert 0.5 < grid.shape[0] * grid.shape[1] / (120 * 160) < 2.5
+    rows, cols = grid.indices()
+    r, c = np.meshgrid(np.arange(0, grid.shape[0], 7), np.arange(0, grid.shape[1], 7), indexing="ij")
+    x, y = grid.left + (c + 0.5) * grid.pixel_m, grid.top - (r + 0.5) * grid.pixel_m
+    turned = (x + MERCATOR_HALF) % (2 * MERCATOR_HALF) - MERCATOR_HALF
+    u, v = Transformer.from_crs("EPSG:3857", str(box.crs.wkt), always_xy=True).transform(turned, y)
+    col, row = (~box.affine) @ (u, v)
+    inside = (col > 0.2) & (col < 159.8) & (row > 0.2) & (row < 119.8)
+    assert (rows[r, c][inside] >= 0).all()
+    assert np.abs(cols[r, c][inside] + 0.5 - col[inside]).max() < 0.7  # half a pixel, and the mesh's 0.1
+    assert np.abs(rows[r, c][inside] + 0.5 - row[inside]).max() < 0.7
+
+
+def test_mercator_of_a_geographic_grid() -> None:
+    box = GeoBox.from_bbox((170, -20, 190, -10), crs="EPSG:4326", resolution=0.1)
+    grid = mercator_grid(box)
+    west, _, east, _ = grid.bounds_lonlat
+    assert (west, east) == pytest.approx((170, 190), abs=0.2)
+    assert (grid.indices()[0] >= 0).mean() > 0.97
+
+
+def square(west: float, south: float, east: float, north: float) -> dict:
+    return {
+        "type": "Polygon",
+        "coordinates": [[[west, south], [east, south], [east, north], [west, north], [west, south]]],
+    }
+
+
+BAD = {
+    "not a dict": [],
+    "a point": {"type": "Point", "coordinates": [0, 0]},
+    "no coordinates": {"type": "Polygon"},
+    "empty": {"type": "Polygon", "coordinates": []},
+    "text": {"type": "Polygon", "coordinates": [[["a", "b"]]]},
+    "two corners": {"type": "Polygon", "coordinates": [[[0, 0], [1, 1]]]},
+    "metres": square(-500_000, 200_000, -400_000, 300_000),
+    "a line": {"type": "Polygon", "coordinates": [[[0, 0], [1, 1], [2, 2], [0, 0]]]},
+    "nan": {"type": "Polygon", "coordinates": [[[0, 0], [1, float("nan")], [2, 2], [0, 0]]]},
+    "no feature": {"type": "FeatureCollection", "features": []},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_unusable_regions_are_one_sentence(name: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        polygon(BAD[name])
+    assert "\n" not in str(error.value) and error.value.exit_code == 3
+
+
+def test_a_bow_tie_is_mended_and_a_feature_unpacked() -> None:
+    tie = {"type": "Polygon", "coordinates": [[[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]]}
+    assert polygon({"type": "Feature", "geometry": tie}).area == pytest.approx(0.5)
+
+
+def test_mask_matches_a_point_in_polygon_test(ds: xr.Dataset, region) -> None:
+    import shapely
+
+    mask = Mask(geobox_of(ds), region)
+    shape = to_crs(polygon(region), ds["spatial_ref"].attrs["crs_wkt"])
+    x, y = np.meshgrid(ds["x"].values, ds["y"].values)
+    truth = shapely.contains_xy(shape, x, y)
+    whole = mask.inside(Window(0, 150, 0, 200))
+    assert (whole != truth).mean() < 1e-3  # centres on the line itself
+    parts = np.zeros_like(whole)
+    for w in windows((150, 200), 37):
+        parts[w.slices] = mask.inside(w)
+        assert mask.touches(w) or not parts[w.slices].any()
+    assert (parts == whole).all()
+    assert Mask(geobox_of(ds), region, all_touched=True).inside(Window(0, 150, 0, 200)).sum() > whole.sum()
+
+
+def test_long_edges_bow_as_parallels_do(make) -> None:
+    """A box in degrees has curved sides in a metric projection: its middle must not be cut off."""
+    ds = make((200, 400), 10_000.0, (-110.0, 60.0))
+    inside = Mask(geobox_of(ds), square(-125, 58, -95, 62)).inside(Window(0, 200, 0, 400))
+    back = Transformer.from_crs(ds["spatial_ref"].attrs["crs_wkt"], "EPSG:4326", always_xy=True)
+    lon, lat = back.transform(*np.meshgrid(ds["x"].values, ds["y"].values))
+    truth = (lon > -125) & (lon < -95) & (lat > 58) & (lat < 62)
+    assert (inside != truth).sum() <= 0.002 * truth.sum()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {
+            "type": "MultiPolygon",
+            "coordinates": [
+                square(175, 50, 180, 53)["coordinates"],
+                square(-180, 50, -175, 53)["coordinates"],
+            ],
+        },
+        square(175, 50, 185, 53),
+        square(-185, 50, -175, 53),
+        {"type": "Polygon", "coordinates": [[[175, 50], [-175, 50], [-175, 53], [175, 53], [175, 50]]]},
+    ],
+    ids=["split", "beyond 180", "below -180", "jump"],
+)
+def test_a_region_across_the_antimeridian(make, shape) -> None:
+    ds = make((100, 200), 5000.0, (180.0, 51.5))
+    inside = Mask(geobox_of(ds), shape).inside(Window(0, 100, 0, 200))
+    back = Transformer.from_crs(ds["spatial_ref"].attrs["crs_wkt"], "EPSG:4326", always_xy=True)
+    lon, lat = back.transform(*np.meshgrid(ds["x"].values, ds["y"].values))
+    truth = (lat > 50) & (lat < 53) & ((lon > 175) | (lon < -175))
+    assert (inside != truth).sum() <= 0.01 * truth.sum()
+    assert around(polygon(shape), 180).bounds == pytest.approx((175, 50, 185, 53))
+
+
+def test_a_region_elsewhere_is_refused(ds: xr.Dataset) -> None:
+    with pytest.raises(InvalidInput, match="do not overlap"):
+        Mask(geobox_of(ds), square(10, 50, 11, 51))

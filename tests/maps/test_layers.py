@@ -1,0 +1,104 @@
+"""Layers: names, units, words; legends shared within a quantity."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from maps.colours import Scale, paint, scales, suppressing, table
+from maps.errors import InvalidInput
+from maps.layers import LAYERS, bands, number, subtitle
+
+
+def test_every_variable_of_a_prediction_is_a_layer(ds: xr.Dataset) -> None:
+    names = [b.name for b in bands(ds)]
+    assert {"median", "pi_width", "latent_sd", "exceedance_25", "exceedance_100"} <= set(names)
+    assert {b.key for b in bands(ds)} == set(map(str, ds.data_vars))
+
+
+def test_a_band_carries_unit_threshold_and_words(ds: xr.Dataset) -> None:
+    band = bands(ds, ["exceedance_100"])[0]
+    assert (band.threshold, band.index, band.unit_text) == (100.0, 1, "")
+    assert band.title == "Probability that download speed exceeds 100 Mbit/s"
+    assert bands(ds, ["median"])[0].unit_text == "Mbit/s"
+    assert "2.5%" in bands(ds, ["lower"])[0].about
+    assert band.of(ds).dims == ("y", "x")
+
+
+def test_a_wrong_name_is_told_what_there_is(ds: xr.Dataset) -> None:
+    with pytest.raises(InvalidInput, match=r"no layer 'speed'.*median"):
+        bands(ds, ["speed"])
+    with pytest.raises(InvalidInput, match="Nothing to draw"):
+        bands(xr.Dataset({"other": (("y", "x"), np.ones((2, 2)))}))
+
+
+def test_braces_in_a_target_are_left_alone(make) -> None:
+    assert "{of}" in bands(make(target="{x}{of}"), ["median"])[0].title
+
+
+@pytest.mark.parametrize("key", LAYERS)
+def test_every_layer_has_a_colour_map_and_words(key: str) -> None:
+    layer = LAYERS[key]
+    assert table(layer.colours).shape == (256, 3)
+    assert layer.title and layer.short and layer.about and layer.group
+    assert layer.scale in ("log", "linear")
+
+
+def test_one_legend_for_all_layers_of_a_quantity(ds: xr.Dataset) -> None:
+    alone = scales(ds, bands(ds, ["median"]))["level"]
+    together = scales(ds, bands(ds))["level"]
+    assert alone == together and alone.kind == "log"
+    assert scales(ds, bands(ds), {"level": (10, 1000)})["level"].high == 1000
+    with pytest.raises(InvalidInput, match="low to high"):
+        scales(ds, bands(ds), {"level": (10, 10)})
+
+
+@pytest.mark.parametrize("scale", [Scale(2, 700, "log"), Scale(-3, 8), Scale(0, 1), Scale(130, 180, "log")])
+def test_scale_and_its_inverse_agree(scale: Scale) -> None:
+    for t in (0.0, 0.3, 1.0):
+        assert scale.fraction(np.array(scale.value(t))) == pytest.approx(t, abs=1e-5)
+    ticks = scale.ticks()
+    assert 2 <= len(ticks) <= 9 and all(scale.low <= t <= scale.high for t in ticks)
+
+
+def test_paint_is_transparent_where_there_is_no_value() -> None:
+    rgba = paint(np.array([[np.nan, 5.0, 1e9]]), Scale(1, 10, "log"), "batlow")
+    assert rgba[0, :, 3].tolist() == [0, 255, 255]
+    assert (rgba[0, 2, :3] == table("batlow")[-1]).all()
+
+
+def test_the_wider_the_interval_the_fewer_classes(ds: xr.Dataset) -> None:
+    palette = suppressing(ds, Scale(5, 500, "log"))
+    assert palette is not None
+    assert [len(row) for row in palette.palette()] == [8, 4, 2, 1]
+    spread = [np.ptp([sum(c) for c in row]) for row in palette.palette()]
+    assert spread == sorted(spread, reverse=True)
+    values = np.array([[10.0, 400.0]])
+    narrow = palette.paint(values, values / 1.1, values * 1.1)
+    wide = palette.paint(values, values / 100, values * 100)
+    assert (narrow[0, 0] != narrow[0, 1]).any()
+    assert (wide[0, 0] == wide[0, 1]).all()
+
+
+def test_legends_of_odd_data(ds: xr.Dataset) -> None:
+    flat = ds.copy(deep=True)
+    for name in flat.data_vars:
+        flat[name].values[...] = np.nan
+    assert scales(flat, bands(flat))["level"].low > 0
+    assert suppressing(flat, Scale(1, 10, "log")) is not None
+    for name in flat.data_vars:
+        flat[name].values[...] = 0.0
+    for scale in scales(flat, bands(flat)).values():
+        assert scale.low < scale.high
+
+
+def test_words() -> None:
+    assert [number(v) for v in (0, 90.04, 1249.6, 0.0372, np.nan)] == [
+        "0",
+        "90",
+        "1250",
+        "0.0372",
+        "no value",
+    ]
+    assert subtitle(xr.Dataset(attrs={"quarter": "2023Q4", "tests": 1})) == (
+        "2023 Q4 · new tile averages of 1 test · 95% intervals"
+    )

@@ -1,0 +1,206 @@
+"""The self-contained page: what is in it, and that nothing in it can get out or break in."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+import zlib
+
+import numpy as np
+import pytest
+
+from maps.errors import InvalidInput
+from maps.layers import bands
+from maps.web import folium_map, html_map, quantise, safe_json, write_html
+
+HOSTILE = "</script><img src=x onerror=alert(1)>${alert(1)}`{{7*7}}{% raw %}\u2028<!--"
+
+
+class Page(html.parser.HTMLParser):
+    """Tags and attributes, and the text of scripts by type."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.scripts: list[tuple[dict, str]] = []
+        self._open: dict | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self._open = dict(attrs)
+            self.scripts.append((self._open, ""))
+
+    def handle_data(self, data):
+        if self._open is not None:
+            self.scripts[-1] = (self._open, self.scripts[-1][1] + data)
+
+    def handle_endtag(self, tag):
+        if tag == "script":
+            self._open = None
+
+
+def spec_of(text: str) -> dict:
+    return json.loads(
+        next(body for attrs, body in Page(text).scripts if attrs.get("type") == "application/json")
+    )
+
+
+@pytest.fixture(scope="module")
+def page(make, islands) -> str:
+    ds = make()
+    return html_map(ds, geometry=islands(ds), max_pixels=8_000)
+
+
+def test_nothing_points_outside(page: str) -> None:
+    for tag, attrs in Page(page).tags:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "form"), tag
+        for name in ("src", "href", "srcset", "action", "data"):
+            assert name not in attrs or attrs[name].startswith("data:"), (tag, attrs)
+        assert not [name for name in attrs if name.startswith("on")]
+    assert not re.search(r"@import|url\((?!#)", page.split("<script>")[0])
+    assert "sourceMappingURL" not in page
+
+
+def test_policy_allows_these_scripts_and_no_other(page: str) -> None:
+    parsed = Page(page)
+    first = next(attrs for tag, attrs in parsed.tags if tag == "meta" and "http-equiv" in attrs)
+    assert first["http-equiv"] == "Content-Security-Policy"  # before anything it should govern
+    policy = first["content"]
+    assert policy.startswith("default-src 'none'") and "unsafe-eval" not in policy
+    scripts = re.search(r"script-src ([^;]*)", policy)[1]
+    assert "unsafe-inline" not in scripts and "data:" not in scripts and "*" not in scripts
+    hashes = {
+        "'sha256-" + base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() + "'"
+        for attrs, body in parsed.scripts
+        if attrs.get("type") != "application/json"
+    }
+    assert hashes == set(scripts.split())
+
+
+def test_the_page_is_the_same_for_the_same_data(make, islands, page: str) -> None:
+    ds = make()
+    assert html_map(ds, geometry=islands(ds), max_pixels=8_000) == page
+
+
+def test_hostile_words_stay_words(make, islands) -> None:
+    ds = make(title=HOSTILE, target=HOSTILE, method=HOSTILE, source=HOSTILE, quarter=HOSTILE)
+    for name in ds.data_vars:
+        ds[name].attrs["units"] = HOSTILE
+    places = [{"name": HOSTILE, "lon": -157.0, "lat": 20.5}]
+    text = html_map(ds, geometry=islands(ds), places=places, max_pixels=4_000)
+    parsed = Page(text)
+    assert not [1 for tag, _ in parsed.tags if tag == "img"]
+    assert len(parsed.scripts) == len(Page(html_map(make(), max_pixels=4_000)).scripts)
+    spec = spec_of(text)
+    assert spec["title"] == spec["places"][0]["name"] == HOSTILE  # whole, as JSON text
+    raw = text[text.index('id="geogp-data"') :]
+    raw = raw[raw.index(">") + 1 : raw.index("</script>")]
+    assert (
+        not re.search("[<>&`\u2028\u2029]", raw) and "${" not in raw and "{{" not in raw and "{%" not in raw
+    )
+    assert "49" not in spec["title"]
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "]]>", "<!--<script>", "\u2029", "é\U0001f600"])
+def test_safe_json_round_trips(text: str) -> None:
+    encoded = safe_json({"a": text})
+    assert json.loads(encoded) == {"a": text}
+    assert encoded.isascii() and not re.search("[<>&`]", encoded)
+
+
+def decode(plane: dict, shape: tuple[int, int]) -> np.ndarray:
+    """What the page's script does, in numpy."""
+    raw = np.frombuffer(zlib.decompress(base64.b64decode(plane["data"])), np.uint8).reshape(2, *shape)
+    codes = np.cumsum(raw[0].astype(np.uint16) << 8 | raw[1], axis=1, dtype=np.uint16)
+    t = (codes.astype(float) - 1) / (plane["steps"] - 1)
+    ends = plane["low"], plane["high"]
+    v = ends[0] * (ends[1] / ends[0]) ** t if plane["kind"] == "log" else ends[0] + t * (ends[1] - ends[0])
+    return np.where(codes == 0, np.nan, v)
+
+
+def test_quantised_values_come_back(ds) -> None:
+    for band in bands(ds):
+        values = band.of(ds).values.copy()
+        values[3:9, 5:50] = np.nan
+        plane = quantise(values, band.layer.scale, band.layer.quantity)
+        back = decode(plane, values.shape)
+        np.testing.assert_array_equal(np.isnan(back), np.isnan(values))
+        if plane["kind"] == "log":
+            assert np.nanmax(np.abs(back / values - 1)) < 1.5e-3
+        else:
+            assert np.nanmax(np.abs(back - values)) <= 0.51 * (plane["high"] - plane["low"]) / (
+                plane["steps"] - 1
+            )
+
+
+@pytest.mark.parametrize("values", [np.nan, 0.0, 7.0, -3.0, np.inf])
+def test_quantising_odd_planes(values: float) -> None:
+    plane = quantise(np.full((3, 4), values), "log", "level")
+    back = decode(plane, (3, 4))
+    if np.isfinite(values):
+        np.testing.assert_allclose(back, values, rtol=1e-3, atol=1e-9)
+    else:
+        assert plane["low"] < plane["high"]
+
+
+def test_layers_and_words_of_the_page(page: str) -> None:
+    spec = spec_of(page)
+    ids = [layer["id"] for layer in spec["layers"]]
+    assert ids[:4] == ["median", "faded", "exceedance_25", "exceedance_100"]
+    assert {layer["unit"] for layer in spec["layers"] if layer["plane"] == "median"} == {"Mbit/s"}
+    assert spec["readout"]["exceedance"] == [["25", "exceedance_25"], ["100", "exceedance_100"]]
+    assert spec["grid"]["width"] * spec["grid"]["height"] <= 8_000
+    assert spec["region"]["type"] == "MultiPolygon"
+
+
+def test_layers_can_be_chosen_and_regions_are_checked(ds) -> None:
+    assert [x["id"] for x in spec_of(html_map(ds, layers=["explained"], max_pixels=900))["layers"]] == [
+        "explained"
+    ]
+    with pytest.raises(InvalidInput, match="no layer"):
+        html_map(ds, layers=["nothing"])
+    with pytest.raises(InvalidInput, match="Polygon"):
+        html_map(ds, geometry={"type": "LineString", "coordinates": [[0, 0], [1, 1]]})
+
+
+def test_a_region_across_the_antimeridian_is_drawn_in_one_piece(make) -> None:
+    ds = make((60, 100), 6000.0, (179.9, 52.0))
+    halves = [
+        [[[178, 51], [180, 51], [180, 53], [178, 53], [178, 51]]],
+        [[[-180, 51], [-178, 51], [-178, 53], [-180, 53], [-180, 51]]],
+    ]
+    spec = spec_of(html_map(ds, geometry={"type": "MultiPolygon", "coordinates": halves}))
+    lon = [p[0] for polygon in spec["region"]["coordinates"] for ring in polygon for p in ring]
+    assert max(lon) - min(lon) == pytest.approx(4, abs=0.01)
+    (south, west), (north, east) = spec["focus"]
+    assert 177.5 < west < 178.1 and 181.9 < east < 182.5 and south < 51.1 and north > 52.9
+
+
+def test_odd_predictions_make_pages(make) -> None:
+    ds = make()
+    html_map(ds.isel(y=slice(3, 4), x=slice(5, 6)))
+    empty = ds.copy(deep=True)
+    for name in empty.data_vars:
+        empty[name].values[...] = np.nan
+    html_map(empty)
+    kernel = ds[["median"]].rename(median="covariance").assign(correlation=ds["explained"])
+    assert not spec_of(html_map(kernel))["readout"]["median"]
+
+
+def test_explore_is_a_folium_map(ds, region) -> None:
+    import folium
+
+    page = folium_map(ds, geometry=region, max_pixels=2_000)
+    assert isinstance(page, folium.Map)
+    assert "Content-Security-Policy" in page.get_root().render() and "srcdoc" in page._repr_html_()
+
+
+def test_write_html_is_atomic(ds, tmp_path) -> None:
+    path = write_html(ds, tmp_path / "m" / "map.html", max_pixels=900)
+    assert path.read_text("utf-8").startswith("<!DOCTYPE html>")
+    with pytest.raises(InvalidInput, match="exists"):
+        write_html(ds, path)
+    assert [p.name for p in path.parent.iterdir()] == ["map.html"]

@@ -1,6 +1,7 @@
 """Exact Gaussian processes, plain or on a network's output, with GPyTorch's kernel and likelihood."""
 
-import gpytorch
+import warnings
+
 import torch
 from torch import Tensor, nn
 
@@ -11,8 +12,10 @@ from geogp.linalg import cholesky
 from geogp.model import Moments, Trainable
 from geogp.train import Data
 
-#: Rows beyond which an exact fit is refused: the covariance alone is 0.8 GB, one step about a minute a core.
-MAX_ROWS = 10_000
+with warnings.catch_warnings():
+    # linear_operator 0.6 still compiles one loop with torch.jit.script, which torch 2.13 announces to be leaving.
+    warnings.filterwarnings("ignore", message="`torch.jit.script", category=DeprecationWarning)
+    import gpytorch
 
 
 class ExactGP(Trainable):
@@ -66,7 +69,7 @@ class ExactGP(Trainable):
         Z = self.encoder.standardise(data.X)
         K = self.kernel(self.represent(data.X)).add_diagonal(self.noise(Z, data.counts))
         marginal = gpytorch.distributions.MultivariateNormal(self.constant_mean.expand(len(data)), K)
-        with gpytorch.settings.max_cholesky_size(MAX_ROWS + 1):
+        with gpytorch.settings.max_cholesky_size(len(data) + 1):
             return marginal.log_prob(data.y)
 
     def condition(self, data: Data) -> None:

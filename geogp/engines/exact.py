@@ -1,7 +1,7 @@
 """Exact GPs and exact deep kernel learning: the reference for a few thousand rows."""
 
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -11,12 +11,16 @@ from geogp.engines.base import Engine, Hooks, Plan
 from geogp.engines.closed_form import WATCH_FROM, full_batch, hold_out
 from geogp.engines.lowrank import concatenate
 from geogp.errors import ImpossibleCombination
-from geogp.exact import MAX_ROWS, ExactGP
 from geogp.methods import Method
 from geogp.model import Moments
 from geogp.noise import NOISES
 from geogp.train import Data, Progress, train
 
+if TYPE_CHECKING:
+    from geogp.exact import ExactGP
+
+#: Rows beyond which an exact fit is refused: the covariance alone is 0.8 GB, one step about a minute of a core.
+MAX_ROWS = 10_000
 #: Rows a chunk at prediction.
 CHUNK = 1024
 #: Steps are limited so that steps x n^3 stays below this: about a minute of one core up to 3,000 rows.
@@ -30,12 +34,14 @@ class ExactEngine(Engine):
 
     dtype: ClassVar[torch.dtype] = torch.float64
 
-    def __init__(self, plan: Plan, model: ExactGP, facts: dict):
+    def __init__(self, plan: Plan, model: "ExactGP", facts: dict):
         self.plan, self.model, self.facts = plan, model.eval(), facts
 
     @staticmethod
-    def new(row: Method, shape: Shape, size: Size, seed: int) -> ExactGP:
-        """The untrained model."""
+    def new(row: Method, shape: Shape, size: Size, seed: int) -> "ExactGP":
+        """The untrained model. GPyTorch is imported here, not by every user of the table."""
+        from geogp.exact import ExactGP
+
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             encoder = encoder_of(row, shape, size, seed=seed)
@@ -107,7 +113,7 @@ class ExactEngine(Engine):
         return cls(plan, model, facts)
 
 
-def learn(model: ExactGP, plan: Plan, data: Data, validation: Data | None, hooks: Hooks) -> Progress:
+def learn(model: "ExactGP", plan: Plan, data: Data, validation: Data | None, hooks: Hooks) -> Progress:
     """Train kernel, network and noise on the log marginal likelihood per row."""
     if validation is None and plan.row.backbone != "identity" and len(data) >= WATCH_FROM:
         data, validation = hold_out(data, plan.seed)

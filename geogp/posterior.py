@@ -139,8 +139,34 @@ class Prior(nn.Module):
         return WeightPosterior(mean, torch.eye(len(mean)).to(mean))
 
 
+class PointWeights(WeightPosterior):
+    """Weights without a distribution: the variance is 0, the "KL" that of a point's log prior."""
+
+    def kl(self) -> Tensor:
+        """-log N(mean; 0, I) up to a constant."""
+        return 0.5 * self.mean.square().sum()
+
+
+class PointPosterior(nn.Module):
+    """Learned weights, one point: the output layer of a plain network."""
+
+    def __init__(self, rank: int):
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(rank))
+
+    def current(self) -> PointWeights:
+        return PointWeights(self.mean, torch.zeros(len(self.mean), 1).to(self.mean))
+
+    def initialise(self, mean: Tensor, scale: float) -> None:
+        """Start at `mean`."""
+        with torch.no_grad():
+            self.mean.copy_(mean)
+
+
 POSTERIORS: dict[str, type[nn.Module]] = {
     "dense": VariationalPosterior,
     "lowrank": LowRankPosterior,
     "solved": Prior,
+    "point": PointPosterior,
+    "laplace": PointPosterior,  # the covariance comes after training: `geogp.engines.network.laplace`
 }

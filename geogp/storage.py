@@ -227,7 +227,6 @@ def write_checkpoint(folder: Path, state: dict, arguments: dict) -> None:
     facts = {
         "arguments": arguments,
         "groups": state["optimiser"]["param_groups"],
-        "cycle": state["cycle"],
         "progress": asdict_light(progress),
     }
     # Clones: an interrupted write must not leave tensors that share memory with a model in training.
@@ -273,5 +272,4 @@ def read_checkpoint(folder: Path, arguments: dict) -> dict | None:
         "progress": Progress(saved["epoch"], best, saved["best_epoch"], under("best."), saved["history"]),
         "model": under("model."),
         "optimiser": {"state": slots, "param_groups": facts["groups"]},
-        "cycle": facts["cycle"],
     }

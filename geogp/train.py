@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -199,6 +200,7 @@ def train(
     weights: Weights = Weights(),
     backward: Backward | None = None,
     before_scoring: Callable[[], None] | None = None,
+    score_of: Callable[[Any, Data], float] | None = None,
     validation: Data | None = None,
     seed: int = 0,
     resume: dict | None = None,
@@ -211,6 +213,7 @@ def train(
     ----------
     objective : of `OBJECTIVES`, for the minibatch losses of a `LowRankGP`; else the name of what `backward` does
     backward : fills the gradients from a batch in another way; batch_size = n makes the batch all rows
+    score_of : validation score that chooses the epoch, lower is better; default `robust_score`
     before_scoring : called before a validation score, e.g. to solve for the weights
     resume : what `checkpoint` was last given; training goes on from that epoch to the same result
     on_epoch : called with (epoch, epochs, score or None) for a progress bar
@@ -271,7 +274,7 @@ def train(
             model.eval()
             if before_scoring is not None:
                 before_scoring()
-            score = robust_score(model, validation)
+            score = (score_of or robust_score)(model, validation)
             if score < progress.best_score:
                 progress.best_score, progress.best_epoch = score, epoch
                 progress.best_state = {k: v.detach().clone() for k, v in model.state_dict().items()}

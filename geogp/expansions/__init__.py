@@ -11,6 +11,7 @@ from geogp.expansions.base import Expansion
 from geogp.expansions.concatenation import Concatenation
 from geogp.expansions.fourier import Fourier
 from geogp.expansions.hermite import Hermite
+from geogp.expansions.last_layer import LastLayer
 from geogp.expansions.lattice import Lattice
 from geogp.expansions.linear import Linear
 from geogp.expansions.rbf import RBF
@@ -25,6 +26,7 @@ EXPANSIONS: dict[str, type[Expansion]] = {
     "fourier": Fourier,
     "hermite": Hermite,
     "linear": Linear,
+    "last_layer": LastLayer,
 }
 
 
@@ -58,6 +60,7 @@ __all__ = [
     "Expansion",
     "Fourier",
     "Hermite",
+    "LastLayer",
     "Lattice",
     "Linear",
     "SiLU",

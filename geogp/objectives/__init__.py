@@ -7,7 +7,10 @@ from torch import Tensor
 from geogp.objectives.collapsed_elbo import collapsed_elbo
 from geogp.objectives.dppgp import dppgp
 from geogp.objectives.elbo import elbo
+from geogp.objectives.fixed_mean import fixed_mean
 from geogp.objectives.mll import mll
+from geogp.objectives.network import map_loss, mse
+from geogp.objectives.poisson import poisson
 from geogp.objectives.ppgp import ppgp
 from geogp.objectives.softki import softki
 from geogp.objectives.sums import Rows, Sums
@@ -18,6 +21,10 @@ OBJECTIVES: dict[str, Callable[[Terms, Weights], Tensor]] = {
     "dppgp": dppgp,
     "ppgp": ppgp,
     "elbo": elbo,
+    "fixed_mean": fixed_mean,
+    "poisson": poisson,
+    "mse": mse,
+    "map": map_loss,
 }
 
 #: Objectives of the closed-form route over all rows: Sums -> scalar loss.

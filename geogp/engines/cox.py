@@ -1,0 +1,254 @@
+"""Cox process: counts whose log intensity is a deep basis GP."""
+
+import math
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geogp.build import build
+from geogp.engines.base import Hooks, Plan
+from geogp.engines.lowrank import LowRankEngine
+from geogp.errors import ImpossibleCombination, InvalidInput
+from geogp.initialise import warm_start
+from geogp.model import LowRankGP, Moments
+from geogp.objectives.poisson import poisson
+from geogp.train import Data, terms_of, train
+
+#: Log intensities between which the moments of log10(1 + N) are tabulated.
+TABLE = (-9.0, 16.0, 501)
+#: Quadrature points for each event of a point process.
+POINTS = 2
+LN10 = math.log(10.0)
+
+
+class CoxEngine(LowRankEngine):
+    """N | f ~ Poisson(exp f(x)), f a deep basis GP with a constant mean; targets t = log10(1 + N).
+
+    Predictions are those of t, by its exact first two moments given f, overdispersed by the Pearson ratio of the
+    training counts (at least 1): tests come in bursts. `intensity` gives E[exp f]. kernel and latent variance
+    of `prior_covariance` are those of f.
+
+    options : scale "log10(1 + n)" (targets are t, as target `tests` has them) or "count" (targets are N);
+        process "binned" (each row is a bin with its count) or "points" (each row is so many events at a place;
+        the integral over the bounding box of the rows by Monte Carlo, intensity per row of uniform density)
+
+    Source: low-rank-deep-kernel-decomposition, appendix A.5.
+    """
+
+    @classmethod
+    def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
+        if plan.options.get("scale", "log10(1 + n)") not in ("log10(1 + n)", "count"):
+            raise InvalidInput(
+                f"option scale must be 'log10(1 + n)' or 'count'; got {plan.options['scale']!r}."
+            )
+        process = plan.options.get("process", "binned")
+        if process not in ("binned", "points"):
+            raise ImpossibleCombination(f"option process must be 'binned' or 'points'; got {process!r}.")
+        device = torch.device(plan.device)
+        model = build(plan.row, plan.shape, plan.size, seed=plan.seed)
+        model.encoder.fit_scaling(data.X)
+        model.to(device)
+        engine = cls(plan, model, {})
+        counts = engine.counts_of(data.y).to(device)
+        # Exposure goes where counts of measurements go elsewhere: exp(f) * exposure is a row's expected count.
+        rows = Data(data.X.to(device), counts, torch.ones_like(counts))
+        held: Data | None = None
+        if validation is not None and len(validation):
+            kept = engine.counts_of(validation.y).to(device)
+            held = Data(validation.X.to(device), kept, torch.ones_like(kept))
+        if process == "points":
+            box = rows.X.amin(0), rows.X.amax(0)
+            rows = with_quadrature(rows, box, plan.seed)
+            held = None if held is None else with_quadrature(held, box, plan.seed + 1)
+        level = math.log(max(float(rows.y.sum() / rows.counts.sum()), 1e-6))  # type: ignore[union-attr]
+        warm_start(model, rows.X, (counts_to_log(rows) - level).float(), None, seed=plan.seed)
+        with torch.no_grad():
+            model.constant_mean.fill_(level)
+
+        def backward(batch: Data) -> Tensor:
+            loss = loss_of(model, batch, len(rows))
+            loss.backward()
+            return loss
+
+        model.train()
+        progress = train(
+            model,
+            rows,
+            objective="poisson",
+            backward=backward,
+            schedule=plan.schedule,
+            validation=held,
+            score_of=held_out_loss,
+            seed=plan.seed,
+            resume=hooks.resume,
+            on_epoch=hooks.on_epoch,
+            checkpoint=hooks.checkpoint,
+        )
+        model.residual.condition(model, rows)
+        engine.facts = {
+            "epochs": progress.epoch,
+            "best_epoch": progress.best_epoch + 1,
+            "history": progress.history,
+            "dispersion": 1.0,
+        }
+        if process == "binned":
+            engine.facts["dispersion"] = engine.dispersion_of(rows)
+        return engine
+
+    def counts_of(self, y: Tensor) -> Tensor:
+        """Counts of standardised targets: (N,)."""
+        t = self.plan.target_mean + self.plan.target_sd * y.double()
+        n = t if self.plan.options.get("scale") == "count" else 10.0**t - 1.0
+        if bool((n < -1e-3).any()) or bool(n.max() > 1e9):
+            raise InvalidInput(
+                f"method 'cox' needs counts; got values from {float(n.min()):g} to {float(n.max()):g}: give log10(1 + "
+                "count) as the target, or options={'scale': 'count'} with counts."
+            )
+        return n.clamp_min(0.0).float()
+
+    def intensity(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the expected count exp f at X, each (N,)."""
+        m = super().moments(X)
+        mean, variance = m.mean.double(), m.latent_variance.double()
+        rate = torch.exp(mean + 0.5 * variance)
+        return rate, rate * torch.expm1(variance).sqrt()
+
+    def dispersion_of(self, rows: Data) -> float:
+        """Pearson's ratio: mean of (N - E N)^2 / Var N under the Poisson model, at least 1."""
+        rate, sd = self.intensity(rows.X)
+        ratio = (rows.y.cpu().double() - rate).square() / (rate + sd.square())
+        return max(1.0, float(ratio.mean()))
+
+    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+        """Of t = log10(1 + N), or of N on scale "count": the latent part is what f leaves open."""
+        m = super().moments(X)
+        eta, variance = m.mean.double(), m.latent_variance.double()
+        centre, scale = self.plan.target_mean, self.plan.target_sd
+        dispersion = self.facts["dispersion"]
+        if self.plan.options.get("scale") == "count":
+            rate, sd = self.intensity(X)
+            mean, latent, noise = rate, sd.square(), dispersion * rate
+        else:
+            mean, latent, noise = log_count_moments(eta, variance, dispersion)
+        prior = latent * (m.prior_variance.double() / variance.clamp_min(1e-12)).clamp_min(1.0)
+        return Moments(
+            ((mean - centre) / scale).float(),
+            (latent / scale**2).float(),
+            (noise / scale**2).float(),
+            (prior / scale**2).float(),
+        )
+
+    def sample(self, X: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+        """Draws of the expected target given f: E[t | f], or exp f on scale "count"."""
+        eta = super().sample(X, n_samples, generator)
+        if self.plan.options.get("scale") == "count":
+            value = eta.exp()
+        else:
+            value = look_up(eta, *table(self.facts["dispersion"]))[0]
+        return (value - self.plan.target_mean) / self.plan.target_sd
+
+
+def loss_of(model: LowRankGP, batch: Data, n_total: int) -> Tensor:
+    """The Poisson bound with each row's exposure."""
+    return poisson(terms_of(model, Data(batch.X, batch.y), n_total), exposure=batch.counts)
+
+
+def held_out_loss(model: LowRankGP, rows: Data) -> float:
+    """Mean Poisson loss of held-out rows, without the KL."""
+    total = 0.0
+    with torch.no_grad():
+        for i in range(0, len(rows), 8192):
+            part = rows.rows(torch.arange(i, min(i + 8192, len(rows)), device=rows.y.device))
+            terms = replace(terms_of(model, Data(part.X, part.y), len(rows)), kl=torch.zeros(()))
+            total += float(poisson(terms, exposure=part.counts)) * len(part)
+    return total / len(rows)
+
+
+def counts_to_log(rows: Data) -> Tensor:
+    """A first guess of each row's log intensity."""
+    assert rows.counts is not None
+    return torch.log((rows.y + 0.5) / (rows.counts + 0.5))
+
+
+def with_quadrature(events: Data, box: tuple[Tensor, Tensor], seed: int) -> Data:
+    """Events (exposure 0) and, uniform over the box, points that carry the integral (count 0).
+
+    The box has volume n, so that a uniform pattern has intensity 1.
+    """
+    n = len(events)
+    low, high = box
+    u = torch.rand(
+        POINTS * n, events.X.shape[1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
+    X = torch.cat([events.X, low + (high - low) * u.to(low)])
+    zeros = torch.zeros(POINTS * n).to(events.y)
+    exposure = torch.cat([torch.zeros_like(events.y), torch.full_like(zeros, 1.0 / POINTS)])
+    return Data(X, torch.cat([events.y, zeros]), exposure)
+
+
+_TABLES: dict[float, tuple[Tensor, Tensor]] = {}
+
+
+def table(dispersion: float) -> tuple[Tensor, Tensor]:
+    """E and Var of log10(1 + N) over the grid of log intensities `TABLE`: two (501,).
+
+    N is Poisson, or negative binomial with variance dispersion * mean. Summed where the mean is below 500, by the
+    delta method above (there its relative error is below dispersion / 1,000).
+    """
+    key = round(dispersion, 6)
+    if key in _TABLES:
+        return _TABLES[key]
+    grid = torch.linspace(*TABLE, dtype=torch.float64)
+    means, variances = [], []
+    for rate in grid.exp().tolist():
+        if rate < 500.0:
+            top = int(rate + 12.0 * math.sqrt(dispersion * rate) + 20.0 * dispersion + 30.0)
+            k = torch.arange(top + 1, dtype=torch.float64)
+            if dispersion < 1.0 + 1e-6:
+                log_p = k * math.log(rate) - rate - torch.lgamma(k + 1.0)
+            else:
+                size = rate / (dispersion - 1.0)
+                log_p = torch.lgamma(k + size) - math.lgamma(size) - torch.lgamma(k + 1.0)
+                log_p = log_p - size * math.log(dispersion) + k * math.log1p(-1.0 / dispersion)
+            p = log_p.exp() / log_p.exp().sum()
+            t = torch.log10(1.0 + k)
+            mean = float(p @ t)
+            variance = float(p @ (t - mean).square())
+        else:
+            mean = math.log10(1.0 + rate) - 0.5 * dispersion * rate / ((1.0 + rate) ** 2 * LN10)
+            variance = dispersion * rate / ((1.0 + rate) * LN10) ** 2
+        means.append(mean)
+        variances.append(variance)
+    _TABLES[key] = torch.tensor(means, dtype=torch.float64), torch.tensor(variances, dtype=torch.float64)
+    return _TABLES[key]
+
+
+def look_up(eta: Tensor, *columns: Tensor) -> list[Tensor]:
+    """Linear interpolation of table columns at log intensities of any shape; constant beyond the ends."""
+    low, high, n = TABLE
+    at = ((eta - low) / (high - low) * (n - 1)).clamp(0.0, n - 1.000001)
+    i = at.floor().long()
+    part = at - i
+    return [column[i] * (1.0 - part) + column[i + 1] * part for column in columns]
+
+
+def log_count_moments(eta: Tensor, variance: Tensor, dispersion: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean of t = log10(1 + N), its variance through f ~ N(eta, variance) and its mean variance given f: (N,) each.
+
+    Gauss-Hermite with 20 nodes over f.
+    """
+    nodes, weights = hermite_nodes(20)
+    f = eta[:, None] + variance.sqrt()[:, None] * nodes
+    given, spread = look_up(f, *table(dispersion))
+    mean = given @ weights
+    latent = (given - mean[:, None]).square() @ weights
+    return mean, latent.clamp_min(1e-12), (spread @ weights).clamp_min(1e-12)
+
+
+def hermite_nodes(n: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights of a standard normal."""
+    x, w = np.polynomial.hermite_e.hermegauss(n)
+    return torch.as_tensor(x), torch.as_tensor(w / w.sum())

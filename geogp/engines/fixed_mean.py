@@ -1,0 +1,214 @@
+"""Fixed-mean GP: the variance of a Gaussian process around a predictor that stays as it is."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from geogp.build import build
+from geogp.engines.base import Hooks, Plan
+from geogp.engines.lowrank import CHUNK, EXACT_ROWS, LowRankEngine, concatenate
+from geogp.engines.network import train_network
+from geogp.errors import InvalidInput
+from geogp.initialise import warm_start
+from geogp.methods import Method
+from geogp.model import LowRankGP, Moments, in_double
+from geogp.objectives import OBJECTIVES, Weights
+from geogp.train import Data, terms_of, train
+
+#: The network that is frozen when no predictor is given.
+OWN = Method("dnn", "", "", "", engine="network", expansion="last_layer", objective="mse", posterior="point")
+
+
+class FixedMeanGP(LowRankGP):
+    """A sparse GP whose mean is the last column of X: q(w) has mean 0, the auxiliary q* has mean `auxiliary`.
+
+    Source: fixed-mean-gp, eq. 25 (the variance) and 28-30.
+    """
+
+    def __init__(self, model: LowRankGP):
+        super().__init__(
+            encoder=model.encoder,
+            backbone=model.backbone,
+            expansion=model.expansion,
+            residual=model.residual,
+            noise=model.noise,
+            posterior=model.posterior,
+        )
+        self.auxiliary = nn.Parameter(torch.zeros(self.expansion.rank))
+        self.constant_mean.requires_grad_(False)
+        self.posterior.mean.requires_grad_(False)  # type: ignore[union-attr]
+
+    def kernel_parameters(self) -> list[nn.Parameter]:
+        return [*super().kernel_parameters(), self.auxiliary]
+
+    def represent(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return super().represent(X[:, : self.encoder.n_inputs])
+
+    def features(self, X: Tensor) -> Tensor:
+        return super().features(X[:, : self.encoder.n_inputs])
+
+    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+        """As `LowRankGP.moments`; the mean is 0 where X has no last column."""
+        m = super().moments(X, counts)
+        if X.shape[1] == self.encoder.n_inputs:
+            return m
+        return Moments(X[:, -1].to(m.mean.dtype), m.latent_variance, m.noise_variance, m.prior_variance)
+
+
+class FixedMeanEngine(LowRankEngine):
+    """`FixedMeanGP` around a predictor: its mean is the predictor's output, bit for bit.
+
+    options : predictor, a function, a scikit-learn model or a torch module that maps X (N, D) float64 to
+        (N,) in target units (a raster: a function that samples it). Without one a network is trained and
+        frozen. A run on disk holds the network but not a predictor that was given: `attach` it after loading.
+    """
+
+    predictor: Any = None
+    own: LowRankGP | None = None
+
+    @classmethod
+    def new(cls, plan: Plan) -> FixedMeanGP:
+        return FixedMeanGP(build(plan.row, plan.shape, plan.size, seed=plan.seed))
+
+    @classmethod
+    def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
+        device = torch.device(plan.device)
+        model = cls.new(plan)
+        engine = cls(plan, model, {})
+        engine.attach(plan.options.get("predictor"))
+        if engine.predictor is None:
+            net = Plan(OWN, plan.shape, plan.size, plan.schedule, plan.weights, plan.seed, plan.device)
+            engine.own, _ = train_network(net, data, validation, Hooks())
+        model.encoder.fit_scaling(data.X)
+        model.to(device)
+        data = engine.with_mean(data).to(device)
+        validation = None if validation is None else engine.with_mean(validation).to(device)
+        plain = Data(data.X[:, :-1], data.y, data.counts)
+        warm_start(model, plain.X, plain.y, plain.counts, seed=plan.seed)
+        with torch.no_grad():
+            model.auxiliary.copy_(model.posterior.mean)  # type: ignore[union-attr, arg-type]
+            model.posterior.mean.zero_()  # type: ignore[union-attr, operator]
+        loss_of = OBJECTIVES[plan.row.objective]
+
+        def backward(batch: Data) -> Tensor:
+            loss = two_measures(model, batch, len(data), loss_of)
+            loss.backward()
+            return loss
+
+        model.train()
+        progress = train(
+            model,
+            data,
+            objective=plan.row.objective,
+            backward=backward,
+            schedule=plan.schedule,
+            validation=validation,
+            seed=plan.seed,
+            resume=hooks.resume,
+            on_epoch=hooks.on_epoch,
+            checkpoint=hooks.checkpoint,
+        )
+        engine.facts = {
+            "epochs": progress.epoch,
+            "best_epoch": progress.best_epoch + 1,
+            "history": progress.history,
+            "predictor": "given" if engine.own is None else "own network",
+        }
+        return engine
+
+    def attach(self, predictor: Any) -> None:
+        """Use `predictor` for the mean from now on, e.g. after loading a run from disk."""
+        self.predictor = predictor
+
+    def mean_in_units(self, X: Tensor) -> Tensor:
+        """The predictor's output at X, in target units, float64: (N,)."""
+        if self.own is not None:
+            own = in_double(self.own) if len(X) <= EXACT_ROWS else self.own
+            device = own.constant_mean.device
+            with torch.no_grad():
+                z = [own.moments(X[i : i + CHUNK].to(device)).mean for i in range(0, len(X), CHUNK)]
+            return self.plan.target_mean + self.plan.target_sd * torch.cat(z).double().cpu()
+        if self.predictor is None:
+            raise InvalidInput(
+                "this fixed-mean GP was fitted around a predictor that its run folder does not hold; "
+                "give it back with model.engine_.attach(predictor)."
+            )
+        return as_function(self.predictor)(X.cpu())
+
+    def standardised_mean(self, X: Tensor) -> Tensor:
+        return (self.mean_in_units(X) - self.plan.target_mean) / self.plan.target_sd
+
+    def with_mean(self, data: Data) -> Data:
+        """The rows with the standardised mean as one more column."""
+        return Data(
+            torch.cat([data.X.cpu(), self.standardised_mean(data.X)[:, None]], 1), data.y, data.counts
+        )
+
+    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+        fixed = self.mean_in_units(X)
+        z = (fixed - self.plan.target_mean) / self.plan.target_sd
+        m = super().moments(X, counts)
+        return Moments(z, m.latent_variance, m.noise_variance, m.prior_variance, in_units=fixed)
+
+    def state(self) -> tuple[dict[str, Tensor], dict]:
+        tensors, facts = super().state()
+        if self.own is not None:
+            tensors |= {f"own.{k}": v.detach().cpu().contiguous() for k, v in self.own.state_dict().items()}
+        return tensors, facts
+
+    @classmethod
+    def from_state(cls, plan: Plan, tensors: dict[str, Tensor], facts: dict) -> Self:
+        engine = super().from_state(plan, tensors, facts)
+        engine.attach(plan.options.get("predictor"))
+        own = {k.removeprefix("own."): v for k, v in tensors.items() if k.startswith("own.")}
+        if own:
+            engine.own = build(OWN, plan.shape, plan.size, seed=plan.seed)
+            engine.own.load_state_dict(own)
+            engine.own.to(torch.device(plan.device)).eval()
+        return engine
+
+
+def two_measures(model: FixedMeanGP, batch: Data, n_total: int, loss_of: Callable[..., Tensor]) -> Tensor:
+    """The loss of q, whose mean is given, plus that of q*, whose mean is learned (eq. 30)."""
+    terms = terms_of(model, batch, n_total)
+    given = replace(terms, mean=batch.X[:, -1].to(terms.y.dtype))
+    phi = model.features(batch.X)
+    own = replace(terms, mean=phi @ model.auxiliary, kl=terms.kl + 0.5 * model.auxiliary.square().sum())
+    return loss_of(given, Weights()) + loss_of(own, Weights())
+
+
+def as_function(predictor: Any) -> Callable[[Tensor], Tensor]:
+    """X (N, D) float64 -> (N,) float64, from a torch module, an object with `predict`, or a function.
+
+    Raises
+    ------
+    InvalidInput
+        when it is none of them, or does not give one finite number a row.
+    """
+    if not (isinstance(predictor, nn.Module) or hasattr(predictor, "predict") or callable(predictor)):
+        raise InvalidInput(
+            f"predictor must be a function, a torch module or a model with predict; got {type(predictor).__name__}."
+        )
+
+    def function(X: Tensor) -> Tensor:
+        if isinstance(predictor, nn.Module):
+            first = next(iter(predictor.parameters()), torch.zeros(()))
+            with torch.no_grad():
+                out = predictor(X.to(first)).detach().cpu()
+        elif hasattr(predictor, "predict"):
+            out = torch.as_tensor(np.asarray(predictor.predict(X.numpy()), dtype=np.float64))
+        else:
+            out = torch.as_tensor(np.asarray(predictor(X.numpy()), dtype=np.float64))
+        out = out.double().reshape(-1)
+        if len(out) != len(X) or not bool(torch.isfinite(out).all()):
+            raise InvalidInput(
+                f"the predictor must give one finite number for each of the {len(X)} rows; it gave {len(out)}"
+                f"{'' if bool(torch.isfinite(out).all()) else ' with some NaN or infinite'}."
+            )
+        return out
+
+    return function

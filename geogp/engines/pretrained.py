@@ -1,0 +1,50 @@
+"""A GP on the fitted output of a network that was trained before and stays as it is."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+
+from geogp.engines.base import Hooks, Plan
+from geogp.engines.closed_form import ClosedFormEngine
+from geogp.engines.network import train_network
+from geogp.model import LowRankGP
+from geogp.train import Data
+
+
+class PretrainedEngine(ClosedFormEngine):
+    """First a network on squared error; then kernel and noise of a closed-form GP on its output.
+
+    The network's one output, standardised over the training rows, is the input of the kernel.
+    Source: how-good-are-low-rank-approximations, appendix D (DNN+S, DNN+M, DNN+F).
+    """
+
+    network: ClassVar[dict[str, str]] = {
+        "expansion": "last_layer",
+        "residual": "none",
+        "objective": "mse",
+        "route": "variational",
+        "posterior": "point",
+    }
+
+    @classmethod
+    def prepare(
+        cls, plan: Plan, model: LowRankGP, data: Data, validation: Data | None, hooks: Hooks = Hooks()
+    ) -> None:
+        first = replace(
+            plan,
+            row=replace(plan.row, latent=(), **cls.network),
+            size=replace(plan.size, latent=None),
+        )
+        single = Data(data.X, data.y.float(), None if data.counts is None else data.counts.float())
+        held = None if validation is None else Data(validation.X, validation.y.float(), validation.counts)
+        net, _ = train_network(first, single, held, Hooks(on_epoch=hooks.on_epoch))
+        with torch.no_grad():
+            weights = net.posterior.current().mean  # type: ignore[operator]
+            output = torch.cat([net.moments(data.X[i : i + 4096]).mean for i in range(0, len(data), 4096)])
+            centre, scale = output.mean(), output.std(unbiased=False).clamp_min(1e-6)
+            model.backbone.net.load_state_dict(net.backbone.state_dict())  # type: ignore[union-attr, operator]
+            head = model.backbone.linear
+            head.weight.copy_(weights[None, :-1] / scale)  # type: ignore[union-attr, operator]
+            head.bias.copy_((weights[-1:] + net.constant_mean - centre) / scale)  # type: ignore[union-attr, operator]
+        model.backbone.requires_grad_(False)

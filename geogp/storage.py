@@ -67,6 +67,10 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     if set(load_file(temporary)) != set(tensors):
         temporary.unlink()
         raise OSError(f"{path.name} could not be read back after writing; check the disk.")
+    # safetensors makes files that only their owner can read; a run is there to be shared, as the umask allows.
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(temporary, 0o666 & ~mask)
     with open(temporary, "rb") as f:
         os.fsync(f.fileno())
     os.replace(temporary, path)

@@ -109,6 +109,7 @@ class Slice:
             rows, cols = np.indices(index.shape)
             at = np.unravel_index(np.nanargmin(self.distance_km), index.shape)
             away = np.hypot(rows - at[0], cols - at[1]) / max(index.shape)
+            index[index == 1] = 2  # the first colour becomes the dot's
             index[away < 0.014] = 0
             index[away < 0.009] = 1
             return indexed_png(index, [(255, 255, 255), (179, 38, 30), *colours[1:]])

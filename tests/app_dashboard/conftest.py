@@ -1,0 +1,147 @@
+"""A tiny run: 700 tiles of a made-up island in two quarters, a fast model, a polygon; fitted once."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pyproj import CRS, Transformer
+
+from app.dashboard import holding
+from app.dashboard.atlas import Atlas
+from app.dashboard.cache import Cache
+from geogp import GPRegressor, load, storage
+
+LON, LAT = -143.0, 34.0
+LAEA = CRS.from_proj4(f"+proj=laea +lat_0={LAT} +lon_0={LON} +datum=WGS84 +units=m").to_wkt()
+HOSTILE = "<b>H*I</b> $x$ :material/home: `${1}` [x](http://evil.example)"
+PIXELS = 3000  # inside the region
+
+
+def polygon() -> dict[str, Any]:
+    """An island of about 40 x 30 km with a bay."""
+    angle = np.linspace(0, 2 * np.pi, 60)[:-1]
+    radius = 0.2 * (1 + 0.25 * np.cos(3 * angle))
+    ring = [[LON + float(r * np.cos(a)), LAT + 0.8 * float(r * np.sin(a))] for a, r in zip(angle, radius)]
+    return {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}
+
+
+def facts(**data: Any) -> dict[str, Any]:
+    """What `geogp fit` and `geogp evaluate` write into a run, as far as the dashboard reads it."""
+    return {
+        "target": "download",
+        "method": "dbk-rbf",
+        "split": "random",
+        "data": {
+            "crs": LAEA,
+            "quarters": ["2023Q3", "2023Q4"],
+            "last_quarter": "2023Q4",
+            "boundary": polygon(),
+            "region": HOSTILE,
+            "type": "fixed",
+            **data,
+        },
+        "scores": {
+            "n_test": 1357,
+            "split": "random",
+            "scores": {"coverage50": 0.512, "coverage80": 0.807, "coverage95": 0.941},
+            "strata": {"urban": {"n": 900, "coverage95": 0.951}, "rural": {"n": 0}},
+        },
+    }
+
+
+def fit(time: bool = True, counts: bool = True, n: int = 700) -> tuple[GPRegressor, np.ndarray]:
+    """(model, places in metres) of a town on a plain."""
+    rng = np.random.default_rng(0)
+    xy = rng.uniform(-18_000, 18_000, (n, 2))
+    years = rng.choice([2023.625, 2023.875], n)
+    tests = rng.integers(1, 30, n).astype(float)
+    town = np.exp(-((xy[:, 0] - 6000) ** 2 + xy[:, 1] ** 2) / 5000**2)
+    y = 4.5 + 0.8 * town + 0.1 * (years - 2023.6) + rng.normal(0, 0.15 + 0.3 / np.sqrt(tests))
+    X = np.column_stack([xy, years]) if time else xy
+    model = GPRegressor(
+        method="dbk-rbf", spatial=(0, 1), time=2 if time else None, steps=60, rank=32, hidden=16, random_state=0
+    )
+    return model.fit(X, y, tests if counts else None), xy
+
+
+def save(path: Path, model: GPRegressor, xy: np.ndarray, **data: Any) -> Path:
+    storage.save(path, model, facts(**data), extra={"support": {"positions_m": torch.from_numpy(xy)}})
+    return path
+
+
+@pytest.fixture(scope="session")
+def fitted() -> tuple[GPRegressor, np.ndarray]:
+    return fit()
+
+
+@pytest.fixture(scope="session")
+def run_path(fitted: tuple[GPRegressor, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("runs") / "island", *fitted)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No test reads or writes the user's cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    old, os.environ["GEOGP_CACHE"] = os.environ.get("GEOGP_CACHE"), str(folder)
+    yield folder
+    os.environ.pop("GEOGP_CACHE") if old is None else os.environ.update(GEOGP_CACHE=old)
+
+
+@pytest.fixture(scope="session")
+def atlas(run_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
+    return Atlas(load(run_path), Cache(tmp_path_factory.mktemp("atlas")), inside=PIXELS)
+
+
+@pytest.fixture
+def shown(run_path: Path) -> Iterator[holding.Holding]:
+    """The tiny run as the one this process shows."""
+    yield holding.hold(run_path, inside=PIXELS)
+    holding._held = None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
+    """The dashboard in a process of its own: its address."""
+    port = free_port()
+    command = [sys.executable, "-m", "app.dashboard", str(run_path), "--port", str(port)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GEOGP_CACHE": str(cache_folder)}
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        address = f"http://127.0.0.1:{port}"
+        for _ in range(240):
+            if process.poll() is not None:
+                raise RuntimeError(f"the dashboard ended: {process.communicate()[1]}")
+            try:
+                with urllib.request.urlopen(address + "/geogp/progress", timeout=5) as answer:
+                    json.load(answer)
+                break
+            except OSError:
+                time.sleep(0.25)
+        else:
+            process.kill()
+            raise RuntimeError("the dashboard did not answer within a minute")
+        yield address
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+LATITUDE, LONGITUDE = Transformer.from_crs(LAEA, "EPSG:4326", always_xy=True).transform(6000, 0)[::-1]

@@ -1,0 +1,172 @@
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.dashboard.atlas import FADED, ORDER, Atlas
+from app.dashboard.cache import Cache
+from app.dashboard.grid import mercator, pixels
+from app.errors import InvalidInput
+from geogp import load
+from maps.grid import MERCATOR_HALF
+
+from .conftest import LATITUDE, LONGITUDE, PIXELS
+
+
+def image(png: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))
+
+
+@pytest.mark.parametrize("key", ORDER)
+def test_a_layer_is_the_model_at_its_pixels(atlas: Atlas, key: str) -> None:
+    view = replace(atlas.choices.default, threshold=60.0, level=0.8)
+    plane = atlas.plane(key, view)
+    assert plane.shape == atlas.ground.shape
+    np.testing.assert_array_equal(np.isfinite(plane), atlas.ground.inside)
+    lon, lat = (v.reshape(plane.shape) for v in pixels(atlas.ground.geobox))
+    rows, cols = np.nonzero(atlas.ground.inside)
+    for k in (0, len(rows) // 2, len(rows) - 1):
+        one = atlas.at(lat[rows[k], cols[k]], lon[rows[k], cols[k]], view)[key].values.ravel()[0]
+        np.testing.assert_allclose(plane[rows[k], cols[k]], one, rtol=2e-3)
+
+
+def test_levels_and_thresholds_do_not_run_the_model_again(run_path: Path, tmp_path: Path) -> None:
+    atlas = Atlas(load(run_path), Cache(tmp_path), inside=PIXELS)
+    calls: list[int] = []
+    engine = atlas.run.model.engine_._engine  # type: ignore[attr-defined]
+    original = engine.moments
+    engine.moments = lambda X, n=None: (calls.append(len(X)), original(X, n))[1]
+    view = atlas.choices.default
+    atlas.plane("median", view)
+    assert sum(calls) == atlas.ground.inside.sum()
+    for other in (replace(view, level=0.5), replace(view, threshold=3.0), replace(view, level=0.8)):
+        atlas.plane("pi_width", other), atlas.plane("exceedance", other)
+    assert sum(calls) == atlas.ground.inside.sum()
+    atlas.plane("median", replace(view, quarter="2023Q3"))
+    assert sum(calls) == 2 * atlas.ground.inside.sum()
+
+
+def test_the_next_start_reads_what_was_computed(run_path: Path, tmp_path: Path) -> None:
+    first = Atlas(load(run_path), Cache(tmp_path), inside=PIXELS)
+    values = first.plane("median", first.choices.default)
+    scales = first.legend
+    second = Atlas(load(run_path), Cache(tmp_path), inside=PIXELS)
+    second.run.model.engine_ = None  # nothing may be computed
+    second.__dict__["choices"] = first.choices
+    np.testing.assert_array_equal(second.plane("median", first.choices.default), values)
+    assert second.legend == scales
+
+
+@pytest.mark.parametrize("junk", [b"", b"\x93NUMPY junk", b"\x80\x04K\x01."])
+def test_a_damaged_cache_is_computed_again(run_path: Path, tmp_path: Path, junk: bytes) -> None:
+    atlas = Atlas(load(run_path), Cache(tmp_path), inside=PIXELS)
+    for file in ("median_2023Q4_" + f"{atlas.choices.tests:.10g}" + ".npy", "legend.json"):
+        path = atlas.cache.path(atlas.id, file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(junk)
+    values = atlas.plane("median", atlas.choices.default)
+    assert np.isfinite(values).sum() == atlas.ground.inside.sum()
+    assert atlas.legend["level"].high > atlas.legend["level"].low > 0
+
+
+def test_a_cache_that_cannot_be_written_does_no_harm(run_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    atlas = Atlas(load(run_path), Cache(tmp_path / "file"), inside=PIXELS)
+    assert np.isfinite(atlas.plane("median", atlas.choices.default)).any()
+
+
+def test_the_cache_is_bounded(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, most_bytes=10_000)
+    for k in range(8):
+        cache.write(cache.path("run", f"{k}.npy"), np.zeros((25, 25), np.float32))
+    kept = sorted(p.name for p in tmp_path.glob("*/*"))
+    assert len(kept) == 3 and "7.npy" in kept
+
+
+def test_legends_are_the_same_for_every_view(atlas: Atlas) -> None:
+    view = atlas.choices.default
+
+    def ticks(v) -> dict:
+        return {layer["id"]: (layer["ticks"], layer["ramp"]) for layer in atlas.layers(v)}
+
+    for other in (replace(view, quarter="2023Q3"), replace(view, level=0.5), replace(view, threshold=7.0)):
+        assert ticks(other) == ticks(view)
+
+
+def test_the_list_says_what_and_in_which_unit(atlas: Atlas) -> None:
+    layers = {layer["id"]: layer for layer in atlas.layers(replace(atlas.choices.default, threshold=33.0))}
+    assert set(layers) == {*ORDER, FADED}
+    assert layers["median"]["unit"] == layers["pi_width"]["unit"] == "Mbit/s"
+    assert "33" in layers["exceedance"]["title"]
+    assert len(layers[FADED]["grid"]) == 4
+
+
+@pytest.mark.parametrize("layer", [*ORDER, FADED])
+def test_pictures_are_transparent_outside_only(atlas: Atlas, layer: str) -> None:
+    painted = image(atlas.picture(layer, atlas.choices.default))
+    np.testing.assert_array_equal(painted[..., 3] > 0, atlas.ground.inside)
+
+
+def test_colours_follow_the_values(atlas: Atlas) -> None:
+    view = atlas.choices.default
+    values, painted = atlas.plane("median", view), image(atlas.picture("median", view))
+    scale = atlas.legend["level"]
+    low, high = (np.unravel_index(f(values), values.shape) for f in (np.nanargmin, np.nanargmax))
+    ramp = next(layer for layer in atlas.layers(view) if layer["id"] == "median")["ramp"]
+    for at in (low, high):
+        expected = ramp[round(32 * float(scale.fraction(values[at])))].lstrip("#")
+        assert np.abs(painted[at][:3].astype(int) - list(bytes.fromhex(expected))).max() < 12
+
+
+def test_a_square_shows_the_same_colours_as_the_picture(atlas: Atlas) -> None:
+    view, z = atlas.choices.default, 10
+    x, y = mercator(np.array(LONGITUDE), np.array(LATITUDE))
+    side = 2 * MERCATOR_HALF / 2**z
+    i, j = int((x + MERCATOR_HALF) // side), int((MERCATOR_HALF - y) // side)
+    square = image(atlas.tile("median", view, z, i, j))
+    assert square.shape == (128, 128, 4)
+    row = int((MERCATOR_HALF - y - j * side) / side * 128)
+    col = int((x + MERCATOR_HALF - i * side) / side * 128)
+    box = atlas.ground.geobox.affine
+    whole = image(atlas.picture("median", view))[int((y - box.f) / box.e), int((x - box.c) / box.a)]
+    assert np.abs(square[row, col].astype(int) - whole).max() < 25
+
+
+def test_a_square_far_away_is_empty(atlas: Atlas) -> None:
+    assert not image(atlas.tile("median", atlas.choices.default, 10, 0, 0))[..., 3].any()
+
+
+@pytest.mark.parametrize(("z", "x", "y"), [(-1, 0, 0), (17, 0, 0), (3, 8, 0), (3, 0, -1), (10**9, 0, 0)])
+def test_a_square_that_does_not_exist_is_refused(atlas: Atlas, z: int, x: int, y: int) -> None:
+    with pytest.raises(InvalidInput, match="square"):
+        atlas.tile("median", atlas.choices.default, z, x, y)
+
+
+def test_an_unknown_layer_is_refused(atlas: Atlas) -> None:
+    with pytest.raises(InvalidInput, match="no layer"):
+        atlas.picture("../run.json", atlas.choices.default)
+
+
+def test_hatched_pixels_are_far_from_every_place(atlas: Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
+    atlas.__dict__.pop("far", None)
+    monkeypatch.setattr("app.dashboard.atlas.FAR_M", 600.0)
+    far = atlas.far
+    atlas.__dict__.pop("far", None)
+    assert far is not None and atlas.ground.support is not None
+    lon, lat = pixels(atlas.ground.geobox)
+    assert (atlas.ground.support.distances_m(lon, lat)[far.ravel()] > 600.0).all()
+    assert not (far & ~atlas.ground.inside).any()
+
+
+def test_scores_do_not_throw_away_computed_maps(run_path: Path, tmp_path: Path) -> None:
+    import shutil
+
+    from geogp import storage
+
+    copy = Path(shutil.copytree(run_path, tmp_path / "run"))
+    before = Atlas(load(copy), Cache(tmp_path / "cache"), inside=PIXELS).id
+    storage.update_facts(copy, {"scores": {}})
+    assert Atlas(load(copy), Cache(tmp_path / "cache"), inside=PIXELS).id == before

@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.dashboard.atlas import Atlas
+from app.dashboard.point import exceedance_curve, inputs, percent, plain, reading, through_time
+from app.dashboard.slices import Slices
+
+from .conftest import LAT, LATITUDE, LON, LONGITUDE
+
+
+def test_a_place_in_words_is_the_models_own(atlas: Atlas) -> None:
+    view = replace(atlas.choices.default, tests=9.0, threshold=70.0)
+    model = atlas.run.model
+    X = inputs(atlas, LATITUDE, LONGITUDE, view)
+    np.testing.assert_allclose(X[0, :2], (6000, 0), atol=0.05)
+    assert X[0, 2] == 2023.875
+    lower, upper = (10 ** (float(v[0]) - 3) for v in model.interval(X, 0.95, counts=9.0))
+    median = 10 ** (float(model.predictive(X, 9.0).median()[0]) - 3)
+    p = float(model.exceedance(X, np.log10(70_000), counts=9.0)[0])
+    found = reading(atlas, LATITUDE, LONGITUDE, view)
+    assert found["words"] == (
+        f"{plain(median)} Mbit/s; 95% prediction interval {plain(lower)} to {plain(upper)}; P(> 70) = {percent(p)}"
+    )
+    assert found["values"]["pi_width"] == pytest.approx(upper - lower, rel=1e-3)
+    assert found["nearest_km"] < 5
+
+
+def test_more_tests_and_a_lower_level_narrow_the_interval(atlas: Atlas) -> None:
+    view = atlas.choices.default
+
+    def width(v) -> float:
+        return reading(atlas, LAT, LON, v)["values"]["pi_width"]
+
+    assert width(replace(view, tests=100.0)) < width(view) < width(replace(view, tests=1.0))
+    assert width(replace(view, level=0.5)) < width(replace(view, level=0.8)) < width(view)
+
+
+def test_outside_nothing_is_claimed(atlas: Atlas) -> None:
+    found = reading(atlas, LAT + 3, LON, atlas.choices.default)
+    assert not found["inside"] and "words" not in found
+
+
+@pytest.mark.parametrize(("lat", "lon"), [(90.0, 0.0), (-90.0, 0.0), (0.0, -180.0), (85.06, 179.999)])
+def test_the_ends_of_the_world_are_outside(atlas: Atlas, lat: float, lon: float) -> None:
+    assert not reading(atlas, lat, lon, atlas.choices.default)["inside"]
+
+
+def test_the_curve_of_chances_falls_from_one_to_nothing(atlas: Atlas) -> None:
+    view = atlas.choices.default
+    curve = exceedance_curve(atlas, LAT, LON, view)
+    assert (np.diff(curve.x) > 0).all() and (np.diff(curve.p) < 0).all()
+    np.testing.assert_allclose(curve.p[[0, -1]], (0.999, 0.001), atol=1e-6)
+    at = reading(atlas, LAT, LON, replace(view, threshold=float(curve.x[60])))
+    assert at["values"]["exceedance"] == pytest.approx(curve.p[60], abs=1e-3)
+
+
+def test_every_quarter_is_told(atlas: Atlas) -> None:
+    rows = through_time(atlas, LAT, LON, atlas.choices.default)
+    assert [r["quarter"] for r in rows] == ["2023Q3", "2023Q4"]
+    assert all(r["lower"] < r["median"] < r["upper"] for r in rows)
+
+
+def test_a_slice_is_one_at_its_place_and_known_everywhere(atlas: Atlas) -> None:
+    found = Slices(atlas, 3000).of(LATITUDE, LONGITUDE, atlas.choices.default)
+    np.testing.assert_array_equal(np.isfinite(found.correlation), np.isfinite(found.distance_km))
+    nearest = np.unravel_index(np.nanargmin(found.distance_km), found.distance_km.shape)
+    assert found.correlation[nearest] > 0.95
+    assert np.nanmin(found.correlation) >= -1 and np.nanmax(found.correlation) <= 1
+    # The island is about 0.1256 (1 + 0.25^2 / 2) square degrees times 0.8: pixels must add up to it.
+    area = 0.2**2 * np.pi * (1 + 0.25**2 / 2) * 0.8 * 111.32 * np.cos(np.radians(LAT)) * 110.92
+    assert np.nansum(found.area_km2) == pytest.approx(area, rel=0.03)
+    assert np.mean(found.correlation[np.isfinite(found.correlation)] >= found.alike) == pytest.approx(0.1, abs=0.02)
+    km, middle, low, high = found.profile
+    assert (np.diff(km) > 0).all() and (low <= middle).all() and (middle <= high).all()
+    assert "correlation" in found.words
+
+
+def test_a_slice_is_kept(atlas: Atlas) -> None:
+    slices = Slices(atlas, 1000)
+    first = slices.of(LAT, LON, atlas.choices.default)
+    assert slices.of(LAT, LON, replace(atlas.choices.default, threshold=3.0)) is first
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(90.4, "90"), (1234.5, "1,234"), (3.14159, "3.1"), (0.0, "0"), (float("nan"), "no value")]
+)
+def test_numbers_as_people_say_them(value: float, said: str) -> None:
+    assert plain(value) == said
+
+
+def test_no_probability_is_certain() -> None:
+    assert [percent(p) for p in (0.0, 0.374, 1.0)] == ["< 1%", "37%", "> 99%"]

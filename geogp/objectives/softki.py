@@ -27,35 +27,40 @@ def softki(rows: Rows, seed: int = 0) -> Tensor:
     try:
         return negative_log_evidence(Sums.of(rows), max_jitter=0.0) / n
     except NumericalFailure:
-        log.warning(
+        log.info(
             "the marginal likelihood of a batch of %d rows failed; Hutchinson's pseudoloss instead", n
         )
         return pseudoloss(rows, seed=seed)
 
 
-def pseudoloss(rows: Rows, *, probes: int = PROBES, seed: int = 0) -> Tensor:
+def pseudoloss(rows: Rows, *, seed: int = 0, probes: Tensor | None = None) -> Tensor:
     """A number whose gradient estimates that of -log p(y) / b without any factorisation.
 
     With D = Phi Phi' + Lambda, u_0 = D^-1 y and u_j = D^-1 z_j held fixed:
     [-u_0'D u_0 + mean_j u_j'D z_j] / (2 b). Its gradient is that of the marginal likelihood with
-    tr(D^-1 dD) estimated by Gaussian probes z_j, E[z z'] = I. Unbiased in the probes.
+    tr(D^-1 dD) estimated by probes z_j, E[z z'] = I. Unbiased in the probes. The value itself means nothing.
 
-    The value itself means nothing. Cost O(b r (probes + 1)) an iteration of conjugate gradients.
+    Parameters
+    ----------
+    probes : (b, l) vectors z_j; default `PROBES` Gaussian ones
 
-    Source: soft-kernel-interpolation, eq. 15-16, with two corrections that the derivative of eq. 13 demands:
-    the first term's sign, and probes of length sqrt(b) rather than 1.
+    Notes
+    -----
+    Cost O(b r (l + 1)) an iteration of conjugate gradients. Source: soft-kernel-interpolation, eq. 15-16,
+    with two corrections that the derivative of eq. 13 demands: the first term's sign, and probes of length
+    sqrt(b) rather than 1.
     """
     phi, y, noise = rows.phi.double(), rows.y.double(), rows.noise_variance.double()
-    generator = torch.Generator().manual_seed(seed)
-    Z = torch.randn(len(y), probes, generator=generator, dtype=torch.float64).to(y.device)
+    if probes is None:
+        generator = torch.Generator().manual_seed(seed)
+        probes = torch.randn(len(y), PROBES, generator=generator, dtype=torch.float64).to(y.device)
 
     def apply(V: Tensor) -> Tensor:
         return phi @ (phi.T @ V) + noise[:, None] * V
 
     with torch.no_grad():
         diagonal = phi.square().sum(1) + noise
-        U = conjugate_gradients(apply, torch.cat([y[:, None], Z], 1), diagonal)
-    u0, rest = U[:, :1], U[:, 1:]
-    fit = (u0 * apply(u0)).sum()
-    trace = (rest * apply(Z)).sum() / probes
+        U = conjugate_gradients(apply, torch.cat([y[:, None], probes], 1), diagonal, tolerance=1e-8)
+    fit = (U[:, :1] * apply(U[:, :1])).sum()
+    trace = (U[:, 1:] * apply(probes)).sum() / probes.shape[1]
     return 0.5 * (trace - fit) / len(y)

@@ -1,5 +1,6 @@
 """Triangular statistics against dense algebra, against each other, and against refits."""
 
+import itertools
 import math
 
 import numpy as np
@@ -73,7 +74,9 @@ def test_no_rows_leave_the_prior():
 def test_merged_in_any_order_equals_one_pass(cuts, order, seed):
     phi, y, noise = draw(seed=seed)
     edges = [0, *sorted(cuts), 40]
-    parts = [from_rows(phi[a:b], y[a:b], noise[a:b]) if b > a else empty(6) for a, b in zip(edges, edges[1:])]
+    parts = [
+        from_rows(phi[a:b], y[a:b], noise[a:b]) if b > a else empty(6) for a, b in itertools.pairwise(edges)
+    ]
     order.shuffle(parts)
     one = from_rows(phi, y, noise)
     same(merge_all(parts), one)

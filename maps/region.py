@@ -71,7 +71,8 @@ def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
     ]
     if not parts:
         raise InvalidInput("The region has no area: all its points lie on a line.")
-    return shapely.union_all(parts) if len(parts) > 1 else parts[0]
+    whole = shapely.MultiPolygon(parts) if len(parts) > 1 else parts[0]
+    return whole if whole.is_valid else shapely.union_all(parts)
 
 
 def _rings(shape: BaseGeometry) -> list[NDArray[Any]]:

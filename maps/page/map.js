@@ -112,7 +112,7 @@ async function geogpMap(map, spec) {
   new CanvasOverlay(canvas, bounds, { pane: "gg-image", interactive: false }).addTo(map);
   const narrow = () => root.clientWidth <= 700;
   const fit = () => map.fitBounds(focus, narrow()
-    ? { paddingTopLeft: [12, panel.offsetHeight + 12], paddingBottomRight: [12, 90] }
+    ? { paddingTopLeft: [20, panel.offsetHeight + 16], paddingBottomRight: [20, 96] }
     : { paddingTopLeft: [336, 24], paddingBottomRight: [24, 96] });
 
   // graticule: round steps, about four lines across
@@ -131,11 +131,11 @@ async function geogpMap(map, spec) {
     for (let k = Math.ceil(b.getWest() / step); k * step <= b.getEast(); k++) {
       const lon = k * step, shown = ((lon + 180) % 360 + 360) % 360 - 180;
       L.polyline([[b.getSouth() - span, lon], [b.getNorth() + span, lon]].map(([a, c]) => [Math.max(-85, Math.min(85, a)), c]), style).addTo(lines);
-      mark([map.containerPointToLatLng([0, edge[1]]).lat, lon], Math.abs(shown).toFixed(digits) + "° " + (shown < 0 ? "W" : "E"));
+      mark([map.containerPointToLatLng([0, edge[1]]).lat, lon], Math.abs(shown).toFixed(digits) + "°" + (shown % 180 === 0 ? "" : shown < 0 ? " W" : " E"));
     }
     for (let k = Math.ceil(b.getSouth() / step); k * step <= b.getNorth(); k++) {
       L.polyline([[k * step, b.getWest() - span], [k * step, b.getEast() + span]], style).addTo(lines);
-      mark([k * step, map.containerPointToLatLng([edge[0], 0]).lng], Math.abs(k * step).toFixed(digits) + "° " + (k < 0 ? "S" : "N"));
+      mark([k * step, map.containerPointToLatLng([edge[0], 0]).lng], Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"));
     }
   }
   map.on("moveend resize", graticule);
@@ -296,7 +296,7 @@ async function geogpMap(map, spec) {
       if (!Number.isNaN(v)) more = " · " + current.short + " " + plain(v) + (current.unit ? " " + current.unit : "");
     }
     if (last !== latlng) return; // the pointer has moved on
-    if (!parts.length) parts.push(i >= 0 && (!inside || inside[i]) ? "No prediction here" : "Outside the mapped region");
+    if (!parts.length) parts.push(i >= 0 && (inside ? inside[i] : !spec.region) ? "No prediction here" : "Outside the mapped region");
     said.replaceChildren(...parts.flatMap((part, k) => [k ? " " : "", $("span", "", part + (k < parts.length - 1 ? ";" : ""))]));
     where.textContent = place + more;
   }

@@ -82,8 +82,11 @@ def say(page, lon: float, lat: float) -> str:
     page.wait_for_timeout(60)
     page.evaluate("document.querySelector('.gg-readout strong').textContent = ''")
     page.mouse.move(*screen(page, lon, lat))
-    page.wait_for_function("document.querySelector('.gg-readout strong').textContent !== ''")
-    return page.inner_text(".gg-readout strong").replace("\n", " ")
+    for _ in range(200):  # wait_for_function would need eval, which the page's policy forbids
+        if text := page.inner_text(".gg-readout strong").replace("\n", " "):
+            return text
+        page.wait_for_timeout(25)
+    raise AssertionError("the read-out stayed empty")
 
 
 def picture(page) -> dict:

@@ -14,6 +14,8 @@ import numpy as np
 from app.console import Report
 from app.errors import Failed, InvalidInput, Usage
 from app.workflow.evaluating import Evaluation, evaluate
+from app.workflow.rows import read_rows
+from data_pipelines.splits import make_split
 from geogp import storage
 from geogp.methods import method
 
@@ -86,6 +88,7 @@ def compare(
         raise InvalidInput(
             "Split 'none' holds nothing out to compare on; take random, block, forward or FILE:COLUMN."
         )
+    make_split(read_rows(observations, target).table, split, seed)  # refused here, before any fit
     with tempfile.TemporaryDirectory(prefix="geogp-compare-") as temporary:
         folder = Path(keep) if keep is not None else Path(temporary)
         existing = [folder / name for name in names if (folder / name).exists()]

@@ -1,0 +1,132 @@
+"""Streams, exit statuses and the time to answer: the promises that hold for every command."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from app.cli import main
+from app.commands import COMMANDS
+
+
+def test_help_answers_at_once(command):
+    """Under 0.4 s of processor time: what the clock shows on an idle machine, whatever else this one is doing."""
+
+    def spent() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    times = []
+    for _ in range(3):
+        before = spent()
+        done = subprocess.run([*command, "--help"], capture_output=True, text=True)
+        times.append(spent() - before)
+        assert done.returncode == 0
+    assert min(times) < 0.4
+    for name in COMMANDS:
+        assert name in done.stdout
+
+
+def test_the_command_line_imports_nothing_heavy():
+    heavy = (
+        "torch",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "xarray",
+        "rasterio",
+        "pydantic",
+        "matplotlib",
+        "streamlit",
+    )
+    code = f"import sys, app.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_has_help(name, cli):
+    result = cli(name, "--help")
+    assert result.code == 0 and "Usage" in result.out and result.err == ""
+
+
+def test_version(cli):
+    assert cli("--version").out.startswith("geogp ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("fit",),
+        ("nonsense",),
+        ("fit", "x.parquet", "-o", "run", "--no-such-option"),
+        ("fit", "x.parquet", "-o", "run", "--target", "happiness"),
+        ("export", "run", "-o", "out", "--thresholds", "fast"),
+        ("export", "run", "-o", "out", "--max-memory", "lots"),
+        ("ingest", "-o", "x.parquet", "--source", "csv"),
+        ("ingest", "-o", "x.parquet", "--source", "csv", "a.csv", "--columns", "x"),
+        ("methods", "no-such-method"),
+        ("compare", "x.parquet", "--methods", "", "--split", "random"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_status_2(line, cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = cli(*line)
+    assert result.code == 2
+    assert result.out == ""
+    assert len(result.err.strip().splitlines()) == 1 and result.err.startswith("geogp: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_errors_keep_their_traceback(monkeypatch):
+    import geogp.methods
+
+    monkeypatch.setattr(geogp.methods, "METHODS", None)
+    with pytest.raises(AttributeError):
+        main(["methods"])
+
+
+def test_a_reader_that_leaves_early_is_no_error(command):
+    done = subprocess.run(
+        " ".join([*command, "methods", "--json", "|", "head", "-1"]),
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "{" and done.stderr == ""
+
+
+def test_methods_as_table_and_json(cli):
+    from geogp.methods import METHODS
+
+    table = cli("methods")
+    assert all(name in table.out for name in METHODS) and table.err == ""
+    document = json.loads(cli("methods", "--json").out)
+    assert document["schema"] == 1
+    assert [row["name"] for row in document["methods"]] == list(METHODS)
+    assert {"paper", "equations", "cost", "reverts_to_prior"} <= set(document["methods"][0])
+    one = json.loads(cli("methods", "dbk-rbf", "--json").out)
+    assert [row["expansion"] for row in one["methods"]] == ["rbf"]
+    assert "inducing" in cli("methods", "dbk-rbf").out
+
+
+def test_methods_need_no_torch(command):
+    code = "import sys; from app.cli import main; main(['methods', '-q']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("False")
+
+
+def test_no_colour_codes_outside_a_terminal(shell):
+    assert "\x1b" not in shell("methods", NO_COLOR="1").out
+
+
+def test_doctor_reports(cli):
+    result = cli("doctor", "--json")
+    document = json.loads(result.out)
+    assert document["schema"] == 1
+    assert {"versions", "device", "libraries", "memory", "disk", "problems"} <= set(document)
+    assert {"gdal", "proj"} <= set(document["libraries"])
+    assert result.code == (0 if document["ok"] else 1)
+    assert "torch" in cli("doctor").out

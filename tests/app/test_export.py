@@ -1,0 +1,256 @@
+"""`geogp export` and `geogp slice`: files that are whole, valid, masked, and equal to the model's own numbers."""
+
+import hashlib
+import json
+import os
+
+import numpy as np
+import pytest
+import rasterio
+import xarray as xr
+from pyproj import Transformer
+
+import geogp
+from geogp import storage
+
+COARSE = ("--resolution", 6000)
+
+
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory):
+    from app.workflow import export
+
+    folder = tmp_path_factory.mktemp("export") / "out"
+    result = export(
+        run,
+        folder,
+        formats=["cog", "netcdf", "figures", "html"],
+        resolution_m=6000,
+        layers=["median", "pi_width", "exceedance"],
+    )
+    return result
+
+
+def test_the_manifest_describes_every_file(exported):
+    manifest = json.loads((exported.folder / "manifest.json").read_text())
+    assert manifest == json.loads(json.dumps(exported.manifest)) and manifest["schema"] == 1
+    kinds = {entry["path"]: entry["kind"] for entry in manifest["files"]}
+    assert kinds == {
+        "median.tif": "cog",
+        "pi_width.tif": "cog",
+        "exceedance_25.tif": "cog",
+        "exceedance_100.tif": "cog",
+        "prediction.nc": "netcdf",
+        "median.png": "figure",
+        "pi_width.png": "figure",
+        "exceedance_25.png": "figure",
+        "exceedance_100.png": "figure",
+        "map.html": "html",
+    }
+    for entry in manifest["files"]:
+        content = (exported.folder / entry["path"]).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == entry["sha256"] and len(content) == entry["bytes"]
+    assert {p.name for p in exported.folder.iterdir()} == {*kinds, "manifest.json"}
+
+
+def test_pixels_are_the_models_own(exported, run):
+    loaded = storage.load(run)
+    with xr.open_dataset(exported.folder / "prediction.nc", engine="h5netcdf") as ds:
+        median = ds["median"].values
+        rows, cols = np.nonzero(np.isfinite(median))
+        i, j = rows[len(rows) // 2], cols[len(cols) // 2]
+        X = np.array([[ds["x"].values[j], ds["y"].values[i], 2023.875]])
+        assert ds.attrs["quarter"] == "2023Q4" and ds.attrs["title"] == "Fixed download speed, HY"
+    expected = 10 ** (loaded.model.predictive(X).median()[0] - 3)
+    assert median[i, j] == pytest.approx(expected, rel=1e-4)
+    with rasterio.open(exported.folder / "median.tif") as src:
+        np.testing.assert_array_equal(src.read(1), median)
+
+
+def test_the_mask_is_the_region(exported, world):
+    import shapely
+
+    with xr.open_dataset(exported.folder / "prediction.nc", engine="h5netcdf") as ds:
+        x, y = np.meshgrid(ds["x"].values, ds["y"].values)
+        crs, inside = ds["spatial_ref"].attrs["crs_wkt"], np.isfinite(ds["median"].values)
+    lon, lat = Transformer.from_crs(crs, 4326, always_xy=True).transform(x, y)
+    truth = shapely.contains_xy(world.land(), lon, lat)
+    assert (inside != truth).mean() < 0.01
+
+
+def test_rasters_pass_their_validators(exported, run, tmp_path):
+    import subprocess
+    import sys
+
+    from rio_cogeo.cogeo import cog_validate
+
+    from app.workflow import write_slice
+
+    slice_ = write_slice(run, (-143.0, 34.0), tmp_path / "slice.tif", resolution_m=6000)
+    for path in (*exported.folder.glob("*.tif"), slice_):
+        assert cog_validate(path, strict=True, quiet=True)[0], path.name
+    checker = os.path.join(os.path.dirname(sys.executable), "compliance-checker")
+    done = subprocess.run(
+        [checker, "--test=cf:1.8", str(exported.folder / "prediction.nc")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_page_asks_for_nothing_outside(exported):
+    text = (exported.folder / "map.html").read_text(encoding="utf-8")
+    assert "Fixed download speed, HY" in text and 'src="http' not in text and 'href="http' not in text
+
+
+def test_options_reach_the_map(cli, run, tmp_path):
+    out = tmp_path / "out"
+    line = ("export", run, "-o", out, "--format", "netcdf", *COARSE, "--quarter", "2022Q1", "--level", "0.8")
+    result = cli(
+        *line, "--tests", 3, "--thresholds", "10,50", "--layers", "median,exceedance", "--crs", "EPSG:4326"
+    )
+    assert result.code == 0, result.err
+    assert result.out == "" and "1 files" in result.err
+    with xr.open_dataset(out / "prediction.nc", engine="h5netcdf") as ds:
+        assert ds.attrs["quarter"] == "2022Q1" and ds.attrs["level"] == 0.8 and ds.attrs["tests"] == 3
+        assert ds["threshold"].values.tolist() == [10, 50] and set(ds.data_vars) >= {"median", "exceedance"}
+        assert -150 < float(ds["x"].mean()) < -135 and "pi_width" not in ds
+
+
+def test_a_threshold_can_be_asked_for_by_its_layers_name(cli, run, tmp_path):
+    line = ("export", run, "-o", tmp_path, "--format", "cog", *COARSE, "--layers", "exceedance_50")
+    assert cli(*line).code == 0 and (tmp_path / "exceedance_50.tif").is_file()
+
+
+def test_like_takes_the_very_pixels_of_a_raster(cli, run, exported, tmp_path):
+    like = exported.folder / "median.tif"
+    assert cli("export", run, "-o", tmp_path, "--format", "cog", "--layers", "mean", "--like", like).code == 0
+    with rasterio.open(like) as a, rasterio.open(tmp_path / "mean.tif") as b:
+        assert (a.transform, a.shape, a.crs) == (b.transform, b.shape, b.crs)
+        np.testing.assert_array_equal(np.isnan(a.read(1)), np.isnan(b.read(1)))
+
+
+def test_a_dry_run_writes_nothing(cli, run, tmp_path):
+    out = tmp_path / "out"
+    result = cli("export", run, "-o", out, *COARSE, "--dry-run", "--json")
+    document = json.loads(result.out)
+    assert result.code == 0 and result.err == "" and not out.exists()
+    assert document["dry_run"] and document["pixels"] == document["width"] * document["height"]
+    assert 0 < document["pixels_inside"] < document["pixels"]
+    assert document["bytes"] > 0 and document["seconds"] > 0
+    assert "pixels" in cli("export", run, "-o", out, *COARSE, "--dry-run").out
+
+
+BAD = {
+    "no run": (["--resolution", "6000"], "is not a run folder"),
+    "format": (["--format", "pdf"], "pdf"),
+    "layer": (["--layers", "speed"], "speed"),
+    "threshold layer": (["--layers", "exceedance_fast"], "exceedance_fast"),
+    "quarter": (["--quarter", "2023-4"], "2023-4"),
+    "level": (["--level", "95"], "95"),
+    "tests": (["--tests", "0"], "--tests"),
+    "threshold": (["--thresholds", "-5"], "-5"),
+}
+
+
+@pytest.mark.parametrize("case", list(BAD))
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, cli, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options, fragment = BAD[case]
+    result = cli("export", "nowhere" if case == "no run" else run, "-o", "out", *COARSE, *options)
+    assert result.code == 3 and fragment in result.err
+    assert len(result.err.strip().splitlines()) == 1 and result.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_files_are_refused_unless_overwritten(cli, run, tmp_path):
+    for name, kind in (
+        ("median.tif", "cog"),
+        ("median.png", "figures"),
+        ("map.html", "html"),
+        ("prediction.nc", "netcdf"),
+    ):
+        folder = tmp_path / kind
+        folder.mkdir()
+        (folder / name).write_text("precious")
+        line = ("export", run, "-o", folder, "--format", kind, "--layers", "median", *COARSE)
+        result = cli(*line)
+        assert result.code == 3 and name in result.err and (folder / name).read_text() == "precious"
+        assert cli(*line, "--overwrite").code == 0 and (folder / name).read_bytes() != b"precious"
+        assert {p.name for p in folder.iterdir()} == {name, "manifest.json"}
+
+
+def test_an_interrupted_export_leaves_nothing(run, tmp_path):
+    from app.errors import Interrupted
+    from app.workflow import export
+
+    def stop(done, total, words):
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        export(run, tmp_path / "out", resolution_m=6000, progress=stop)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_region_without_boundary_is_masked_by_its_support(cli, run, tmp_path):
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    facts = json.loads((copy / "run.json").read_text())
+    storage.update_facts(copy, {"data": {**facts["data"], "boundary": None}})
+    line = ("export", copy, "-o", tmp_path / "out", "--format", "cog", "--layers", "median", *COARSE)
+    result = cli(*line, "--max-distance", 9000)
+    assert result.code == 0 and "9 km" in result.err
+    with rasterio.open(tmp_path / "out" / "median.tif") as src:
+        values, transform = src.read(1), src.transform
+    rows, cols = np.nonzero(np.isfinite(values))
+    places = storage.load(copy).tensors("support")["positions_m"].numpy()
+    for row, col in list(zip(rows, cols))[::25]:
+        x, y = transform * (col + 0.5, row + 0.5)
+        assert np.hypot(*(places - [x, y]).T).min() <= 9000
+
+
+def test_slice_has_two_bands_and_is_one_at_its_place(cli, run, world, tmp_path):
+    output = tmp_path / "slice.tif"
+    lon, lat = world.to_degrees(0.0, 0.0)
+    result = cli("slice", run, "--at", f"{lon:.6f}", f"{lat:.6f}", "-o", output, "--resolution", 3000)
+    assert result.code == 0 and result.out == "", result.err
+    with rasterio.open(output) as src:
+        assert src.count == 2
+        covariance, correlation = src.read()
+        x, y = Transformer.from_crs(4326, src.crs, always_xy=True).transform(lon, lat)
+        row, col = src.index(x, y)
+        centre = src.transform * (col + 0.5, row + 0.5)
+    assert correlation[row, col] > 0.95 and np.nanmax(np.abs(correlation)) <= 1
+    loaded = storage.load(run)
+    at, ref = np.array([[*centre, 2023.875]]), np.array([x, y, 2023.875])
+    assert covariance[row, col] == pytest.approx(loaded.model.kernel_slice(at, ref)[0], rel=1e-4)
+    assert cli("slice", run, "--at", lon, lat, "-o", output).code == 3
+    earlier = cli(
+        "slice",
+        run,
+        "--at",
+        lon,
+        lat,
+        "--quarter",
+        "2022Q1",
+        "-o",
+        output,
+        "--overwrite",
+        "--resolution",
+        3000,
+    )
+    assert earlier.code == 0
+
+
+@pytest.mark.parametrize("at", [("34.0", "-143.0"), ("500", "10")])
+def test_a_place_that_is_none_is_refused(at, cli, run, tmp_path):
+    result = cli("slice", run, "--at", *at, "-o", tmp_path / "slice.tif")
+    assert result.code == 3 and "LON LAT" in result.err and list(tmp_path.iterdir()) == []
+
+
+def test_the_python_way_gives_the_same_dataset(run):
+    from app.workflow import grid_of, prediction
+
+    loaded = geogp.load(run)
+    ds = prediction(loaded, grid_of(loaded, resolution_m=12000))
+    assert ds.sizes["y"] > 5 and float(ds["exceedance"].max()) <= 1

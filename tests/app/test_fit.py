@@ -1,0 +1,290 @@
+"""`geogp fit`: what the run holds, what is refused, and that a kill costs nothing but time."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from app.workflow.rows import read_rows
+from data_pipelines import geoparquet
+from data_pipelines.observations import read
+from data_pipelines.splits import PARTS, make_split
+from geogp import storage
+
+TINY = ("--rank", "32", "--hidden", "32", "--epochs", "20")
+LONG = ("--method", "dbk-silu", "--split", "random", "--rank", "16", "--hidden", "16", "--epochs", "150")
+
+
+def test_the_run_says_what_was_done(run, table):
+    loaded = storage.load(run)
+    facts = loaded.facts
+    assert (facts["method"], facts["target"], facts["split"], facts["seed"]) == (
+        "dbk-silu",
+        "download",
+        "random",
+        0,
+    )
+    assert facts["data"]["sha256"] == storage.sha256(table) and facts["data"]["path"] == str(table)
+    assert facts["data"]["last_quarter"] == "2023Q4" and "LAMBERT" in facts["data"]["crs"].upper()
+    assert facts["data"]["boundary"]["type"] in ("Polygon", "MultiPolygon")
+    assert facts["arguments"]["model"] == {"rank": 32, "hidden": 32, "epochs": 20}
+    assert facts["fit_seconds"] > 0 and facts["peak_rss_mb"] > 100
+    assert {"python", "torch", "geogp"} <= set(facts["versions"])
+    rows = read_rows(table, "download")
+    part = make_split(rows.table, "random", 0)
+    stored = loaded.tensors("split")["part"].numpy()
+    assert stored.dtype == np.int8 and [PARTS[i] for i in stored] == part.tolist()
+    train = rows.usable & (part == "train")
+    assert facts["rows"]["fitted"] == facts["rows"]["train"] == int(train.sum())
+    # validation and test rows are never conditioned on: scaling and support come from train rows alone
+    assert loaded.model.target_mean_ == pytest.approx(rows.t[train].mean(), abs=1e-12)
+    assert loaded.model.target_sd_ == pytest.approx(rows.t[train].std(), abs=1e-12)
+    assert len(loaded.tensors("support")["positions_m"]) == len(rows.places_m(train))
+    assert not [p for p in run.rglob("*") if p.suffix in (".pkl", ".pickle", ".pt")]
+
+
+def test_fit_speaks_one_line_and_nothing_on_stdout(cli, table, tmp_path):
+    result = cli("fit", table, "--method", "sv-rbf", "--split", "forward", *TINY, "-o", tmp_path / "run")
+    assert result.code == 0 and result.out == ""
+    said = [line for line in result.err.splitlines() if not line.startswith("geogp: warning")]
+    assert len(said) == 1 and "rows fitted" in said[0] and "test" in said[0]
+
+
+def test_same_seed_same_run(cli, table, run, tmp_path):
+    again = tmp_path / "again"
+    assert cli("fit", table, "--method", "dbk-silu", "--split", "random", *TINY, "-o", again).code == 0
+    assert (again / "weights.safetensors").read_bytes() == (run / "weights.safetensors").read_bytes()
+    other = tmp_path / "other"
+    assert (
+        cli("fit", table, "--method", "dbk-silu", "--split", "random", "--seed", 1, *TINY, "-o", other).code
+        == 0
+    )
+    assert (other / "weights.safetensors").read_bytes() != (run / "weights.safetensors").read_bytes()
+
+
+def test_settings_come_from_a_file_and_the_line(cli, table, tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text('method = "dbk-silu"\nsplit = "block"\n[model]\nrank = 16\nhidden = 16\nepochs = 3\n')
+    line = ("fit", table, "--config", config, "--set", "noise=constant", "--rank", 24, "-o", tmp_path / "run")
+    assert cli(*line).code == 0
+    facts = storage.load(tmp_path / "run").facts
+    assert facts["split"] == "block"
+    assert facts["arguments"]["model"] == {"rank": 24, "hidden": 16, "epochs": 3, "noise": "constant"}
+
+
+def test_a_finished_run_is_refused_unless_overwritten(cli, table, run):
+    before = (run / "run.json").read_bytes()
+    result = cli("fit", table, *TINY, "-o", run)
+    assert result.code == 3 and str(run) in result.err and "--overwrite" in result.err
+    assert (run / "run.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("target", ["upload", "latency", "tests"])
+def test_every_target(target, cli, table, tmp_path):
+    out = tmp_path / "run"
+    assert (
+        cli(
+            "fit", table, "--target", target, "--method", "dbk-silu", "--split", "random", *TINY, "-o", out
+        ).code
+        == 0
+    )
+    document = json.loads(cli("evaluate", out, "--json").out)
+    assert document["target"] == target and np.isfinite(document["scores"]["nll"])
+    assert (document["scores_mbps"] is None) == (target in ("latency", "tests"))
+    assert storage.load(out).facts["model"]["shape"]["has_counts"] == (target != "tests")
+
+
+def test_unusable_rows_are_counted_by_cause_and_only_for_their_target(cli, table, tmp_path):
+    """Zero, negative and missing speeds drop a download; a bad latency, or a missing count, drops none."""
+    observations, metadata = read(table)
+    columns = {
+        name: observations.column(name).to_pylist() for name in ("download_mbps", "latency_ms", "tests")
+    }
+    columns["download_mbps"][:5] = [0.0, -3.0, None, 0.0, float("nan")]
+    columns["latency_ms"][10:20] = [None] * 10
+    columns["tests"][20:24] = [None, 0, None, 0]
+    for name, values in columns.items():
+        i = observations.column_names.index(name)
+        observations = observations.set_column(
+            i, observations.schema.field(i), pa.array(values, observations.schema.field(i).type)
+        )
+    spoilt = tmp_path / "obs.parquet"
+    geoparquet.write(observations.drop_columns(["geometry", "bbox"]), metadata, spoilt, overwrite=False)
+    out = tmp_path / "run"
+    result = cli("fit", spoilt, "--method", "dbk-silu", "--split", "random", *TINY, "-o", out)
+    assert result.code == 0 and "null download" in result.err and "nonpositive download" in result.err
+    rows = storage.load(out).facts["rows"]
+    assert rows["dropped"] == {"null_download": 2, "nonpositive_download": 3}
+    assert rows["train"] + rows["val"] + rows["test"] == observations.num_rows - 5
+
+
+def test_refit_conditions_on_validation_rows_and_says_so(cli, table, tmp_path):
+    out = tmp_path / "run"
+    line = (
+        "fit",
+        table,
+        "--method",
+        "dbk-silu",
+        "--split",
+        "random",
+        "--refit",
+        "train+val",
+        *TINY,
+        "-o",
+        out,
+    )
+    assert cli(*line).code == 0
+    facts = storage.load(out).facts
+    assert facts["refit"] == "train+val" and facts["refit_epochs"] >= 1
+    assert (
+        facts["rows"]["fitted"] == facts["rows"]["train"] + facts["rows"]["val"] == facts["model"]["n_rows"]
+    )
+    document = json.loads(cli("evaluate", out, "--json").out)
+    assert document["n_train"] == facts["rows"]["fitted"] and document["refit"] == "train+val"
+
+
+def test_a_split_from_a_file(cli, table, tmp_path):
+    observations, _ = read(table)
+    keys = observations.select(["quadkey", "quarter"]).slice(0, 1000)
+    labels = np.resize(["train", "train", "train", "val", "test"], 1000)
+    path = tmp_path / "split.parquet"
+    pq.write_table(keys.append_column("mine", pa.array(labels)), path)
+    out = tmp_path / "run"
+    line = ("fit", table, "--method", "dbk-silu", *TINY, "-o", out)
+    assert cli(*line, "--split", f"{path}:mine").code == 0
+    rows = storage.load(out).facts["rows"]
+    assert (rows["train"], rows["val"], rows["test"]) == (600, 200, 200)
+    assert rows["unused"] == observations.num_rows - 1000
+    missing = cli(*line, "--split", f"{path}:yours", "--overwrite")
+    assert missing.code == 3 and "yours" in missing.err
+
+
+BAD = {
+    "no file": ("nowhere.parquet", [], "nowhere.parquet"),
+    "not parquet": ("page.parquet", [], "page.parquet"),
+    "not ours": ("other.parquet", [], "geogp ingest"),
+    "unknown split": (None, ["--split", "weekly"], "weekly"),
+    "no such target": (None, ["--target", "value"], "value"),
+    "unknown setting": (None, ["--set", "ranks=3"], "ranks"),
+    "wrong value": (None, ["--set", "rank=many"], "many"),
+    "no config": (None, ["--config", "nowhere.toml"], "nowhere.toml"),
+    "no such device": (None, ["--device", "tpu"], "tpu"),
+}
+
+
+@pytest.mark.parametrize("case", list(BAD))
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, cli, table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page.parquet").write_text("<html>404</html>")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    before = sorted(os.listdir(tmp_path))
+    file, options, fragment = BAD[case]
+    result = cli("fit", file or table, *options, "-o", tmp_path / "run")
+    assert result.code == 3
+    assert fragment in result.err and len(result.err.strip().splitlines()) == 1 and result.out == ""
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_column_that_is_gone_is_named(cli, table, tmp_path):
+    observations, _ = read(table)
+    for name in ("download_mbps", "easting_m"):
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(observations.drop_columns([name]), path)
+        result = cli("fit", path, "-o", tmp_path / "run")
+        assert result.code == 3 and name.split("_")[0] in result.err
+
+
+# ---- interruption --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def unbroken(table, tmp_path_factory):
+    """The weights of an uninterrupted fit."""
+    from app.cli import main
+
+    out = tmp_path_factory.mktemp("unbroken") / "run"
+    assert main(["fit", str(table), *LONG, "-o", str(out), "-q"]) == 0
+    return (out / "weights.safetensors").read_bytes()
+
+
+def start(command, table, out):
+    """A fit in a process of its own, some epochs in."""
+    process = subprocess.Popen(
+        [*command, "fit", str(table), *LONG, "--checkpoint-every", "0", "-o", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    checkpoint = storage.partial_folder(out) / "checkpoint.json"
+    for _ in range(6000):
+        if process.poll() is not None:
+            pytest.fail(f"the fit ended before it could be interrupted: {process.stderr.read()}")
+        try:
+            if json.loads(checkpoint.read_text())["progress"]["epoch"] >= 5:
+                break
+        except (OSError, ValueError, KeyError):
+            pass
+        time.sleep(0.005)
+    return process
+
+
+def test_a_killed_fit_goes_on_to_the_same_result(cli, command, table, unbroken, tmp_path):
+    out = tmp_path / "run"
+    process = start(command, table, out)
+    process.kill()
+    process.wait()
+    process.stderr.close()
+    assert not out.exists() and storage.partial_folder(out).is_dir()
+    result = cli("fit", table, *LONG, "-o", out)
+    assert result.code == 0 and "went on from epoch" in result.err
+    assert (out / "weights.safetensors").read_bytes() == unbroken
+    assert not storage.partial_folder(out).exists()
+    storage.verify(out)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 4), (signal.SIGINT, 130)])
+def test_a_signal_is_answered_with_a_sentence(number, status, command, table, tmp_path):
+    out = tmp_path / "run"
+    process = start(command, table, out)
+    process.send_signal(number)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert "the same command goes on from epoch" in words
+    assert "Traceback" not in words and not out.exists()
+
+
+def test_a_time_limit_leaves_a_fit_to_go_on_with(cli, table, unbroken, tmp_path):
+    out = tmp_path / "run"
+    result = cli("fit", table, *LONG, "-o", out, "--time-limit", "0")
+    assert result.code == 4 and "goes on" in result.err and not out.exists()
+    assert cli("fit", table, *LONG, "-o", out).code == 0
+    assert (out / "weights.safetensors").read_bytes() == unbroken
+
+
+def test_other_arguments_begin_anew(cli, table, tmp_path):
+    out = tmp_path / "run"
+    assert cli("fit", table, *LONG, "-o", out, "--time-limit", "0").code == 4
+    result = cli("fit", table, "--method", "dbk-silu", *TINY, "-o", out)
+    assert result.code == 0 and "went on" not in result.err
+    assert sorted(p.name for p in out.iterdir()) == sorted(
+        ["SHA256SUMS", "run.json", "split.safetensors", "support.safetensors", "weights.safetensors"]
+    )
+
+
+def test_two_fits_do_not_share_a_folder(cli, table, tmp_path):
+    import fcntl
+
+    out = tmp_path / "run"
+    partial = storage.partial_folder(out)
+    partial.mkdir()
+    with open(partial / ".lock", "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        result = cli("fit", table, *TINY, "-o", out)
+    assert result.code == 3 and "Another fit" in result.err
+    shutil.rmtree(partial)

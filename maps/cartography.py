@@ -286,7 +286,8 @@ def _graticule(axes: Axes, view: View, compact: bool) -> None:
             at = along[crossing[0]]
             shown = (level + 180) % 360 - 180 if suffix == "EW" else level
             axes.annotate(
-                f"{abs(shown):.{digits}f}°" + ("" if abs(shown) in (0, 180) else f" {suffix[int(shown < 0)]}"),
+                f"{abs(shown):.{digits}f}°"
+                + ("" if abs(shown) in (0, 180) else f" {suffix[int(shown < 0)]}"),
                 (at, north) if suffix == "EW" else (west, at),
                 (3, -9) if suffix == "EW" else (3, 3),
                 textcoords="offset points",

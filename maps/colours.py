@@ -94,6 +94,14 @@ def _nice(value: float, up: bool = True) -> float:
     return _round(decade * next(s for s in reversed(steps) if s * decade <= value * (1 + 1e-9)))
 
 
+def _near(value: float) -> float:
+    """The nearest of 1, 1.5, 2, 3, 5, 7 x 10^k, in ratio: steps that two maps are likely to share."""
+    if value <= 0:
+        return 0.0
+    decade = 10.0 ** np.floor(np.log10(value))
+    return _round(min((s * decade for s in (1, 1.5, 2, 3, 5, 7, 10)), key=lambda s: abs(np.log(s / value))))
+
+
 def scales(
     ds: xr.Dataset, planes: Iterable[Band], limits: Mapping[str, tuple[float, float]] | None = None
 ) -> dict[str, Scale]:
@@ -263,9 +271,10 @@ def suppressing(ds: xr.Dataset, value: Scale) -> Suppressing | None:
     width = width[np.isfinite(width)]
     if width.size == 0:
         return Suppressing(value, (2.0, 4.0, 8.0), ratio)
-    quartiles = [float(q) for q in np.percentile(width, (25, 50, 75))]
-    edges = [float(f"{q:.2g}") for q in quartiles]
-    for i in (1, 2):  # strictly rising even when the width is the same everywhere
-        if edges[i] <= edges[i - 1]:
-            edges[i] = float(f"{edges[i - 1] * 1.2:.2g}") if edges[i - 1] > 0 else edges[i - 1] + 1.0
+    edges: list[float] = []
+    for q in np.percentile(width, (25, 50, 75)):
+        edge = _near(float(q))
+        while edges and edge <= edges[-1]:  # strictly rising even when the width is the same everywhere
+            edge = _near(edge * 1.35) if edge > 0 else 1.0
+        edges.append(edge)
     return Suppressing(value, (edges[0], edges[1], edges[2]), ratio)

@@ -102,11 +102,11 @@ async function geogpMap(map, spec) {
   if (spec.region) {
     L.geoJSON(spec.region, {
       pane: "gg-base", renderer: renderers.base, interactive: false,
-      style: { stroke: false, fillColor: "url(#gg-hatch)", fillOpacity: 1 },
+      smoothFactor: .4, style: { stroke: false, fillColor: "url(#gg-hatch)", fillOpacity: 1 },
     }).addTo(map);
     L.geoJSON(spec.region, {
       pane: "gg-lines", renderer: renderers.lines, interactive: false,
-      style: { color: "#1d2733", weight: 1.1, opacity: .75, fill: false },
+      smoothFactor: .4, style: { color: "#1d2733", weight: 1.1, opacity: .75, fill: false },
     }).addTo(map);
   }
   new CanvasOverlay(canvas, bounds, { pane: "gg-image", interactive: false }).addTo(map);

@@ -37,7 +37,7 @@ class Distance(Residual):
     Examples
     --------
     >>> from geogp.expansions import Linear
-    >>> residual = Distance(Linear(1, 2))
+    >>> residual = Distance(Linear(1, 2)).eval()
     >>> residual.place(torch.zeros(1, 1))
     >>> x = torch.tensor([[0.0], [1.0], [9.0]])
     >>> residual.variance(Linear(1, 2), x, x, x).diff().gt(0).tolist()
@@ -136,7 +136,9 @@ def variogram(P: Tensor, y: Tensor) -> tuple[float, float]:
     d, half = d[d > 0], half[d > 0]
     if len(d) < 50 or float(half.mean()) <= 0:
         return 1.0, float(d.median()) if len(d) else 1.0
-    edges = torch.quantile(d[:: max(1, len(d) // 100_000)], torch.linspace(0, 1, 25, dtype=d.dtype, device=d.device) ** 2)
+    edges = torch.quantile(
+        d[:: max(1, len(d) // 100_000)], torch.linspace(0, 1, 25, dtype=d.dtype, device=d.device) ** 2
+    )
     at = torch.bucketize(d, edges[1:-1])
     size = torch.bincount(at, minlength=24).clamp_min(1)
     lag = torch.bincount(at, weights=d, minlength=24) / size

@@ -69,7 +69,13 @@ def fit(time: bool = True, counts: bool = True, n: int = 700) -> tuple[GPRegress
     y = 4.5 + 0.8 * town + 0.1 * (years - 2023.6) + rng.normal(0, 0.15 + 0.3 / np.sqrt(tests))
     X = np.column_stack([xy, years]) if time else xy
     model = GPRegressor(
-        method="dbk-rbf", spatial=(0, 1), time=2 if time else None, steps=60, rank=32, hidden=16, random_state=0
+        method="dbk-rbf",
+        spatial=(0, 1),
+        time=2 if time else None,
+        steps=60,
+        rank=32,
+        hidden=16,
+        random_state=0,
     )
     return model.fit(X, y, tests if counts else None), xy
 

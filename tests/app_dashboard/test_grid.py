@@ -75,7 +75,8 @@ def test_without_a_polygon_the_map_reaches_beyond_the_places(
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [({"crs": None}, "CRS"), ({"boundary": {"type": "Point", "coordinates": [0, 0]}}, "Polygon")]
+    ("data", "said"),
+    [({"crs": None}, "CRS"), ({"boundary": {"type": "Point", "coordinates": [0, 0]}}, "Polygon")],
 )
 def test_a_run_that_cannot_be_mapped_says_why(
     fitted: tuple[GPRegressor, np.ndarray], tmp_path: Path, data: dict[str, Any], said: str

@@ -71,7 +71,9 @@ def test_a_slice_is_one_at_its_place_and_known_everywhere(atlas: Atlas) -> None:
     # The island is about 0.1256 (1 + 0.25^2 / 2) square degrees times 0.8: pixels must add up to it.
     area = 0.2**2 * np.pi * (1 + 0.25**2 / 2) * 0.8 * 111.32 * np.cos(np.radians(LAT)) * 110.92
     assert np.nansum(found.area_km2) == pytest.approx(area, rel=0.03)
-    assert np.mean(found.correlation[np.isfinite(found.correlation)] >= found.alike) == pytest.approx(0.1, abs=0.02)
+    assert np.mean(found.correlation[np.isfinite(found.correlation)] >= found.alike) == pytest.approx(
+        0.1, abs=0.02
+    )
     km, middle, low, high = found.profile
     assert (np.diff(km) > 0).all() and (low <= middle).all() and (middle <= high).all()
     assert "correlation" in found.words
@@ -84,7 +86,8 @@ def test_a_slice_is_kept(atlas: Atlas) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(90.4, "90"), (1234.5, "1,234"), (3.14159, "3.1"), (0.0, "0"), (float("nan"), "no value")]
+    ("value", "said"),
+    [(90.4, "90"), (1234.5, "1,234"), (3.14159, "3.1"), (0.0, "0"), (float("nan"), "no value")],
 )
 def test_numbers_as_people_say_them(value: float, said: str) -> None:
     assert plain(value) == said

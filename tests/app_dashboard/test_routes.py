@@ -22,7 +22,9 @@ HERE = f"lat={LATITUDE}&lon={LONGITUDE}"
 
 @pytest.fixture
 def client(shown: holding.Holding) -> TestClient:
-    return TestClient(Starlette(routes=routes(), middleware=[Middleware(Policy)]), raise_server_exceptions=True)
+    return TestClient(
+        Starlette(routes=routes(), middleware=[Middleware(Policy)]), raise_server_exceptions=True
+    )
 
 
 def test_the_page_and_its_parts_come_from_here(client: TestClient) -> None:
@@ -40,7 +42,9 @@ def test_every_answer_carries_the_policy(client: TestClient) -> None:
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
     page = client.get("/").headers["content-security-policy"]
-    assert "default-src 'self'" in page and "http" not in page and "*" not in page and "unsafe-eval" not in page
+    assert (
+        "default-src 'self'" in page and "http" not in page and "*" not in page and "unsafe-eval" not in page
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,9 @@ def test_layers_pictures_and_squares(client: TestClient) -> None:
 def test_a_slice_by_address(client: TestClient) -> None:
     told = client.get(f"/geogp/slice?{HERE}").json()
     assert told["legend"]["ticks"][-1] == [1.0, "1"]
-    painted = np.asarray(Image.open(io.BytesIO(client.get(f"/geogp/slice.png?{HERE}").content)).convert("RGBA"))
+    painted = np.asarray(
+        Image.open(io.BytesIO(client.get(f"/geogp/slice.png?{HERE}").content)).convert("RGBA")
+    )
     assert (painted[..., 3] > 0).sum() > 1000
 
 

@@ -49,7 +49,9 @@ def test_a_mailed_address_always_opens(params: dict[str, str]) -> None:
 
 
 def test_a_run_without_time_or_counts_ignores_both() -> None:
-    assert Choices((), None, 5.0, positive=False).read({"q": "x", "n": "x", "t": "-3"}) == View(None, None, 0.95, -3.0)
+    assert Choices((), None, 5.0, positive=False).read({"q": "x", "n": "x", "t": "-3"}) == View(
+        None, None, 0.95, -3.0
+    )
 
 
 @given(st.floats(-90, 90), st.floats(-360, 360))
@@ -60,7 +62,9 @@ def test_places_lie_on_the_globe(lat: float, lon: float) -> None:
     assert math.isclose(math.cos(math.radians(found[1] - lon)), 1, abs_tol=1e-9)
 
 
-@pytest.mark.parametrize("lat, lon", [("nan", "0"), ("0", "inf"), ("91", "0"), ("0", "361"), ("", ""), ("1,2", "x")])
+@pytest.mark.parametrize(
+    "lat, lon", [("nan", "0"), ("0", "inf"), ("91", "0"), ("0", "361"), ("", ""), ("1,2", "x")]
+)
 def test_what_is_no_place_is_refused(lat: str, lon: str) -> None:
     with pytest.raises(InvalidInput, match="degrees"):
         place({"lat": lat, "lon": lon})

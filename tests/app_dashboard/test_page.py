@@ -1,0 +1,126 @@
+"""The page's logic, without a browser."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.dashboard import holding, panels
+from app.dashboard.server import PAGE
+
+from .conftest import HOSTILE, LATITUDE, LONGITUDE, PIXELS
+
+AT = f"{LATITUDE},{LONGITUDE}"
+
+
+@pytest.fixture(autouse=True)
+def no_component(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """The map itself needs a browser; here it only notes the setting it is given."""
+    given: list[dict[str, str]] = []
+
+    def declare(name: str, url: str):
+        assert url == "/geogp/map/"
+        return lambda setting, **_: given.append(setting)
+
+    monkeypatch.setattr(panels.components, "declare_component", declare)
+    return given
+
+
+def opened(**query: str) -> AppTest:
+    page = AppTest.from_file(str(PAGE), default_timeout=60)
+    for name, value in query.items():
+        page.query_params[name] = value
+    return page.run()
+
+
+def texts(page: AppTest) -> str:
+    kinds = (page.markdown, page.caption, page.title, page.subheader, page.text, page.info, page.error)
+    return "\n".join(str(e.value) for kind in kinds for e in kind)
+
+
+def test_the_page_opens_with_settings_coverage_and_a_hint(shown: object, no_component: list) -> None:
+    page = opened()
+    assert not page.exception
+    assert no_component == [{"q": "2023Q4", "n": no_component[0]["n"], "level": "95", "t": "100"}]
+    said = texts(page)
+    assert "1,357 held-out rows" in said and "**94.1%** fell inside the 95% interval" in said
+    assert "Mark a place" in said
+    assert page.table[0].value.index.tolist() == ["urban"]
+
+
+def test_the_address_sets_what_is_shown(shown: object, no_component: list) -> None:
+    page = opened(q="2023Q3", t="42", level="80", n="3", at=AT)
+    assert no_component[-1] == {"q": "2023Q3", "n": "3", "level": "80", "t": "42"}
+    assert [m.label for m in page.metric][:3] == [
+        "Median",
+        "80% prediction interval",
+        r"P(> 42 Mbit/s)".replace(">", r"\>").replace("(", r"\(").replace(")", r"\)"),
+    ]
+    assert page.metric[3].value == "80.7%"
+    assert "2023 Q3" in texts(page)
+
+
+@pytest.mark.parametrize("at", ["", "x", "1,2,3", "nan,nan", "91,0", "<script>,1"])
+def test_a_broken_address_opens_without_a_place(shown: object, at: str) -> None:
+    page = opened(at=at, q="bad", t="-1", level="7", n="many")
+    assert not page.exception
+    assert "Mark a place" in texts(page)
+
+
+def test_a_place_outside_is_said_so(shown: object) -> None:
+    assert "outside the mapped region" in texts(opened(at="10,10"))
+
+
+def test_settings_reach_the_map(shown: object, no_component: list) -> None:
+    page = opened(at=AT)
+    page.number_input(key="threshold").set_value(60.0).run()
+    assert no_component[-1]["t"] == "60"
+    page.button_group(key="preset").set_value(25.0).run()
+    assert no_component[-1]["t"] == "25" and page.number_input(key="threshold").value == 25.0
+    page.select_slider(key="quarter").set_value("2023Q3").run()
+    assert no_component[-1]["q"] == "2023Q3"
+    page.number_input(key="tests").set_value(40).run()
+    assert no_component[-1]["n"] == "40"
+    assert not page.exception
+
+
+def test_data_text_is_never_markup(shown: object) -> None:
+    page = opened()
+    caption = page.sidebar.caption[0].value
+    assert HOSTILE not in caption and r"\<b\>" in caption and r"\$x\$" in caption and r"\:material" in caption
+
+
+@pytest.fixture
+def copy(run_path: Path, tmp_path: Path) -> Iterator[Path]:
+    path = Path(shutil.copytree(run_path, tmp_path / "run"))
+    holding.hold(path, inside=PIXELS)
+    yield path
+    holding._held = None
+
+
+def test_an_altered_run_is_one_clear_sentence(copy: Path) -> None:
+    with open(copy / "weights.safetensors", "ab") as file:
+        file.write(b"x")
+    page = opened()
+    assert not page.exception
+    assert len(page.error) == 1 and "has changed since it was written" in page.error[0].value.replace(
+        "\\", ""
+    )
+    assert page.button[0].label == "Try again"
+
+
+def test_a_missing_run_is_one_clear_sentence(copy: Path) -> None:
+    shutil.rmtree(copy)
+    page = opened()
+    assert not page.exception and "is not a run folder" in page.error[0].value.replace("\\", "")
+
+
+def test_a_run_never_scored_says_how(copy: Path) -> None:
+    from geogp import storage
+
+    storage.update_facts(copy, {"scores": None})
+    page = opened(at=AT)
+    assert not page.exception and "geogp evaluate" in texts(page)
+    assert len(page.metric) == 3

@@ -1,0 +1,62 @@
+"""`serve` and `python -m app.dashboard`: refusals before anything is served, and a live server."""
+
+import json
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from app.dashboard.__main__ import main
+from app.dashboard.server import serve, settings
+from app.errors import InvalidInput
+
+from .conftest import LATITUDE, LONGITUDE, free_port
+
+
+def test_a_missing_run_is_refused_with_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none"), "--port", str(free_port())]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("geogp: ") and "is not a run folder" in said and said.count("\n") == 1
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(ValueError, match="not a finished run") as caught:
+        serve(tmp_path / "run", port=free_port())
+    assert getattr(caught.value, "exit_code", None) == 3
+
+
+def test_a_taken_port_is_refused_at_once(run_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(InvalidInput, match="another --port"):
+            serve(run_path, port=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_does_not_exist(run_path: Path, port: int) -> None:
+    with pytest.raises(InvalidInput, match="1 to 65535"):
+        serve(run_path, port=port)
+
+
+def test_nothing_is_reported_to_anyone() -> None:
+    chosen = settings("127.0.0.1", 8501)
+    assert chosen["browser.gatherUsageStats"] is False
+    assert chosen["server.address"] == "127.0.0.1"
+
+
+def get(address: str) -> tuple[bytes, dict[str, str]]:
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        return answer.read(), {k.lower(): v for k, v in answer.headers.items()}
+
+
+def test_streamlit_and_our_routes_share_one_origin(server: str) -> None:
+    page, headers = get(server + "/")
+    assert b"<title>Streamlit</title>" in page
+    assert "default-src 'self'" in headers["content-security-policy"]
+    value, headers = get(f"{server}/geogp/value?lat={LATITUDE}&lon={LONGITUDE}")
+    assert "prediction interval" in json.loads(value)["words"]
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert get(server + "/_stcore/health")[0] == b"ok"

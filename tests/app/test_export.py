@@ -98,7 +98,8 @@ def test_rasters_pass_their_validators(exported, run, tmp_path):
 
 def test_the_page_asks_for_nothing_outside(exported):
     text = (exported.folder / "map.html").read_text(encoding="utf-8")
-    assert "Fixed download speed, HY" in text and 'src="http' not in text and 'href="http' not in text
+    assert "Fixed download speed, HY" in text and "default-src 'none'" in text
+    assert "<script src" not in text and "<link" not in text
 
 
 def test_options_reach_the_map(cli, run, tmp_path):

@@ -116,6 +116,7 @@ _ROWS = [
         residual="nystrom",
         objective="ppgp",
         reverts_to_prior=True,
+        use_when="as sv-rbf, with intervals trained for what they predict",
         cost="O(n r (d + r))",
     ),
     Method(
@@ -126,6 +127,7 @@ _ROWS = [
         expansion="rbf",
         residual="nystrom",
         objective="ppgp",
+        use_when="comparison with deep kernel learning",
     ),
     Method(
         "vbll",
@@ -133,6 +135,7 @@ _ROWS = [
         DBK,
         "appendix B",
         objective="elbo",
+        use_when="comparison: the last layer alone is Bayesian",
     ),
     Method(
         "dbk-silu-exact",

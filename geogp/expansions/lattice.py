@@ -85,7 +85,7 @@ class Lattice(Expansion):
             K = matern32((scaled[:, None] - scaled).square())
             L = cholesky(K, what="a lattice axis' kernel matrix").to(h.dtype)
             axis = self.axis_weights(h, j) @ L
-            phi = (phi[:, :, None] * axis[:, None, :]).reshape(len(h), -1)
+            phi = (phi[:, :, None] * axis[:, None, :]).flatten(1)
         return phi
 
     def kernel_parameters(self) -> list[nn.Parameter]:

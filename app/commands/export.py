@@ -102,8 +102,8 @@ def export(
             progress=progress,
             **options,
         )
-    if result.grid.note:
-        console.say(f"Note: {result.grid.note}.")
+    for note in result.notes:
+        console.say(f"Note: {note}.")
     if as_json:
         console.document(result.manifest)
     console.say(result.summary())

@@ -1,5 +1,6 @@
 """`geogp methods`: what there is to fit, and what each method is made of."""
 
+import re
 from typing import Annotated
 
 import typer
@@ -24,9 +25,14 @@ def methods(
         console.table(
             "Methods (`geogp methods NAME` shows all choices of one)",
             ["name", "what it is", "expansion", "residual", "objective", "paper"],
-            [[m.name, m.summary, m.expansion, m.residual, m.objective, m.paper] for m in rows],
+            [[m.name, m.summary, m.expansion, m.residual, m.objective, _key(m.paper)] for m in rows],
             numbers_from=6,
         )
+
+
+def _key(paper: str) -> str:
+    """The papers' short names, which stand in brackets after their titles."""
+    return ", ".join(re.findall(r"\(([a-z0-9-]+)\)", paper)) or paper
 
 
 def _text(value: object) -> str:

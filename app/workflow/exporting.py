@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,12 +40,13 @@ BYTES = {"cog": 3.2, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5, "h3": 0.5, "
 
 @dataclass(frozen=True)
 class Export:
-    """What an export wrote: `manifest` is the content of `manifest.json`."""
+    """What an export wrote: `manifest` is the content of `manifest.json`; `notes` say what was decided."""
 
     folder: Path
     manifest: dict[str, Any]
     seconds: float
     grid: Grid
+    notes: tuple[str, ...] = ()
 
     @property
     def files(self) -> list[Path]:
@@ -212,15 +211,21 @@ def export(
     else:
         keep = ("title", "method", "target", "target_unit", "quarter", "tests", "level")
         manifest = {"schema": 1, **{k: ds.attrs[k] for k in keep if k in ds.attrs}, "files": [], **extra}
+    notes = [grid.note] if grid.note else []
     if pictures or pages:
-        files = _draw(
-            ds, folder, drawn, grid, pictures=bool(pictures), page=bool(pages), layers=layers, places=places
+        from app.workflow.drawing import draw, view_of
+
+        view = view_of(run, ds, grid)
+        notes += [view.note] if view.note else []
+        made = draw(
+            view, folder, pictures=drawn if pictures else [], page=bool(pages), layers=layers, places=places
         )
+        files = [file_entry(folder, path, kind, names or drawn) for path, kind, names in made]
         manifest = {**manifest, "files": [*manifest["files"], *files]}
         storage.write_text(
             folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
         )
-    return Export(folder, manifest, time.perf_counter() - started, grid)
+    return Export(folder, manifest, time.perf_counter() - started, grid, tuple(notes))
 
 
 def estimate(
@@ -308,51 +313,6 @@ def _threshold(name: str) -> float:
         return float(name.removeprefix("exceedance_"))
     except ValueError:
         raise InvalidInput(f"There is no layer {name!r}; write exceedance_25 for P(> 25).") from None
-
-
-def _draw(
-    ds: xr.Dataset,
-    folder: Path,
-    drawn: Sequence[str],
-    grid: Grid,
-    *,
-    pictures: bool,
-    page: bool,
-    layers: Sequence[str] | None,
-    places: Sequence[dict[str, Any]],
-) -> list[dict[str, Any]]:
-    """Figures and page, made beside their place and renamed when all are there."""
-    from maps.figures import map_figure, write_png
-    from maps.render import in_memory
-    from maps.web import write_html
-
-    folder.mkdir(parents=True, exist_ok=True)
-    # A chain of small islands fills little of its rectangle: its pixels are thinned by what is inside.
-    empty = grid.n_pixels / max(grid.n_inside, 1)
-    small, _ = in_memory(ds, geometry=grid.boundary, layers=layers, max_pixels=int(min(4e6, 1e6 * empty)))
-    work = Path(tempfile.mkdtemp(prefix=".geogp-", dir=folder))
-    try:
-        made: list[tuple[str, str, Sequence[str]]] = []
-        for name in drawn if pictures else ():
-            figure = map_figure(small, name, geometry=grid.boundary, places=places)
-            write_png(figure, work / f"{name}.png")
-            made.append((f"{name}.png", "figure", [name]))
-        if page:
-            shown = int(min(4e6, 3e5 * empty))
-            write_html(
-                small,
-                work / "map.html",
-                geometry=grid.boundary,
-                layers=layers,
-                places=places,
-                max_pixels=shown,
-            )
-            made.append(("map.html", "html", list(drawn)))
-        for name, _, _ in made:
-            (work / name).replace(folder / name)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return [file_entry(folder, folder / name, kind, names) for name, kind, names in made]
 
 
 #: The variables a Dataset can hold, for help texts.

@@ -60,6 +60,7 @@ class Fit:
             if rows["val"] or rows["test"]
             else "none held out",
             f"dropped: {dropped}" if dropped else "",
+            f"{rows['counted_as_one']:,} without a count taken as one test" if rows["counted_as_one"] else "",
             f"went on from epoch {self.resumed_from_epoch}" if self.resumed_from_epoch else "",
             f"{f['fit_seconds']:.0f} s, {f['peak_rss_mb']:.0f} MB",
         ]
@@ -161,6 +162,7 @@ def fit(
                 "rows": {
                     "read": rows.table.num_rows,
                     "dropped": rows.dropped,
+                    "counted_as_one": rows.counted_as_one,
                     "fitted": int(fitted.sum()),
                     **{name: int(mask.sum()) for name, mask in masks.items()},
                 },

@@ -29,6 +29,7 @@ class Rows:
     counts : (N,) measurements behind each value, or None when nothing counts them
     urban : (N,) labels, or None without them
     usable : (N,); dropped : how many are not, by cause
+    counted_as_one : usable rows whose count was missing or zero
     """
 
     path: Path
@@ -42,6 +43,7 @@ class Rows:
     urban: Mask | None
     usable: Mask
     dropped: dict[str, int]
+    counted_as_one: int = 0
 
     @property
     def has_time(self) -> bool:
@@ -75,8 +77,8 @@ def read_rows(path: str | Path, target: str) -> Rows:
 
     Notes
     -----
-    A missing or zero count beside a good value counts as a single measurement (reported as `tests_taken_as_1`
-    in `dropped`'s neighbour, the run's facts): a bad count never drops a download.
+    A missing or zero count beside a good value is taken as a single measurement (`counted_as_one` says how many):
+    a bad count never drops a download.
     """
     path = Path(path)
     goal = target_named(target)
@@ -102,6 +104,7 @@ def read_rows(path: str | Path, target: str) -> Rows:
     if lost.any():
         usable, dropped = usable & ~lost, {**dropped, "no_place_or_time": int(lost.sum())}
         t[lost] = np.nan
+    counts, guessed = (None, None) if target == "tests" else _counts(table)
     return Rows(
         path=path.resolve(),
         sha256=sha256(path),
@@ -110,10 +113,11 @@ def read_rows(path: str | Path, target: str) -> Rows:
         target=target,
         X=X,
         t=t,
-        counts=None if target == "tests" else _counts(table),
+        counts=counts,
         urban=_urban(table),
         usable=usable,
         dropped=dropped,
+        counted_as_one=0 if guessed is None else int((guessed & usable).sum()),
     )
 
 
@@ -134,12 +138,13 @@ def _time(table: pa.Table, path: Path) -> Array | None:
     return quarters.years(np.asarray(names.to_pylist(), dtype="U6"))
 
 
-def _counts(table: pa.Table) -> Array | None:
-    """Measurements behind each value; a missing or zero count beside others is a single measurement."""
+def _counts(table: pa.Table) -> tuple[Array | None, Mask | None]:
+    """Measurements behind each value, and which of them had to be taken as one; None where nothing counts."""
     if "tests" not in table.column_names or table.column("tests").null_count == table.num_rows:
-        return None
+        return None, None
     counts = _numbers(table, "tests")
-    return np.where(np.isfinite(counts) & (counts >= 1), counts, 1.0)
+    good = np.isfinite(counts) & (counts >= 1)
+    return np.where(good, counts, 1.0), ~good
 
 
 def _urban(table: pa.Table) -> Mask | None:

@@ -1,0 +1,105 @@
+"""Figures and the page of a map: drawn from one small copy in memory, of the part of the region that has data."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import shapely
+import xarray as xr
+from pyproj import CRS
+
+from app.workflow.grids import Grid
+from geogp.storage import Run
+from maps.figures import map_figure, write_png
+from maps.region import polygon, to_crs
+from maps.render import in_memory
+from maps.web import write_html
+
+#: Islands farther than this from every measurement are left out of pictures; rasters keep them.
+NEAR_DATA_M = 25_000.0
+#: Pixels of a figure and of a page.
+FIGURE_PIXELS, PAGE_PIXELS, MOST = 1_000_000, 300_000, 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What pictures show: a Dataset, the outline that belongs to it, and what was left out."""
+
+    ds: xr.Dataset
+    boundary: dict[str, Any] | None
+    fill: float
+    note: str = ""
+
+
+def view_of(run: Run, ds: xr.Dataset, grid: Grid) -> View:
+    """The part of a map around its data: a far islet would shrink everything else to a speck."""
+    fill = grid.n_inside / grid.n_pixels
+    if grid.boundary is None:
+        return View(ds, None, fill)
+    parts = shapely.get_parts(polygon(grid.boundary))
+    own = CRS.from_user_input(run.facts["data"]["crs"]).to_wkt()
+    places = shapely.MultiPoint(run.tensors("support")["positions_m"].numpy())
+    ground = np.array([to_crs(part, own) for part in parts])
+    near = shapely.distance(ground, places) <= NEAR_DATA_M
+    if near.all() or not near.any():
+        return View(ds, grid.boundary, fill)
+    shape = shapely.MultiPolygon(list(parts[near]))
+    left, bottom, right, top = to_crs(shape, str(grid.geobox.crs.wkt)).bounds  # type: ignore[union-attr]
+    margin = 2 * grid.resolution
+    x, y = ds["x"].values, ds["y"].values
+    columns = np.flatnonzero((x > left - margin) & (x < right + margin))
+    rows = np.flatnonzero((y > bottom - margin) & (y < top + margin))
+    cut = ds.isel(y=slice(rows[0], rows[-1] + 1), x=slice(columns[0], columns[-1] + 1))
+    note = f"pictures leave out {int((~near).sum())} parts of the region beyond {NEAR_DATA_M / 1000:g} km of any data"
+    return View(
+        cut, dict(shapely.geometry.mapping(shape)), min(1.0, grid.n_inside / (len(rows) * len(columns))), note
+    )
+
+
+def draw(
+    view: View,
+    folder: Path,
+    *,
+    pictures: Sequence[str],
+    page: bool,
+    layers: Sequence[str] | None,
+    places: Sequence[dict[str, Any]] = (),
+) -> list[tuple[Path, str, list[str]]]:
+    """A PNG for each layer of `pictures` and `map.html`, made in a hidden folder and renamed when all are there.
+
+    Returns
+    -------
+    (path, kind, layers) of each file
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # A region of islands fills little of its rectangle: its pixels are thinned by what is inside.
+    small, _ = in_memory(
+        view.ds, geometry=view.boundary, layers=layers, max_pixels=int(min(MOST, FIGURE_PIXELS / view.fill))
+    )
+    work = Path(tempfile.mkdtemp(prefix=".geogp-", dir=folder))
+    made: list[tuple[str, str, list[str]]] = []
+    try:
+        for name in pictures:
+            figure = map_figure(small, name, geometry=view.boundary, places=places)
+            write_png(figure, work / f"{name}.png")
+            made.append((f"{name}.png", "figure", [name]))
+        if page:
+            shown = int(min(MOST, PAGE_PIXELS / view.fill))
+            write_html(
+                small,
+                work / "map.html",
+                geometry=view.boundary,
+                layers=layers,
+                places=places,
+                max_pixels=shown,
+            )
+            made.append(("map.html", "html", list(layers or [])))
+        for name, _, _ in made:
+            (work / name).replace(folder / name)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return [(folder / name, kind, names) for name, kind, names in made]

@@ -21,39 +21,23 @@ from maps.grid import geobox_of
 from maps.layers import LAYERS, Band, bands, number, subtitle
 from maps.legends import HALO, INK, LINE, SEA, SOFT, STYLE, draw_legend
 from maps.region import around, polygon, to_crs
-from maps.render import bleed, in_memory
-
-
-def prepare(
-    ds: xr.Dataset, layers: Sequence[str], geometry: Mapping[str, Any] | None, max_pixels: int
-) -> tuple[xr.Dataset, BaseGeometry | None]:
-    """The layers (and those that share their legends) thinned into memory, and the region in the grid's CRS."""
-    chosen = [band for name in layers for band in bands(ds, ["median" if name == "faded" else name])]
-    quantities = {band.layer.quantity for band in chosen}
-    keys = [key for key, layer in LAYERS.items() if layer.quantity in quantities and key in ds.data_vars]
-    small, inside = in_memory(ds, geometry=geometry, layers=keys, max_pixels=max_pixels)
-    if geometry is None:
-        return small, None
-    box = geobox_of(small)
-    shape = to_crs(polygon(geometry), str(box.crs.wkt))  # type: ignore[union-attr]
-    if box.crs is not None and box.crs.geographic:
-        shape = around(shape, box.extent.boundingbox.left)
-    return bleed(small, inside), shape
+from maps.render import bleed, frame, in_memory
 
 
 class View:
     """The rectangle shown, in the grid's CRS: the region (or all) with a margin."""
 
-    def __init__(self, ds: xr.Dataset, shape: BaseGeometry | None) -> None:
+    def __init__(self, ds: xr.Dataset, shape: BaseGeometry | None, shown: NDArray[np.bool_]) -> None:
         self.box: GeoBox = geobox_of(ds)
         self.shape = shape
         a, (rows, cols) = self.box.affine, self.box.shape
         xs, ys = tuple(sorted((a.c, a.c + cols * a.a))), tuple(sorted((a.f, a.f + rows * a.e)))
         self.extent = (a.c, a.c + cols * a.a, a.f + rows * a.e, a.f)  # of the picture, for imshow
-        west, south, east, north = _known_bounds(ds, xs, ys) if shape is None else shape.bounds
-        west, east, south, north = max(west, xs[0]), min(east, xs[1]), max(south, ys[0]), min(north, ys[1])
+        window, self.outlying = frame(shown)
+        west, east = sorted((a.c + window.x0 * a.a, a.c + window.x1 * a.a))
+        south, north = sorted((a.f + window.y0 * a.e, a.f + window.y1 * a.e))
         margin = 0.04 * max(east - west, north - south)
-        if shape is None and (west, east, south, north) == (*xs, *ys):
+        if (west, east, south, north) == (*xs, *ys):
             margin = 0.0
         self.geographic = bool(self.box.crs is not None and self.box.crs.geographic)
         # In degrees a step east is shorter than a step north by the cosine of the latitude.
@@ -76,19 +60,29 @@ class View:
         return (east - west) * self.squeeze / (north - south)
 
 
-def _known_bounds(
-    ds: xr.Dataset, xs: tuple[float, ...], ys: tuple[float, ...]
-) -> tuple[float, float, float, float]:
-    """west, south, east, north of the pixels with a value; of all, if there is none."""
-    known = np.any([np.isfinite(band.of(ds).values) for band in bands(ds)], axis=0)
-    if not known.any() or known.all():
-        return xs[0], ys[0], xs[1], ys[1]
-    half_x, half_y = (xs[1] - xs[0]) / known.shape[1] / 2, (ys[1] - ys[0]) / known.shape[0] / 2
-    x, y = ds["x"].values[known.any(axis=0)], ds["y"].values[known.any(axis=1)]
-    return float(x.min() - half_x), float(y.min() - half_y), float(x.max() + half_x), float(y.max() + half_y)
+def prepare(
+    ds: xr.Dataset, layers: Sequence[str], geometry: Mapping[str, Any] | None, max_pixels: int
+) -> tuple[xr.Dataset, View]:
+    """The layers (and those that share their legends) thinned into memory, and the view of them."""
+    chosen = [band for name in layers for band in bands(ds, ["median" if name == "faded" else name])]
+    quantities = {band.layer.quantity for band in chosen}
+    keys = [key for key, layer in LAYERS.items() if layer.quantity in quantities and key in ds.data_vars]
+    small, inside = in_memory(ds, geometry=geometry, layers=keys, max_pixels=max_pixels)
+    if geometry is None:
+        return small, View(small, None, _known(small))
+    box = geobox_of(small)
+    shape = to_crs(polygon(geometry), str(box.crs.wkt))  # type: ignore[union-attr]
+    if box.crs is not None and box.crs.geographic:
+        shape = around(shape, box.extent.boundingbox.left)
+    return bleed(small, inside), View(small, shape, inside)
 
 
-LEGEND_INCHES, TOP_INCHES, EDGE_INCHES, FOOT_INCHES = 1.25, 0.85, 0.3, 0.42
+def _known(ds: xr.Dataset) -> NDArray[np.bool_]:
+    """Pixels with a value in any layer."""
+    return np.any([np.isfinite(band.of(ds).values) for band in bands(ds)], axis=0)
+
+
+LEGEND_INCHES, TOP_INCHES, EDGE_INCHES, FOOT_INCHES = 1.25, 0.85, 0.3, 0.54
 
 
 def height_inches(view: View, width: float) -> float:
@@ -174,9 +168,7 @@ def draw_map(
         picture.set_clip_path(clip)
         axes.add_artist(PathPatch(land, facecolor="none", edgecolor=INK, linewidth=0.7, alpha=0.8, zorder=4))
     for place in places:
-        _place(
-            axes, view, str(place["name"]), float(place["lon"]), float(place["lat"]), 7 if compact else 8.5
-        )
+        _place(axes, view, place, 7 if compact else 8.5, point)
     if point is not None:
         x, y = view.from_lonlat.transform(*point)
         axes.plot([x], [y], marker="*", ms=15, mfc="white", mec=INK, mew=1.1, zorder=8)
@@ -185,13 +177,14 @@ def draw_map(
         _north(axes, view)
     unsupported = _unsupported(values, view, ds)
     draw_legend(figure, axes, band, scale, faded, compact, unsupported)
-    _words(figure, axes, ds, band, faded, point, compact)
+    _words(figure, axes, ds, view, band, faded, point, compact)
 
 
 def _words(
     figure: Figure,
     axes: Axes,
     ds: xr.Dataset,
+    view: View,
     band: Band,
     faded: Suppressing | None,
     point: tuple[float, float] | None,
@@ -213,20 +206,23 @@ def _words(
         say(box.y1 + 0.07 * inch, heading, 9.5, weight="bold", va="bottom", **STYLE)
         return
     say(1 - 0.16 * inch, heading, 14, weight="bold", va="top", **STYLE)
-    lines = [title_of(ds), subtitle(ds)]
+    lines = [subtitle(ds), title_of(ds)]  # a long title may be cut, what the map is of may not
     if point is not None:
         lon, lat = point
         lines.insert(
             0, f"★ {abs(lat):.3f}° {'N' if lat >= 0 else 'S'}, {abs(lon):.3f}° {'E' if lon >= 0 else 'W'}"
         )
     say(1 - 0.47 * inch, "  |  ".join(dict.fromkeys(lines)), 9, color=SOFT, va="top")
-    about = band.about[:1].upper() + band.about[1:]
+    about = band.about if band.about[1:2] == "(" else band.about[:1].upper() + band.about[1:]
+    if view.outlying > 0:
+        about += f" (outlying parts, {100 * view.outlying:.1g}% of the area, are not shown)"
     credit = [
         f"{word}: {ds.attrs[key]}."
         for word, key in (("Model", "method"), ("Source", "source"))
         if ds.attrs.get(key)
     ]
-    say(0.14 * inch, " ".join([f"{about}.", *credit]), 7.5, color=SOFT, va="bottom")
+    say(0.27 * inch, f"{about}.", 7.5, color=SOFT, va="bottom")
+    say(0.11 * inch, " ".join(credit), 7.5, color=SOFT, va="bottom")
 
 
 def _short(text: str, most: int) -> str:
@@ -298,17 +294,26 @@ def _graticule(axes: Axes, view: View, compact: bool) -> None:
             )
 
 
-def _place(axes: Axes, view: View, name: str, lon: float, lat: float, size: float) -> None:
-    x, y = view.from_lonlat.transform(lon, lat)
+def _place(
+    axes: Axes, view: View, place: Mapping[str, Any], size: float, point: tuple[float, float] | None
+) -> None:
+    """A dot and a name; beside the marked point only the name, clear of its star."""
+    x, y = view.from_lonlat.transform(float(place["lon"]), float(place["lat"]))
     west, south, east, north = view.bounds
     if not (west < x < east and south < y < north):
         return
-    axes.plot([x], [y], "o", ms=3.5, mfc="white", mec=INK, mew=0.9, zorder=6)
+    gap = 5
+    if point is not None and np.hypot(*np.subtract(view.from_lonlat.transform(*point), (x, y))) < 0.02 * (
+        east - west
+    ):
+        gap = 11
+    else:
+        axes.plot([x], [y], "o", ms=3.5, mfc="white", mec=INK, mew=0.9, zorder=6)
     right = x < west + 0.8 * (east - west)
     axes.annotate(
-        name,
+        str(place["name"]),
         (x, y),
-        (5 if right else -5, 0),
+        (gap if right else -gap, 0),
         textcoords="offset points",
         ha="left" if right else "right",
         va="center",

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from maps.cartography import View, draw_map, height_inches, map_box, prepare, title_of
+from maps.cartography import draw_map, height_inches, map_box, prepare, title_of
 from maps.colours import table
 from maps.errors import InvalidInput
 from maps.layers import subtitle
@@ -83,8 +83,7 @@ def map_figure(
     --------
     >>> write_png(map_figure(ds, "pi_width"), "pi_width.png")         # doctest: +SKIP
     """
-    small, shape = prepare(ds, [layer], geometry, max_pixels)
-    view = View(small, shape)
+    small, view = prepare(ds, [layer], geometry, max_pixels)
     figure = _figure(width, height_inches(view, width))
     axes = figure.add_axes(map_box(view, width))
     draw_map(figure, axes, small, layer, view, limits=limits, places=places, point=point)
@@ -103,8 +102,7 @@ def maps_figure(
 ) -> Figure:
     """Several layers side by side under one heading. Parameters as `map_figure`."""
     names = list(layers)
-    small, shape = prepare(ds, names, geometry, max_pixels)
-    view = View(small, shape)
+    small, view = prepare(ds, names, geometry, max_pixels)
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     each = width / columns

@@ -202,3 +202,38 @@ def bleed(ds: xr.Dataset, inside: NDArray[np.bool_]) -> xr.Dataset:
         values[..., rim] = values[..., rows[rim], cols[rim]]
         filled[name] = variable.copy(data=values)
     return filled
+
+
+OUTLYING = 0.005  # share of pixels that may lie outside the frame when that at least halves it
+
+
+def frame(shown: NDArray[np.bool_]) -> tuple[Window, float]:
+    """The window a map opens on, and the share of the pixels shown that lies outside it.
+
+    The bounding box of the pixels shown; but when leaving out half a percent of them or less makes it half as
+    large (Hawaii's far islets, the end of the Aleutians), the box of the rest. All, when nothing is shown.
+    """
+    height, width = shown.shape
+    if not shown.any():
+        return Window(0, height, 0, width), 0.0
+
+    def box(part: NDArray[np.bool_], y: int = 0, x: int = 0) -> Window:
+        rows, cols = np.flatnonzero(part.any(axis=1)), np.flatnonzero(part.any(axis=0))
+        return Window(y + int(rows[0]), y + int(rows[-1]) + 1, x + int(cols[0]), x + int(cols[-1]) + 1)
+
+    def central(counts: NDArray[Any]) -> tuple[int, int]:
+        share = np.cumsum(counts) / counts.sum()
+        low, high = (
+            int(np.searchsorted(share, OUTLYING / 4)),
+            int(np.searchsorted(share, 1 - OUTLYING / 4)) + 1,
+        )
+        pad = -(-(high - low) // 20)
+        return max(0, low - pad), min(counts.size, high + pad)
+
+    whole = box(shown)
+    y0, y1 = central(shown.sum(axis=1))
+    x0, x1 = central(shown.sum(axis=0))
+    inner = box(shown[y0:y1, x0:x1], y0, x0)
+    if 2 * np.prod(inner.shape) > np.prod(whole.shape):
+        return whole, 0.0
+    return inner, float(1 - shown[inner.slices].sum() / shown.sum())

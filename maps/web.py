@@ -33,7 +33,7 @@ from maps.errors import InvalidInput
 from maps.grid import MercatorGrid, geobox_of, mercator_grid
 from maps.layers import Band, bands, level_text, number, subtitle, target_text
 from maps.region import around, polygon
-from maps.render import bleed, in_memory
+from maps.render import bleed, frame, in_memory
 
 HERE = Path(__file__).parent
 LEAFLET_JS = HERE / "vendor" / "leaflet-1.9.4.js"
@@ -208,7 +208,7 @@ def page_data(
             "unit": unit,
             "level": level_text(ds),
         },
-        "focus": _focus(grid, known),
+        "focus": _focus(grid, known if geometry is None else inside),
         "region": _outline(geometry, grid.bounds_lonlat, grid.pixel_m),
         "inside": _base64(zlib.compress(inside.astype(np.uint8).tobytes(), 9)) if hatched else None,
         "hatched": hatched,
@@ -297,14 +297,10 @@ def _outline(
     )
 
 
-def _focus(grid: MercatorGrid, known: NDArray[np.bool_]) -> list[list[float]]:
-    """[[south, west], [north, east]] of the pixels with a value; of the whole grid, if there is none."""
-    if not known.any():
-        west, south, east, north = grid.bounds_lonlat
-        return [[south, west], [north, east]]
-    rows, cols = np.flatnonzero(known.any(axis=1)), np.flatnonzero(known.any(axis=0))
-    part = grid.source[int(rows[0]) : int(rows[-1]) + 1, int(cols[0]) : int(cols[-1]) + 1]
-    west, south, east, north = mercator_grid(part).bounds_lonlat
+def _focus(grid: MercatorGrid, shown: NDArray[np.bool_]) -> list[list[float]]:
+    """[[south, west], [north, east]] of the window the map opens on."""
+    w, _ = frame(shown)
+    west, south, east, north = mercator_grid(grid.source[w.y0 : w.y1, w.x0 : w.x1]).bounds_lonlat
     turn = 360 * round(((grid.bounds_lonlat[0] + grid.bounds_lonlat[2]) / 2 - (west + east) / 2) / 360)
     return [[south, west + turn], [north, east + turn]]
 

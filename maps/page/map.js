@@ -12,7 +12,7 @@ async function geogpMap(map, spec) {
 
   // ---- numbers in words -------------------------------------------------------------------------------------------
   const plain = (v) => Math.abs(v) >= 10 ? String(Math.round(v)) : v === 0 ? "0" : String(Number(v.toPrecision(2)));
-  const percent = (p) => p < 0.005 ? "< 1%" : p > 0.995 ? "> 99%" : Math.round(100 * p) + "%";
+  const percent = (p) => p < 0.005 ? "< 1%" : p > 0.995 ? "> 99%" : "= " + Math.round(100 * p) + "%";
   const degrees = (v, plus, minus) => Math.abs(v).toFixed(3) + "° " + (v < 0 ? minus : plus);
 
   // ---- data: base64 -> inflate -> row differences undone -> codes (0 = no value) ------------------------------------
@@ -281,7 +281,7 @@ async function geogpMap(map, spec) {
     if (Number.isNaN(middle)) return [];
     const parts = [plain(middle) + unit];
     if (r.interval) parts.push(r.level + " prediction interval " + plain(await value("lower", i)) + " to " + plain(await value("upper", i)));
-    for (const [text, name] of r.exceedance) parts.push("P(> " + text + ") = " + percent(await value(name, i)));
+    for (const [text, name] of r.exceedance) parts.push("P(> " + text + ") " + percent(await value(name, i)));
     return parts;
   }
   async function tell(latlng) {

@@ -52,9 +52,17 @@ def axis_attrs(plan: Plan) -> dict[str, dict[str, str]]:
 
 def grid_mapping_attrs(plan: Plan) -> dict[str, Any]:
     """CF grid-mapping attributes, the CRS as WKT and GDAL's GeoTransform."""
-    attrs = {
-        k: v for k, v in CRS.from_wkt(plan.crs_wkt).to_cf().items() if v not in (None, "unknown", "undefined")
-    }
+    crs = CRS.from_wkt(plan.crs_wkt)
+    attrs = {k: v for k, v in crs.to_cf().items() if v not in (None, "unknown", "undefined")}
+    operation = crs.coordinate_operation
+    if "grid_mapping_name" not in attrs and operation is not None and operation.method_code == "1024":
+        # Web Mercator has no name in CF: it is the Mercator of a sphere; crs_wkt says exactly what it is.
+        attrs |= {
+            "grid_mapping_name": "mercator",
+            "standard_parallel": 0.0,
+            "longitude_of_projection_origin": 0.0,
+        }
+        attrs |= {"false_easting": 0.0, "false_northing": 0.0}
     return attrs | {"GeoTransform": " ".join(repr(float(v)) for v in plan.geobox.affine.to_gdal())}
 
 

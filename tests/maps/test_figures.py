@@ -143,3 +143,25 @@ def test_no_global_pyplot_state(ds: xr.Dataset) -> None:
     map_figure(ds)
     if "matplotlib.pyplot" in sys.modules:
         assert sys.modules["matplotlib.pyplot"].get_fignums() == []
+
+
+def test_the_frame_leaves_out_specks_far_away_and_says_so(make) -> None:
+    from maps.render import frame
+
+    shown = np.zeros((100, 400), bool)
+    shown[40:80, 300:380] = True
+    assert frame(shown)[0] == (40, 80, 300, 380)
+    shown[5, 3] = True
+    window, outlying = frame(shown)
+    assert window == (40, 80, 300, 380) and outlying == pytest.approx(1 / 3201)
+    shown[2:12, 3:13] = True  # three percent is no speck
+    assert frame(shown) == ((2, 80, 3, 380), 0.0)
+    assert frame(np.zeros((5, 7), bool)) == ((0, 5, 0, 7), 0.0)
+    ds = make((100, 400)).where(xr.DataArray(np.pad(shown[40:80], ((40, 20), (0, 0))), dims=("y", "x")))
+    assert "not shown" not in words(map_figure(ds))
+    values = ds["median"].values
+    values[5, 3] = 20.0
+    ds["spatial_ref"] = make()["spatial_ref"]
+    assert "outlying parts, 0.03% of the area, are not shown" in words(
+        map_figure(ds[["median", "spatial_ref"]])
+    )

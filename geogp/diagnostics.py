@@ -75,9 +75,10 @@ def effective_rank(values: ArrayLike) -> float:
     """
     v = np.asarray(values, dtype=np.float64)
     total = v.sum()
-    if not total > 0:
+    if not total > 1e-300:  # nothing, or what division would not survive
         return 0.0
-    p = v[v > 0] / total
+    p = v / total
+    p = p[p > 0]
     return float(round(math.exp(-float(p @ np.log(p))), 12))
 
 

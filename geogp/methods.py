@@ -550,3 +550,119 @@ def method(name: str) -> Method:
         raise ImpossibleCombination(
             f"there is no method {name!r}; `geogp methods` lists them: {', '.join(METHODS)}."
         ) from None
+
+
+#: The formula of each choice, as the reference pages print it.
+_FORMULAS = {
+    "expansion": {
+        "silu": "φ(h) = a ∘ silu(W h + b)",
+        "rbf": "φ(h) = K_ZZ^(-1/2) k_Z(h)",
+        "softki": "φ(h) = L' s(h), K_ZZ = L L', s the softmax of -‖h/T - z‖",
+        "ski": "φ(h) = L' w(h), w cubic weights on a lattice",
+        "fourier": "φ(h) = sqrt(2/r) [cos(Ω h), sin(Ω h)]",
+        "hermite": "φ_n(h) = sqrt(λ_n) e_n(h), Hermite functions",
+        "linear": "φ(h) = W h + b",
+        "last_layer": "φ(h) = [h, 1]",
+        "exact": "k(x, x') = s² exp(-½ ‖(h - h')/ℓ‖²), no basis",
+    },
+    "residual": {
+        "none": "var r(x) = 0",
+        "nystrom": "var r(x) = k~(x, x) - ‖φ(x)‖²",
+        "unit": "var r(x) = max ‖φ‖² - ‖φ(x)‖²",
+        "distance": "var r(x) = a (1 - exp(-d(x) / ρ))",
+        "local": "r a Gaussian process conditioned on the nearest observations",
+    },
+    "objective": {
+        "dppgp": "mean -log N(y; μ, σ_f² + σ²) + α trace + β/n KL",
+        "ppgp": "mean -log N(y; μ, σ_f² + σ²) + β/n KL",
+        "elbo": "mean -log N(y; μ, σ²) + σ_f²/(2σ²) + KL/n",
+        "mll": "-log N(y; m, Φ Φ' + σ² I)",
+        "collapsed_elbo": "-log N(y; m, Φ Φ' + σ² I) + tr(C)/(2σ²)",
+        "softki": "-log N(y; m, Φ Φ' + σ² I) of a batch",
+        "fixed_mean": "the α = 1 bound of q (mean given) and of the auxiliary q*",
+        "poisson": "mean exp(μ + σ_f²/2) - y μ, + KL/n",
+        "mse": "mean ½ (y - μ)²",
+        "map": "mean -log N(y; μ, σ²) + ‖w‖²/(2n)",
+    },
+}
+
+
+def page(name: str) -> str:
+    """The reference page of a method in markdown: formula, choices, when to use it, cost, source.
+
+    Made from its row and from the docstrings of its choices, so that it cannot lag behind them.
+
+    Raises
+    ------
+    ImpossibleCombination
+        for a name that is not in the table.
+
+    Examples
+    --------
+    >>> page("sgpr").splitlines()[0]
+    '# sgpr'
+    """
+    row = method(name)
+    lines = [f"# {row.name}", "", f"{row.summary[:1].upper()}{row.summary[1:]}.", ""]
+    lines += ["## Formula", "", "    y | f ~ noise(f(x), n),  f(x) = m + φ(x)'w + r(x),  w ~ N(0, I)"]
+    for kind, table in _FORMULAS.items():
+        formula = table.get(getattr(row, kind))
+        if formula:
+            lines.append(f"    {kind + ':':<11}{formula}")
+    lines += ["", "## Choices", "", "| choice | value | what it is |", "|---|---|---|"]
+    lines += [f"| {kind} | {value} | {words} |" for kind, value, words in _choices(row)]
+    sizes = [f"rank {row.rank}" if row.rank else "", f"{row.steps} steps" if row.steps else ""]
+    own = ", ".join(s for s in sizes if s)
+    lines += [
+        "",
+        "## When to use it",
+        "",
+        f"{row.use_when[:1].upper()}{row.use_when[1:]}." if row.use_when else "-",
+    ]
+    far = (
+        "Far from data its latent variance returns to the prior."
+        if row.reverts_to_prior
+        else "Far from data its latent variance need not return to the prior (`reverts_to_prior: false`): a fit warns."
+    )
+    lines += ["", far, "", "## Cost", "", f"{row.cost}, n rows, rank r, hidden width h, d inputs."]
+    if own:
+        lines += ["", f"Its own defaults: {own}."]
+    lines += ["", "## Source", "", row.paper if row.paper != "-" else "This library."]
+    if row.equations != "-":
+        lines[-1] += f": equations {row.equations}." if row.equations[0].isdigit() else f": {row.equations}."
+    lines += ["", "## Use", "", f'    geogp.GPRegressor(method="{row.name}").fit(X, y)']
+    lines += [f"    geogp fit obs.parquet --target download --method {row.name} -o run/"]
+    return "\n".join(lines) + "\n"
+
+
+def _choices(row: Method) -> list[tuple[str, str, str]]:
+    """(kind, value, first line of the docstring) of each choice of a row."""
+    from geogp.backbones import BACKBONES
+    from geogp.expansions import EXPANSIONS
+    from geogp.noise import NOISES
+    from geogp.objectives import BATCH_EVIDENCES, EVIDENCES, OBJECTIVES
+    from geogp.posterior import POSTERIORS
+    from geogp.residuals import RESIDUALS
+
+    encoders = {
+        "fourier": "standardised inputs and multi-scale Fourier features of the position",
+        "standardise": "inputs with mean 0 and sd 1",
+    }
+    noises = {"auto": "tau^2 + s^2 / n when counts are given, else one noise variance"}
+    registries: dict[str, dict] = {
+        "backbone": dict(BACKBONES),
+        "expansion": dict(EXPANSIONS),
+        "residual": dict(RESIDUALS),
+        "noise": dict(NOISES),
+        "objective": {**OBJECTIVES, **EVIDENCES, **BATCH_EVIDENCES},
+        "posterior": dict(POSTERIORS),
+    }
+    out = [("encoder", row.encoder, encoders.get(row.encoder, ""))]
+    for kind, registry in registries.items():
+        value = getattr(row, kind)
+        words = noises.get(value, "") if kind == "noise" else ""
+        for part in value.split("+"):
+            doc = getattr(registry.get(part), "__doc__", None) or ""
+            words = words or doc.strip().split("\n")[0].rstrip(".:").replace("|", "\\|")
+        out.append((kind, value, words))
+    return [*out, ("route", row.route.replace("_", " "), "how the weights get their distribution")]

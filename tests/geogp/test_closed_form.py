@@ -9,7 +9,13 @@ import torch
 
 import geogp
 from geogp.build import Shape, Size, build
-from geogp.engines.closed_form import choose_latent, condition, full_batch_backward, rows_of
+from geogp.engines.closed_form import (
+    choose_latent,
+    condition,
+    condition_roughly,
+    full_batch_backward,
+    rows_of,
+)
 from geogp.linalg import JITTER, conjugate_gradients
 from geogp.methods import METHODS, method
 from geogp.objectives import EVIDENCES, OBJECTIVES, Rows, Sums, Weights
@@ -112,6 +118,18 @@ def test_chunks_give_the_very_gradient_of_all_rows(name):
     for p, q in zip(whole.parameters(), pieces.parameters()):
         if p.grad is not None:
             close(p.grad, q.grad, 1e-11)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_the_quick_solve_that_ranks_epochs_agrees_with_the_qr_solve(name):
+    data = toy(50)
+    model = untrained(name, data, rank=36).eval()
+    condition(model, data)
+    exact = model.solved
+    condition_roughly(model, data)
+    close(model.solved.mean, exact.mean, 1e-7)
+    S = exact.scale_tril @ exact.scale_tril.T
+    close(model.solved.scale_tril @ model.solved.scale_tril.T, S, 1e-7)
 
 
 # -- the family of sparse methods ---------------------------------------------------------------------

@@ -8,7 +8,7 @@ what each kind is worth. Nothing is tuned by hand: lengths are measured in spaci
 spans of the data.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 
 import numpy as np
@@ -21,11 +21,14 @@ from geogp.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_s
 from geogp.residuals import local
 from geogp.residuals.local import LocalFit, LocalKernel
 from geogp.residuals.surroundings import Observations, Surroundings, count_features, survey
+from geogp.trend import Trend, fit_trend
 
 #: The neighbour search's metric: this many spacings of places weigh as much as this share of the time span.
 SPACINGS, SPAN_SHARE = 3.5, 0.4
 #: Below this many rows the smooth noise has too little to learn from; the constant one stays.
 SMOOTH_FROM = 1000
+#: Below this many rows the kernel is fitted by leaving out each row in turn.
+HOLD_OUT_FROM = 400
 
 
 @dataclass(frozen=True)
@@ -110,13 +113,16 @@ class LocalField:
         options: FieldOptions,
         frame: Frame,
         has_counts: bool,
-        trend: Tensor,
+        trend: Trend,
         fit: LocalFit,
         noise: SmoothNoise | None,
         seen: Observations,
+        horizon: float,
     ):
         self.options, self.frame, self.has_counts = options, frame, has_counts
         self.trend, self.local, self.noise, self.seen = trend, fit, noise, seen
+        #: How far ahead of the known rows the noise was learned; beyond it the level drifts.
+        self.horizon = horizon
         self.search = neighbours.build(
             seen.X.numpy(), scale=np.ones(seen.X.shape[1]), time_axis=self.time_axis
         )
@@ -158,36 +164,45 @@ class LocalField:
         C = frame.coordinates(X)
         has_counts = counts is not None and bool((n != n[0]).any())
 
-        # Weights of a typical noise: half of what n = 1 says stays at any n. Only the trend uses them.
+        # Weights of a typical noise: a tenth of what n = 1 says stays at any n. Only the trend uses them.
         weight = 1.0 / (0.15 + 1.2 / n)
-        basis, columns = _trend_basis(frame, C, X), _shift_columns(n, has_counts)
-        trend = _ridge(basis, y, weight)
-        held = hold_out(
-            C[:, :2].numpy(),
-            C[:, 2].numpy() if frame.time is not None else None,
-            n_targets=min(options.n_targets, n_rows),
-            block_sizes=options.block_sizes,
-            seed=options.seed,
-        )
+        clock = C[:, 2] if frame.time is not None else None
+        columns = _shift_columns(n, has_counts)
+        trend = fit_trend(clock, y, weight)
+        held: list[HeldOut] = []
+        if n_rows >= HOLD_OUT_FROM:
+            held = hold_out(
+                C[:, :2].numpy(),
+                None if clock is None else clock.numpy(),
+                n_targets=min(options.n_targets, n_rows),
+                block_sizes=options.block_sizes,
+                seed=options.seed,
+            )
         time_axis = None if frame.time is None else 2
         sets = [_neighbours_of(C, h, options.neighbours, time_axis) for h in held]
-        rows_sets = [(t, i) for h, (t, i) in zip(held, sets) if h.kind == "rows"]
+        single = [s for h, s in zip(held, sets) if h.kind == "rows"]
         fit = local.fit(
             C,
-            y - basis @ trend,
+            y - trend(C),
             n,
-            rows_sets,
+            single or [_leave_one_out(C, options.neighbours, time_axis)],
             _starting_kernel(options, frame),
             columns=columns,
             per_count=has_counts,
             steps=options.steps,
-            batch=options.batch,
+            batch=min(options.batch, max(n_rows, 8)),
             seed=options.seed,
         )
-        trend = _ridge(basis, y - columns @ fit.shift, weight)
-        seen = Observations(C, y - basis @ trend - columns @ fit.shift, n, fit.noise_variance(n))
+        trend = fit_trend(clock, y - columns @ fit.shift, weight)
         field = cls(
-            options=options, frame=frame, has_counts=has_counts, trend=trend, fit=fit, noise=None, seen=seen
+            options=options,
+            frame=frame,
+            has_counts=has_counts,
+            trend=trend,
+            fit=fit,
+            noise=None,
+            seen=Observations(C, y - trend(C) - columns @ fit.shift, n, fit.noise_variance(n)),
+            horizon=max((_lead(C, h) for h in held if h.kind == "future"), default=0.0),
         )
         if options.smooth and n_rows >= SMOOTH_FROM:
             field.noise = field._fit_noise(held, sets, X)
@@ -236,30 +251,140 @@ class LocalField:
         X = X.double()
         n = torch.ones(len(X), dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
         C = self.frame.coordinates(X)
-        index = torch.from_numpy(neighbours.query(self.search, C.numpy(), self.options.neighbours))
+        k = min(self.options.neighbours, len(self.seen.X))
+        index = torch.from_numpy(neighbours.query(self.search, C.numpy(), k))
         around = self._survey(C, index, self.latest)
-        base = (
-            _trend_basis(self.frame, C, X) @ self.trend
-            + _shift_columns(n, self.has_counts) @ self.local.shift
-        )
+        base = self.trend(C) + _shift_columns(n, self.has_counts) @ self.local.shift
+        ahead = torch.zeros_like(base)
+        if self.time_axis is not None:
+            ahead = self.trend.extra_variance((C[:, 2] - self.latest - self.horizon).clamp_min(0.0))
         prior = self.local.kernel.prior_variance
         if self.noise is None:
             nu = self.local.degrees_of_freedom or 1e6
             return FieldMoments(
                 base + around.mean,
-                around.variance,
+                around.variance + ahead,
                 self.local.noise_variance(n),
-                prior.expand(len(X)),
+                prior.expand(len(X)) + ahead,
                 torch.full_like(base, nu),
             )
         with torch.no_grad():
             p = self.noise(self._inputs(around, n, X), around.mean, around.variance, prior, n)
         return FieldMoments(
             base + p.location,
-            p.latent_variance,
+            p.latent_variance + ahead,
             p.noise_variance,
-            (prior * self.noise.prior_factor()).expand(len(X)),
+            (prior * self.noise.prior_factor()).expand(len(X)) + ahead,
             p.degrees_of_freedom,
+        )
+
+    # -- joint distributions -------------------------------------------------------------------------
+
+    def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
+        """k(x, x_ref) before data: (N, M)."""
+        factor = 1.0 if self.noise is None else self.noise.prior_factor()
+        with torch.no_grad():
+            A, B = self.frame.coordinates(X.double()), self.frame.coordinates(X_ref.double())
+            return factor * self.local.kernel(A, B)
+
+    def posterior_covariance(self, X: Tensor, *, most: int = 2000) -> Tensor:
+        """Covariance of the surface at X (N, D) given the data: (N, N), its diagonal that of `moments`.
+
+        The correlation is that of the Gaussian process given the union of all places' neighbours (the
+        nearest `most` of them by how often they are named).
+
+        Notes
+        -----
+        O((N + most)³): for up to some thousand places.
+        """
+        X = X.double()
+        C = self.frame.coordinates(X)
+        index = neighbours.query(self.search, C.numpy(), self.options.neighbours)
+        names, times = np.unique(index[index >= 0], return_counts=True)
+        rows = np.sort(names[np.argsort(-times, kind="stable")[:most]])
+        seen = self.seen
+        with torch.no_grad():
+            _, S = local.joint(
+                self.local.kernel, C, seen.X, seen.value, seen.noise_variance, torch.from_numpy(rows)
+            )
+        sd = S.diagonal().clamp_min(1e-300).sqrt()
+        own = self.moments(X).latent_variance.sqrt() / sd
+        return S * own[:, None] * own[None, :]
+
+    # -- state -----------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Tensor], dict]:
+        """Tensors and JSON-able facts from which `from_state` restores the field."""
+        fit = self.local
+        tensors = {
+            "kernel.log_lengthscale": fit.kernel.log_lengthscale,
+            "kernel.log_variance": fit.kernel.log_variance,
+            "shift": fit.shift,
+            "seen.X": self.seen.X,
+            "seen.value": self.seen.value,
+            "seen.counts": self.seen.counts,
+        }
+        if self.noise is not None:
+            tensors |= {f"noise.{name}": value for name, value in self.noise.state_dict().items()}
+        facts = {
+            "options": asdict(self.options),
+            "frame": asdict(self.frame),
+            "trend": asdict(self.trend),
+            "has_counts": self.has_counts,
+            "horizon": self.horizon,
+            "smoothness": list(fit.kernel.smoothness),
+            "tau2": fit.tau2,
+            "s2": fit.s2,
+            "degrees_of_freedom": fit.degrees_of_freedom,
+            "loss": list(fit.loss),
+        }
+        return {name: value.detach().contiguous() for name, value in tensors.items()}, facts
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict) -> Self:
+        """The field that `state` described."""
+        o, f = dict(facts["options"]), facts["frame"]
+        if o["components"] is not None:
+            o["components"] = tuple((str(n), float(a), float(b)) for n, a, b in o["components"])
+        o["block_sizes"] = tuple(o["block_sizes"])
+        frame = Frame(
+            space=(f["space"][0], f["space"][1]),
+            time=f["time"],
+            others=tuple(f["others"]),
+            origin=tuple(f["origin"]),
+            space_unit=f["space_unit"],
+            time_unit=f["time_unit"],
+        )
+        kernel = LocalKernel(
+            tensors["kernel.log_lengthscale"],
+            tensors["kernel.log_variance"],
+            tuple(facts["smoothness"]),
+            None if frame.time is None else 2,
+        )
+        fit = LocalFit(
+            kernel,
+            facts["tau2"],
+            facts["s2"],
+            facts["degrees_of_freedom"],
+            tensors["shift"],
+            tuple(facts["loss"]),
+        )
+        options = FieldOptions(**o)
+        noise = None
+        if "noise.center" in tensors:
+            noise = new_smooth_noise(len(tensors["noise.center"]), hidden=options.hidden)
+            noise.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("noise.")})
+            noise.eval()
+        n = tensors["seen.counts"]
+        return cls(
+            options=options,
+            frame=frame,
+            has_counts=facts["has_counts"],
+            trend=Trend(**facts["trend"]),
+            fit=fit,
+            noise=noise,
+            seen=Observations(tensors["seen.X"], tensors["seen.value"], n, fit.noise_variance(n)),
+            horizon=facts["horizon"],
         )
 
     def _survey(self, C: Tensor, index: Tensor, latest: float) -> Surroundings:
@@ -287,24 +412,23 @@ def _neighbours_of(C: Tensor, held: HeldOut, k: int, time_axis: int | None) -> t
     search = neighbours.build(C[known].numpy(), scale=np.ones(C.shape[1]), time_axis=time_axis)
     index = neighbours.query(search, C[held.target].numpy(), k)
     index = np.where(index >= 0, known[index], neighbours.MISSING)
-    return torch.from_numpy(held.target), torch.from_numpy(index)
+    return torch.from_numpy(held.target), torch.from_numpy(index[:, : len(known)])
 
 
-def _trend_basis(frame: Frame, C: Tensor, X: Tensor) -> Tensor:
-    columns = [torch.ones(len(C), dtype=torch.float64)]
-    if frame.time is not None:
-        columns.append(C[:, 2])
-    return torch.stack(columns, dim=-1)
+def _leave_one_out(C: Tensor, k: int, time_axis: int | None) -> tuple[Tensor, Tensor]:
+    rows = np.arange(len(C))
+    search = neighbours.build(C.numpy(), scale=np.ones(C.shape[1]), time_axis=time_axis)
+    index = neighbours.query(search, C.numpy(), k, own_row=rows)
+    return torch.from_numpy(rows), torch.from_numpy(index[:, : len(C)])
+
+
+def _lead(C: Tensor, held: HeldOut) -> float:
+    """How far the last target lies ahead of the newest reference row."""
+    return float(C[held.target, 2].max() - C[held.reference, 2].max())
 
 
 def _shift_columns(n: Tensor, has_counts: bool) -> Tensor:
     return torch.stack([1.0 / n, n.rsqrt()], dim=-1) if has_counts else n.new_zeros(len(n), 0)
-
-
-def _ridge(basis: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Weighted least squares, with one pseudo-row a column."""
-    A = basis.T @ (basis * weight[:, None]) + torch.eye(basis.shape[1], dtype=basis.dtype)
-    return torch.linalg.solve(A, basis.T @ (weight * y))
 
 
 def _starting_kernel(options: FieldOptions, frame: Frame) -> LocalKernel:

@@ -6,6 +6,7 @@ place's own history counts as one more direction, so that it cannot flood the se
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -257,16 +258,20 @@ def _direction(offset: Array, d2: Array) -> NDArray[np.int8]:
     return group
 
 
+def _take(values: Any, index: Any) -> Any:
+    return np.take_along_axis(values, index, axis=1)
+
+
 def _deal(rows: Index, d2: Array, group: NDArray[np.int8], k: int, nearest_share: float) -> Index:
     """The nearest share of k, then the rest in turns over the directions, each direction nearest first."""
     keep = min(rows.shape[1], 12 * k + 8 * PER_LEVEL)
     if keep < rows.shape[1]:
         # Far rows of crowded candidates cannot be dealt: keep the nearest of them only.
         part = np.argpartition(d2, keep - 1, axis=1)[:, :keep]
-        rows, d2, group = (np.take_along_axis(a, part, axis=1) for a in (rows, d2, group))
+        rows, d2, group = _take(rows, part), _take(d2, part), _take(group, part)
     order = np.lexsort((rows, d2), axis=1)
-    rows, d2, group = (np.take_along_axis(a, order, axis=1) for a in (rows, d2, group))
-    near = int(round(nearest_share * k))
+    rows, d2, group = _take(rows, order), _take(d2, order), _take(group, order)
+    near = round(nearest_share * k)
     turn = np.zeros(rows.shape, dtype=np.int32)
     for g in range(DIRECTIONS + 1):
         inside = group == g
@@ -276,9 +281,7 @@ def _deal(rows: Index, d2: Array, group: NDArray[np.int8], k: int, nearest_share
     turn[~np.isfinite(d2)] = np.iinfo(np.int32).max
     pick = np.argsort(turn, axis=1, kind="stable")[:, :k]
     pick.sort(axis=1)
-    chosen = np.where(
-        np.isfinite(np.take_along_axis(d2, pick, axis=1)), np.take_along_axis(rows, pick, axis=1), MISSING
-    )
+    chosen = np.where(np.isfinite(_take(d2, pick)), _take(rows, pick), MISSING)
     out = np.full((len(rows), k), MISSING, dtype=np.int64)
     out[:, : chosen.shape[1]] = chosen
     return out

@@ -8,7 +8,6 @@ weights on top, fitted by the exact likelihood of rows that were held out.
 """
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -153,4 +152,4 @@ def new_smooth_noise(n_inputs: int, *, hidden: int = 64, seed: int = 0) -> Smoot
     """A network whose starting weights depend on the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return cast(SmoothNoise, SmoothNoise(n_inputs, hidden))
+        return SmoothNoise(n_inputs, hidden)

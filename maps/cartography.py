@@ -20,7 +20,7 @@ from maps.errors import InvalidInput
 from maps.grid import geobox_of
 from maps.layers import LAYERS, Band, bands, number, subtitle
 from maps.legends import HALO, INK, LINE, SEA, SOFT, STYLE, draw_legend
-from maps.region import around, polygon, to_crs
+from maps.region import around, places_of, polygon, to_crs
 from maps.render import bleed, frame, in_memory
 
 
@@ -167,7 +167,7 @@ def draw_map(
         clip = PathPatch(land, transform=axes.transData)
         picture.set_clip_path(clip)
         axes.add_artist(PathPatch(land, facecolor="none", edgecolor=INK, linewidth=0.7, alpha=0.8, zorder=4))
-    for place in places:
+    for place in places_of(places):
         _place(axes, view, place, 7 if compact else 8.5, point)
     if point is not None:
         x, y = view.from_lonlat.transform(*point)
@@ -295,10 +295,11 @@ def _graticule(axes: Axes, view: View, compact: bool) -> None:
 
 
 def _place(
-    axes: Axes, view: View, place: Mapping[str, Any], size: float, point: tuple[float, float] | None
+    axes: Axes, view: View, place: tuple[str, float, float], size: float, point: tuple[float, float] | None
 ) -> None:
     """A dot and a name; beside the marked point only the name, clear of its star."""
-    x, y = view.from_lonlat.transform(float(place["lon"]), float(place["lat"]))
+    name, lon, lat = place
+    x, y = view.from_lonlat.transform(lon, lat)
     west, south, east, north = view.bounds
     if not (west < x < east and south < y < north):
         return
@@ -311,7 +312,7 @@ def _place(
         axes.plot([x], [y], "o", ms=3.5, mfc="white", mec=INK, mew=0.9, zorder=6)
     right = x < west + 0.8 * (east - west)
     axes.annotate(
-        str(place["name"]),
+        name,
         (x, y),
         (gap if right else -gap, 0),
         textcoords="offset points",

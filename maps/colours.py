@@ -119,6 +119,11 @@ def scales(
     (on a log scale half way between those of the median and those of the interval's ends)
     """
     limits = limits or {}
+    quantities = {layer.quantity for layer in LAYERS.values()}
+    if unknown := set(limits) - quantities:
+        raise InvalidInput(
+            f"There is no quantity {min(unknown)!r} to limit; choose from {', '.join(sorted(quantities))}."
+        )
     result: dict[str, Scale] = {}
     for band in planes:
         quantity, layer = band.layer.quantity, band.layer

@@ -1,6 +1,6 @@
 """The region's polygon: read from GeoJSON, carried to the grid, and asked which pixels lie inside."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,20 @@ def to_crs(shape: BaseGeometry, crs: Any) -> BaseGeometry:
     if not np.isfinite(shapely.get_coordinates(moved)).all():
         raise InvalidInput(f"Part of the region cannot be expressed in the grid's CRS ({target.name}).")
     return moved if moved.is_valid else shapely.make_valid(moved)
+
+
+def places_of(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float]]:
+    """(name, lon, lat) of labels given as {"name", "lon", "lat"}; InvalidInput for anything else."""
+    found = []
+    for place in places:
+        try:
+            name, lon, lat = str(place["name"]), float(place["lon"]), float(place["lat"])
+        except (KeyError, TypeError, ValueError):
+            raise InvalidInput(f"A place is a dict of name, lon and lat; got {place!r}.") from None
+        if not (abs(lon) <= 360 and abs(lat) <= 90):
+            raise InvalidInput(f"Place {name!r} lies at lon {lon}, lat {lat}: not degrees on the globe.")
+        found.append((name, lon, lat))
+    return found
 
 
 def around(shape: BaseGeometry, centre_lon: float) -> BaseGeometry:

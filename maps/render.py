@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from maps.errors import InvalidInput
 from maps.grid import BLOCK, Window, geobox_of, windows
 from maps.layers import bands as bands_of
 from maps.region import Mask
@@ -163,6 +164,8 @@ def thin(ds: xr.Dataset, max_pixels: int) -> xr.Dataset:
 
     Every value kept is the model's own at that pixel: intervals and probabilities are never averaged.
     """
+    if not max_pixels >= 1:
+        raise InvalidInput(f"max_pixels must be 1 or more; got {max_pixels!r}.")
     height, width = ds.sizes["y"], ds.sizes["x"]
     step = int(np.ceil(np.sqrt(height * width / max_pixels))) if height * width > max_pixels else 1
 

@@ -32,7 +32,7 @@ from maps.colours import Scale, scales, suppressing, table
 from maps.errors import InvalidInput
 from maps.grid import MercatorGrid, geobox_of, mercator_grid
 from maps.layers import Band, bands, level_text, number, subtitle, target_text
-from maps.region import around, polygon
+from maps.region import around, places_of, polygon
 from maps.render import bleed, frame, in_memory
 
 HERE = Path(__file__).parent
@@ -212,7 +212,7 @@ def page_data(
         "region": _outline(geometry, grid.bounds_lonlat, grid.pixel_m),
         "inside": _base64(zlib.compress(inside.astype(np.uint8).tobytes(), 9)) if hatched else None,
         "hatched": hatched,
-        "places": [{"name": str(p["name"]), "lon": float(p["lon"]), "lat": float(p["lat"])} for p in places],
+        "places": [{"name": name, "lon": lon, "lat": lat} for name, lon, lat in places_of(places)],
     }
 
 

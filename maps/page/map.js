@@ -323,7 +323,8 @@ async function geogpMap(map, spec) {
     const c = map.getCenter(), text = "#" + [map.getZoom(), c.lat.toFixed(4), c.lng.toFixed(4), current.id].join("/");
     try { history.replaceState(null, "", text); } catch { /* a page without an address, as in a notebook */ }
   }
-  const asked = decodeURIComponent(location.hash.slice(1)).split("/");
+  let asked = [];
+  try { asked = decodeURIComponent(location.hash.slice(1)).split("/"); } catch { /* not an address of ours */ }
   await show(asked[3] || spec.layers[0].id);
   if (asked.length === 4 && asked.slice(0, 3).every((v) => v !== "" && Number.isFinite(Number(v)))) map.setView([+asked[1], +asked[2]], +asked[0]);
   else fit();

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pyproj import Transformer
 
+import maps  # noqa: F401 - registers ds.geogp
 from maps.web import write_html
 
 pytestmark = [
@@ -179,6 +180,11 @@ def test_a_click_pins_and_the_address_holds_the_view(browser, page, world) -> No
     page.wait_for_selector("[data-layer='pi_width']")
     view = page.evaluate("location.hash")
     assert view.endswith("/pi_width")
+    odd = open_page(browser, f"{world.path}#%E0%A4%A")  # not an address: the map as it opens
+    assert (
+        odd.evaluate("document.querySelector('#map_geogp').dataset.layer") == "median" and odd.problems == []
+    )
+    odd.context.close()
     again = open_page(browser, f"{world.path}{view}")
     assert again.evaluate("document.querySelector('#map_geogp').dataset.layer") == "pi_width"
     assert again.evaluate("map_geogp.getZoom()") == pytest.approx(page.evaluate("map_geogp.getZoom()"))
@@ -223,6 +229,20 @@ def test_hostile_words_do_nothing(browser, make, islands, tmp_path) -> None:
     page.wait_for_timeout(200)
     assert page.evaluate("window.owned") is None  # and the policy would have stopped it
     page.context.close()
+
+
+def test_explore_in_a_notebook_frame(browser, make, tmp_path) -> None:
+    """A notebook shows the map in an iframe without an address."""
+    path = tmp_path / "notebook.html"
+    path.write_text("<body>" + make().geogp.explore(max_pixels=4_000)._repr_html_(), "utf-8")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto(f"file://{path}")
+    frame = page.frame_locator("iframe")
+    frame.locator("[data-ready]").wait_for(timeout=20_000)
+    frame.locator("input[value='pi_width']").check()
+    frame.locator("[data-layer='pi_width']").wait_for()
+    context.close()
 
 
 def test_across_the_antimeridian(browser, make, islands, tmp_path) -> None:

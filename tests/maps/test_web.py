@@ -166,6 +166,18 @@ def test_layers_can_be_chosen_and_regions_are_checked(ds) -> None:
         html_map(ds, geometry={"type": "LineString", "coordinates": [[0, 0], [1, 1]]})
 
 
+def test_bad_options_are_one_sentence(ds) -> None:
+    cases = [
+        ({"places": [{"name": "x"}]}, "A place is"),
+        ({"places": [{"name": "x", "lon": 1, "lat": 100}]}, "not degrees"),
+        ({"max_pixels": 0}, "max_pixels"),
+        ({"limits": {"speed": (1, 2)}}, "no quantity 'speed'"),
+    ]
+    for options, message in cases:
+        with pytest.raises(InvalidInput, match=message):
+            html_map(ds, **options)
+
+
 def test_a_region_across_the_antimeridian_is_drawn_in_one_piece(make) -> None:
     ds = make((60, 100), 6000.0, (179.9, 52.0))
     halves = [

@@ -84,17 +84,17 @@ class ExactGP(Trainable):
             self.rows = data
 
     def solve(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """k(X, rows) and L^-1 k(rows, X)."""
-        if self.rows is None or self.factor is None:
+        """What the rows add to the mean at X (N,), and L^-1 k(rows, X) (n, N)."""
+        if self.rows is None or self.factor is None or self.weights is None:
             raise NumericalFailure("this exact GP has not been conditioned on any rows.")
         cross = self.covariance(X, self.rows.X)
-        return cross, torch.linalg.solve_triangular(self.factor, cross.T, upper=False)
+        return cross @ self.weights, torch.linalg.solve_triangular(self.factor, cross.T, upper=False)
 
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
-        cross, solved = self.solve(X)
+        added, solved = self.solve(X)
         prior = self.kernel.outputscale.expand(len(X))
         return Moments(
-            mean=self.constant_mean + cross @ self.weights,
+            mean=self.constant_mean + added,
             # Non-negative in exact arithmetic; the clamp takes off rounding only.
             latent_variance=(prior - solved.square().sum(0)).clamp_min(0.0),
             noise_variance=self.noise(self.encoder.standardise(X), counts),

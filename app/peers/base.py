@@ -1,0 +1,194 @@
+"""What every peer shares: checked rows, standardised targets, a held-out tenth when none is given."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from geogp.predictive import Predictive
+
+Array = NDArray[np.float64]
+
+
+class UnknownPeer(ValueError):
+    """A name that is not in the table of peers."""
+
+    exit_code = 2
+
+
+class MissingPackage(ValueError):
+    """A peer whose package is not installed; the message names the extra."""
+
+    exit_code = 2
+
+
+class UnsuitedPeer(ValueError):
+    """A peer that needs a position, asked about generic features."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to learn from or to predict: X (N, D) float64, z (N,) standardised targets, counts (N,) or None."""
+
+    X: Array
+    z: Array
+    counts: Array | None
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def take(self, index: NDArray) -> "Rows":
+        return Rows(self.X[index], self.z[index], None if self.counts is None else self.counts[index])
+
+    @property
+    def has_position(self) -> bool:
+        """Two or three columns: (easting, northing[, time])."""
+        return self.X.shape[1] in (2, 3)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run: seed, where (GPyTorch can use a GPU), on how many threads.
+
+    effort : share of the usual training length, for trials
+    """
+
+    seed: int = 0
+    device: str = "cpu"
+    threads: int = 1
+    effort: float = 1.0
+
+
+class Model(Protocol):
+    """A fitted peer on standardised targets."""
+
+    facts: dict[str, Any]
+
+    def predictive(self, rows: Rows) -> Predictive:
+        """Distributions of z at the rows' X and counts (their z is not read)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted peer on the scale of y.
+
+    facts : what it chose on validation rows (JSON-able)
+    """
+
+    model: Model
+    target_mean: float
+    target_sd: float
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def predictive(self, X: ArrayLike, counts: ArrayLike | float | None = None) -> Predictive:
+        """The distribution of new averages of `counts` measurements at X (n, d)."""
+        inputs = np.asarray(X, dtype=np.float64)
+        n = None if counts is None else np.broadcast_to(np.asarray(counts, float), (len(inputs),))
+        rows = Rows(inputs, np.zeros(len(inputs)), n)
+        return rescale(self.model.predictive(rows), self.target_mean, self.target_sd)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One row of the table.
+
+    where : "module:function" that fits it: (train, validation, options) -> Model
+    package : what to install beside GeoGP, or None
+    needs_position : cannot use generic features
+    uses_validation : stops or chooses by validation rows; else it trains on all rows when none are given
+    """
+
+    name: str
+    summary: str
+    where: str
+    package: str | None = None
+    needs_position: bool = False
+    uses_validation: bool = True
+
+    @property
+    def installed(self) -> bool:
+        """Whether its package can be imported."""
+        return self.package is None or importlib.util.find_spec(self.package) is not None
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        counts: ArrayLike | None = None,
+        validation: tuple[ArrayLike, ArrayLike, ArrayLike | None] | None = None,
+        *,
+        seed: int = 0,
+        device: str = "cpu",
+        threads: int = 1,
+        effort: float = 1.0,
+    ) -> Fitted:
+        """Train on X (n, d), y (n,) and, for averages, counts (n,).
+
+        Parameters
+        ----------
+        validation : (X, y, counts) for early stopping and choices, never conditioned on; without it a tenth
+            of the rows is held out at random by the peers that need it
+        device : "cpu" or "cuda", for the peers that can
+        threads : for the peers that can
+        effort : share of the usual training length, for trials
+
+        Raises
+        ------
+        MissingPackage, UnsuitedPeer
+        """
+        if not self.installed:
+            raise MissingPackage(
+                f"peer {self.name!r} needs the package {self.package!r}: install the extra with "
+                "`pip install 'geogp[bench]'`."
+            )
+        X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+        if self.needs_position and X.shape[1] not in (2, 3):
+            raise UnsuitedPeer(
+                f"peer {self.name!r} needs a position, and a time at most; got {X.shape[1]} columns."
+            )
+        mean, sd = float(y.mean()), float(y.std()) or 1.0
+        train = Rows(X, (y - mean) / sd, None if counts is None else np.asarray(counts, float))
+        if validation is not None and len(np.asarray(validation[1])):
+            Xv, yv, nv = validation
+            held = Rows(
+                np.asarray(Xv, float),
+                (np.asarray(yv, float) - mean) / sd,
+                None if nv is None else np.asarray(nv, float),
+            )
+        elif not self.uses_validation:
+            held = train.take(np.arange(0))
+        else:
+            order = np.random.default_rng(seed).permutation(len(train))
+            cut = max(1, len(train) // 10)
+            train, held = train.take(np.sort(order[cut:])), train.take(np.sort(order[:cut]))
+        module, _, function = self.where.partition(":")
+        fit: Callable[..., Model] = getattr(importlib.import_module(module), function)
+        model = fit(train, held, Options(seed, device, threads, effort))
+        return Fitted(model, mean, sd, model.facts)
+
+
+def rescale(predictive: Predictive, mean: float, sd: float) -> Predictive:
+    """The distribution of mean + sd * z, from that of z."""
+    from app.peers.quantiles import QuantilePredictive
+
+    if isinstance(predictive, QuantilePredictive):
+        return predictive.rescaled(mean, sd)
+    return replace(predictive, location=mean + sd * predictive.location, scale=sd * predictive.scale)
+
+
+def precision_of_counts(counts: Array | None, n: int, floor: float = 0.1) -> Array:
+    """1 / (floor + 1/count) with mean one: how much an average of `count` measurements weighs. (n,)
+
+    The floor is the share of a single measurement's variance that no amount of measuring removes.
+    """
+    if counts is None:
+        return np.ones(n)
+    w = 1.0 / (floor + 1.0 / counts)
+    return w / w.mean()

@@ -1,0 +1,80 @@
+"""Every peer in the table: it learns a toy field, answers like ours, and says so when it cannot run."""
+
+import numpy as np
+import pytest
+
+from app.peers import PEERS, MissingPackage, Peer, UnknownPeer, UnsuitedPeer, peer
+from geogp.predictive import Predictive
+
+N = 160
+
+# Third parties' own: GPyTorch scripts functions when it is imported, PyKrige and MAPIE call numpy's old names.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning"),
+]
+
+
+def field(columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places in metres, years, or features; a smooth field; noise that shrinks with the count."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 10_000, (N, columns))
+    if columns == 3:
+        X[:, 2] = 2019 + rng.integers(0, 20, N) / 4
+    counts = rng.integers(1, 30, N).astype(float)
+    clean = 3.0 + np.sin(X[:, 0] / 1500) + 0.5 * np.cos(X[:, 1] / 2000)
+    return X, clean + 0.3 * rng.standard_normal(N) / np.sqrt(counts), counts
+
+
+@pytest.fixture(params=list(PEERS))
+def one(request) -> Peer:
+    chosen = PEERS[request.param]
+    if not chosen.installed:
+        pytest.skip(f"{chosen.package} is not installed (extra `bench`)")
+    return chosen
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+def test_a_peer_beats_the_mean_and_covers(one: Peer, columns: int):
+    X, y, counts = field(columns)
+    Xv, yv, nv = field(columns, seed=1)
+    Xt, yt, nt = field(columns, seed=2)
+    fitted = one.fit(X, y, counts, (Xv, yv, nv), effort=0.03)
+    p = fitted.predictive(Xt, nt)
+    assert isinstance(p, Predictive) and len(p) == N
+    lower, upper = p.interval(0.95)
+    assert (lower < upper).all() and np.isfinite(p.log_density(yt)).all()
+    assert np.abs(yt - p.median()).mean() < np.abs(yt - np.median(y)).mean()
+    assert 0.7 <= ((yt >= lower) & (yt <= upper)).mean() <= 1.0
+
+
+def test_a_peer_does_not_mind_units_and_works_without_counts(one: Peer):
+    X, y, _ = field(2)
+    p = one.fit(X, y, effort=0.03).predictive(X[:7])
+    q = one.fit(X, 100.0 + 10.0 * y, effort=0.03).predictive(X[:7])
+    np.testing.assert_allclose(q.median(), 100.0 + 10.0 * p.median(), rtol=2e-3)
+
+
+def test_generic_features_are_taken_or_refused_by_name(one: Peer):
+    X, y, _ = field(5)
+    if one.needs_position:
+        with pytest.raises(UnsuitedPeer, match=one.name):
+            one.fit(X, y)
+    else:
+        assert len(one.fit(X, y, effort=0.05).predictive(X[:3])) == 3
+
+
+def test_a_missing_package_names_the_extra():
+    absent = Peer("nothing", "", "app.peers.nearest:fit", "a_package_nobody_has")
+    with pytest.raises(MissingPackage, match=r"geogp\[bench\]"):
+        absent.fit(np.zeros((4, 2)), np.zeros(4))
+
+
+def test_an_unknown_peer_lists_those_there_are():
+    with pytest.raises(UnknownPeer, match="knn-counts"):
+        peer("krige")
+
+
+def test_count_aware_peers_are_surer_of_averages_of_many():
+    X, y, counts = field(2)
+    fitted = peer("knn-counts").fit(X, y, counts)
+    assert (fitted.predictive(X[:20], 50.0).sd() < fitted.predictive(X[:20], 1.0).sd()).all()

@@ -1,0 +1,5 @@
+"""Speed and accuracy beside other libraries, on real data, printed with the targets.
+
+make bench            python -m benchmarks.speed      needs no data
+make bench-accuracy   python -m benchmarks.accuracy   needs GEOGP_DATA; skips what is absent
+"""

@@ -1,0 +1,185 @@
+"""Accuracy on real data: ours beside the peers, on the same rows, with time, memory and targets.
+
+    python -m benchmarks.accuracy [--only NAME[,NAME]] [--methods a,b] [--quick] [--out results.json]
+
+Each method runs in its own process, so its peak memory is its own. Rows are added to the results file as they
+come; what it already holds is not measured again, unless `--again`. Data are read from GEOGP_DATA.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.cases import CASES, Absent, Case
+from benchmarks.tables import report
+
+RESULTS = Path(__file__).parent / "results.json"
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.accuracy", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--only", default="", help="cases whose name contains one of these words, by commas")
+    parser.add_argument("--methods", default="", help="these methods instead of each case's own, by commas")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few thousand rows and little training: does it run?"
+    )
+    parser.add_argument("--again", action="store_true", help="measure what the results file already holds")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="results file (default benchmarks/results.json)"
+    )
+    parser.add_argument("--markdown", type=Path, default=None, help="also write the tables, as RESULTS.md")
+    parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which a method is stopped")
+    parser.add_argument("--list", action="store_true", help="name the cases and their methods, and stop")
+    parser.add_argument("--one", nargs=2, metavar=("CASE", "METHOD"), help=argparse.SUPPRESS)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run; 0 when everything asked for was measured."""
+    options = arguments().parse_args(argv)
+    if options.list:
+        for case in CASES.values():
+            print(f"{case.name}: {', '.join(case.methods)}")
+        return 0
+    where = os.environ.get("GEOGP_DATA")
+    if not where or not Path(where).is_dir():
+        print("GEOGP_DATA does not name a folder with the data; nothing to measure.", file=sys.stderr)
+        return 0
+    data = Path(where)
+    device = _device(options.device)
+    if options.one:
+        case, name = options.one
+        return _one(case, name, data, options.quick, device, options.out)
+    out = options.out or (RESULTS.with_name("results-quick.json") if options.quick else RESULTS)
+    results = _read(out)
+    words = [w for w in options.only.split(",") if w]
+    cases = [c for c in CASES.values() if not words or any(w in c.name for w in words)]
+    failed = 0
+    for case in cases:
+        failed += _case(case, data, options, device, results, out)
+    lines = heading(results) + report(results["rows"])
+    print("\n".join(lines))
+    if options.markdown:
+        _write(options.markdown, "\n".join(lines) + "\n")
+    return 1 if failed else 0
+
+
+def _case(
+    case: Case, data: Path, options: argparse.Namespace, device: str, results: dict[str, Any], out: Path
+) -> int:
+    """Measure a case's methods that the results do not hold; the number that failed."""
+    from benchmarks.measure import known
+
+    failed = 0
+    methods = [m for m in options.methods.split(",") if m] or case.methods
+    for name in methods:
+        if not known(name):
+            print(f"{case.name}: {name} is not in the tables of methods and peers; skipped", file=sys.stderr)
+            continue
+        key = (case.name, name, options.quick)
+        have = [r for r in results["rows"] if (r["case"], r["method"], r["quick"]) == key]
+        if have and not options.again:
+            continue
+        row, words = _apart(case.name, name, options, device)
+        if row is None:
+            print(f"{case.name}: {name}: {words}", file=sys.stderr)
+            if words.startswith("absent: "):
+                return failed
+            failed += 1
+            continue
+        row["commit"] = machine.commit()
+        results["rows"] = [r for r in results["rows"] if r not in have] + [row]
+        results["machine"] = machine.describe()
+        _write(out, json.dumps(results, indent=1) + "\n")
+        s = row["scores"]
+        print(
+            f"{case.name}: {name}: NLL {s['nll']:.3f} CRPS {s['crps']:.3f} coverage {s['coverage95']:.3f}, "
+            f"{row['fit_seconds']:.0f} + {row['predict_seconds']:.1f} s",
+            file=sys.stderr,
+        )
+    return failed
+
+
+def _apart(
+    case: str, name: str, options: argparse.Namespace, device: str
+) -> tuple[dict[str, Any] | None, str]:
+    """One measurement in a fresh interpreter: the row, or None and why."""
+    with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:
+        out = Path(folder) / "row.json"
+        command = [sys.executable, "-m", "benchmarks.accuracy", "--one", case, name]
+        command += ["--out", str(out), "--device", device, *(["--quick"] if options.quick else [])]
+        try:
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=options.limit)
+        except subprocess.TimeoutExpired:
+            return None, f"stopped after {options.limit:.0f} s"
+        if out.exists():
+            return json.loads(out.read_text(encoding="utf-8")), ""
+        last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+        return None, last
+
+
+def _one(case: str, name: str, data: Path, quick: bool, device: str, out: Path) -> int:
+    from benchmarks.measure import measure
+
+    try:
+        row = measure(case, name, data, quick=quick, device=device)
+    except Absent as absent:
+        print(f"absent: {absent}; case skipped", file=sys.stderr)
+        return 1
+    _write(out, json.dumps(row))
+    return 0
+
+
+def heading(results: dict[str, Any]) -> list[str]:
+    """Title, machine and what the columns mean."""
+    m = results.get("machine") or machine.describe()
+    versions = ", ".join(f"{k} {v}" for k, v in m["versions"].items())
+    return [
+        "# Measured accuracy",
+        "",
+        f"Generated by `python -m benchmarks.accuracy` on {m['date']} at commit {m['commit']}: {m['processor']}, "
+        f"{m['cores']} cores, {m['memory_gib']} GiB, load {'/'.join(map(str, m['load']))}, "
+        f"OMP_NUM_THREADS {m['threads']}; {versions}.",
+        "",
+        "Scores are on z, the target standardised by the training rows (Heaton: in degrees, as published); ours in "
+        "bold. fit s and predict s are wall time, CPU s is processor time of both, MB is the peak memory of the "
+        "process, Python and data included. Peers run on one thread. Strata are urban, rural, near (1 km of a "
+        "training place) and far; those below 500 rows are not judged.",
+    ]
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))
+    return {"schema": 1, "rows": []}
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

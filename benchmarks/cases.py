@@ -1,0 +1,238 @@
+"""The data of each benchmark case: which rows train, choose and test, and which methods are shown."""
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from benchmarks import clouds
+
+Array = NDArray[np.float64]
+Part = tuple[Array, Array, Array | None]
+
+QUARTERS = "2019Q1..2023Q4"
+SPLITS = ("random", "block", "forward")
+
+#: Ours first; absent rows of the method table are skipped with a line.
+LEADERBOARD = ("geogp", "dbk-rbf", "dbk-silu", "local-gp", "sv-rbf", "sv-dkl", "pp-dkl", "vbll", "sgpr", "softki")  # fmt: skip
+PEERS = (
+    "lightgbm-mean-variance", "lightgbm-mean-variance-counts", "lightgbm-quantiles",
+    "lightgbm-quantiles-counts", "mapie-conformal", "gpboost-vecchia", "gpytorch-svgp", "gpytorch-ppgp",
+    "knn", "knn-counts", "kriging-subsample",
+)  # fmt: skip
+#: Without the slowest and weakest, for the targets and networks beside the first.
+PEERS_SHORT = ("lightgbm-mean-variance-counts", "lightgbm-quantiles-counts", "gpboost-vecchia", "knn-counts")
+
+
+class Absent(Exception):
+    """The data of a case are not in the data folder; the message says which."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Loaded data of a case.
+
+    train, validation, test : (X, y, counts); validation None lets each method hold out its own
+    strata : name -> mask over the test rows; time : column of X, or None; position : X starts with one
+    """
+
+    train: Part
+    validation: Part | None
+    test: Part
+    strata: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    position: bool = True
+    time: int | None = None
+
+    def thinned(self, n_train: int, n_test: int, seed: int = 0) -> "Problem":
+        """A random part of the rows, for trials."""
+        rng = np.random.default_rng(seed)
+
+        def some(part: Part, n: int) -> tuple[Part, NDArray]:
+            keep = np.sort(rng.permutation(len(part[1]))[:n])
+            counts = None if part[2] is None else part[2][keep]
+            return (part[0][keep], part[1][keep], counts), keep
+
+        train, _ = some(self.train, n_train)
+        test, kept = some(self.test, n_test)
+        held = None if self.validation is None else some(self.validation, n_test)[0]
+        strata = {name: mask[kept] for name, mask in self.strata.items()}
+        return replace(self, train=train, validation=held, test=test, strata=strata)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One table: a name, what it is, how its data are loaded, the methods shown on it.
+
+    scoring : "z" (standardised scores) or "published" (Heaton's five)
+    """
+
+    name: str
+    title: str
+    load: Callable[[Path], Problem]
+    methods: tuple[str, ...]
+    scoring: str = "z"
+
+
+def observations(data: Path, kind: str) -> Path:
+    """Hawaii's tiles of the mirror as one GeoParquet, ingested once into the cache folder.
+
+    Raises
+    ------
+    Absent
+    """
+    from data_pipelines.observations import ingest
+
+    root = data / "ookla-open-data"
+    states = data / "census" / "cb_2018_us_state_500k.zip"
+    urban = data / "census" / "hawaii_urban_proxy_uac20_schema.zip"
+    for needed in (root / "parquet" / "performance" / f"type={kind}", states, urban):
+        if not needed.exists():
+            raise Absent(f"{needed.relative_to(data)} is not in the data folder")
+    out = cache() / f"hawaii-{kind}.parquet"
+    if not out.exists() or out.stat().st_mtime < states.stat().st_mtime:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ingest(
+                root=root, type=kind, quarters=QUARTERS, region="HI", states=states, urban=urban, output=out,
+                overwrite=True,
+            )  # fmt: skip
+    return out
+
+
+def cache() -> Path:
+    """Where ingested tables are kept: GEOGP_CACHE, or the user's cache folder."""
+    from platformdirs import user_cache_path
+
+    folder = Path(os.environ.get("GEOGP_CACHE") or user_cache_path("geogp")) / "benchmarks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def hawaii(kind: str, target: str, split: str) -> Callable[[Path], Problem]:
+    """Tiles of Hawaii; the fixed network with the split file of the data folder, else the built-in rule."""
+
+    def load(data: Path) -> Problem:
+        from app.peers.scoring import select, strata
+        from app.workflow.rows import read_rows
+        from data_pipelines.splits import make_split
+
+        rows = read_rows(observations(data, kind), target)
+        spec = split
+        if kind == "fixed":
+            file = data / "splits" / "hawaii_fixed.parquet"
+            if not file.exists():
+                raise Absent("splits/hawaii_fixed.parquet is not in the data folder")
+            spec = f"{file}:{split}"
+        part = make_split(rows.table, spec, 0)
+        train, val, test = (rows.usable & (part == p) for p in ("train", "val", "test"))
+        return Problem(
+            select(rows, train),
+            select(rows, val),
+            select(rows, test),
+            strata(rows, train, test),
+            time=2 if rows.has_time else None,
+        )
+
+    return load
+
+
+def heaton(name: str) -> Callable[[Path], Problem]:
+    """Temperatures on a grid with gaps; every row trains, methods hold out their own if they need to."""
+
+    def load(data: Path) -> Problem:
+        folder = data / "heaton"
+        if not (folder / f"{name}_train.parquet").exists():
+            raise Absent(f"heaton/{name}_train.parquet is not in the data folder")
+        scene = clouds.simulated(folder) if name == "simulated" else clouds.satellite(folder)
+        return Problem((scene.X, scene.y, None), None, (scene.X_test, scene.y_test, None))
+
+    return load
+
+
+def uci(name: str, split: int) -> Callable[[Path], Problem]:
+    """Generic features; a ninth of the rows outside the test split validates, drawn with the split's number."""
+
+    def load(data: Path) -> Problem:
+        file = data / "uci" / f"{name}.parquet"
+        if not file.exists():
+            raise Absent(f"uci/{name}.parquet is not in the data folder")
+        table = pq.read_table(file)
+        columns = [c for c in table.column_names if c.startswith("x")]
+        X = np.column_stack([table[c].to_numpy() for c in columns]).astype(float)
+        y = table["y"].to_numpy().astype(float)
+        test = (table["test_splits"].to_numpy().astype(int) >> split) & 1 == 1
+        rest = np.flatnonzero(~test)
+        order = np.random.default_rng(split).permutation(rest)
+        val, train = np.sort(order[: len(rest) // 9]), np.sort(order[len(rest) // 9 :])
+        return Problem(
+            (X[train], y[train], None), (X[val], y[val], None), (X[test], y[test], None), position=False
+        )
+
+    return load
+
+
+def _cases() -> dict[str, Case]:
+    found: list[Case] = []
+    for target, methods in (("download", LEADERBOARD + PEERS), ("upload", None), ("latency", None)):
+        found += [
+            Case(
+                f"hawaii-fixed-{target}-{split}",
+                f"Hawaii, fixed network, {target}, {split} split",
+                hawaii("fixed", target, split),
+                methods or ("geogp", *PEERS_SHORT),
+            )
+            for split in SPLITS
+        ]
+    found += [
+        Case(
+            f"hawaii-mobile-download-{split}",
+            f"Hawaii, mobile network, download, {split} split",
+            hawaii("mobile", "download", split),
+            ("geogp", *PEERS_SHORT),
+        )
+        for split in SPLITS
+    ]
+    fields = (
+        "geogp",
+        "local-gp",
+        "dbk-rbf",
+        "gpboost-vecchia",
+        "gpytorch-svgp",
+        "lightgbm-mean-variance",
+        "knn",
+    )
+    found += [
+        Case("heaton-simulated", "Heaton et al. 2019, simulated field", heaton("simulated"), fields, "published"),
+        Case("heaton-satellite", "Heaton et al. 2019, satellite, moved clouds", heaton("satellite"), fields, "published"),
+    ]  # fmt: skip
+    generic = (
+        "dbk-silu",
+        "dbk-rbf",
+        "sv-rbf",
+        "softki",
+        "gpytorch-svgp",
+        "gpytorch-ppgp",
+        "lightgbm-quantiles",
+    )
+    found += [
+        Case(f"uci-{name}-{k}", f"UCI {name}, test split {k}", uci(name, k), generic)
+        for name in ("pol", "elevators", "keggdirected", "protein")
+        for k in range(3)
+    ]
+    return {case.name: case for case in found}
+
+
+#: name -> case, in the order of the report.
+CASES: dict[str, Case] = _cases()
+
+
+def facts_of(problem: Problem) -> dict[str, Any]:
+    """Row counts of a problem."""
+    held = 0 if problem.validation is None else len(problem.validation[1])
+    return {"n_train": len(problem.train[1]), "n_validation": held, "n_test": len(problem.test[1])}

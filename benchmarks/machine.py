@@ -1,0 +1,81 @@
+"""Where and when numbers were measured."""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "numpy", "gpytorch", "lightgbm", "gpboost", "pykrige", "mapie")
+
+
+def describe() -> dict[str, Any]:
+    """Processor, cores, load, versions, commit and date; no name or path of the machine."""
+    found: dict[str, str] = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "absent"
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
+        "commit": commit(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "load": [round(v, 1) for v in os.getloadavg()],
+        "threads": os.environ.get("OMP_NUM_THREADS", "default"),
+        "versions": found,
+    }
+
+
+def commit() -> str:
+    """Short hash of the checked-out commit, with a + when tracked files differ; "unknown" outside git."""
+    folder = Path(__file__).parent
+    try:
+        name = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=folder, check=False).returncode
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return name + ("+" if dirty else "")
+
+
+def processor() -> str:
+    """Model name of the processor."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def peak_rss_mb() -> float:
+    """Largest resident memory of this process so far, in MB (2**20 bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def best_seconds(work: Callable[[], Any], *, at_least: float = 0.5, rounds: int = 3) -> float:
+    """Seconds of one call: the best of `rounds`, each long enough to measure. The first call is not timed."""
+    work()
+    started = time.perf_counter()
+    work()
+    once = max(time.perf_counter() - started, 1e-7)
+    repeats = max(1, round(at_least / once))
+    best = once
+    for _ in range(rounds):
+        started = time.perf_counter()
+        for _ in range(repeats):
+            work()
+        best = min(best, (time.perf_counter() - started) / repeats)
+    return best

@@ -1,0 +1,147 @@
+"""Measured rows as tables: for the terminal and for RESULTS.md."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cases import CASES
+from benchmarks.targets import (
+    HEATON_PUBLISHED,
+    STRATUM_COVERAGE,
+    TARGETS,
+    UCI_PAPER,
+    UCI_TARGETS,
+    holds,
+)
+
+DEFAULT = "geogp"
+Row = dict[str, Any]
+HEADER_Z = (
+    "method", "NLL", "CRPS", "MAE", "RMSE", "cov. 95", "width 95", "strata outside 93-97%", "fit s", "predict s",
+    "CPU s", "MB",
+)  # fmt: skip
+HEADER_PUBLISHED = ("method", "MAE", "RMSE", "CRPS", "INT", "CVG", "fit s", "predict s", "CPU s", "MB")
+HEADER_UCI = ("method", "splits", "NLL", "CRPS", "MAE", "RMSE", "cov. 95", "fit s", "CPU s", "MB")
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table with aligned columns."""
+    cells = [[*header], *[[*row] for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths)) + " |" for row in cells]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return lines
+
+
+def report(rows: Sequence[Row]) -> list[str]:
+    """Every case that was measured, in the order of `CASES`: lines of markdown."""
+    lines: list[str] = []
+    for case in CASES.values():
+        mine = [row for row in rows if row["case"] == case.name]
+        if not mine or case.name.startswith("uci-"):
+            continue
+        lines += ["", f"### {case.title}", "", _counts(mine[0]), ""]
+        lines += _published(case.name, mine) if case.scoring == "published" else _standard(case.name, mine)
+    for name in UCI_TARGETS:
+        mine = [row for row in rows if row["case"].rpartition("-")[0] == name]
+        if mine:
+            lines += ["", f"### {name.replace('uci-', 'UCI ')}, mean over test splits", ""]
+            lines += _uci(name, mine)
+    return lines
+
+
+def _counts(row: Row) -> str:
+    quick = " **A trial on a few rows; not a result.**" if row["quick"] else ""
+    return f"{row['n_train']:,} rows train, {row['n_validation']:,} validate, {row['n_test']:,} test.{quick}"
+
+
+def _time(row: Row) -> list[str]:
+    return [
+        f"{row['fit_seconds']:.0f}", f"{row['predict_seconds']:.1f}", f"{row['cpu_seconds']:.0f}",
+        f"{row['peak_rss_mb']:.0f}",
+    ]  # fmt: skip
+
+
+def _outside(row: Row) -> str:
+    low, high = STRATUM_COVERAGE
+    bad = [
+        f"{name} {100 * s['coverage95']:.1f}%"
+        for name, s in row["strata"].items()
+        if s.get("judged") and not low <= s["coverage95"] <= high
+    ]
+    return ", ".join(bad) or "none"
+
+
+def _order(rows: Sequence[Row], key: str, scores: str) -> list[Row]:
+    return sorted(rows, key=lambda row: (not row["ours"], row[scores][key]))
+
+
+def _standard(case: str, rows: Sequence[Row]) -> list[str]:
+    table = []
+    for row in _order(rows, "nll", "scores"):
+        s = row["scores"]
+        table.append(
+            [_name(row), *(f"{s[k]:.3f}" for k in ("nll", "crps", "mae", "rmse")), f"{100 * s['coverage95']:.1f}%",
+             f"{s['width95']:.3f}", _outside(row), *_time(row)]
+        )  # fmt: skip
+    return markdown(HEADER_Z, table) + verdict(case, rows, "scores")
+
+
+def _published(case: str, rows: Sequence[Row]) -> list[str]:
+    table = [
+        [_name(row), *(f"{row['published'][k]:.3f}" for k in ("mae", "rmse", "crps", "int", "cvg")), *_time(row)]
+        for row in _order(rows, "crps", "published")
+    ]  # fmt: skip
+    for name, s in HEATON_PUBLISHED.get(case, {}).items():
+        table.append([name, *(f"{s[k]:.2f}" for k in ("mae", "rmse", "crps", "int", "cvg")), "", "", "", ""])
+    return markdown(HEADER_PUBLISHED, table) + verdict(case, rows, "published")
+
+
+def _uci(name: str, rows: Sequence[Row]) -> list[str]:
+    keys = ("nll", "crps", "mae", "rmse", "coverage95")
+    methods = list(dict.fromkeys(row["method"] for row in _order(rows, "nll", "scores")))
+    table, lines = [], []
+    for method in methods:
+        mine = [row for row in rows if row["method"] == method]
+        mean = {k: float(np.mean([row["scores"][k] for row in mine])) for k in keys}
+        seconds, cpu, mb = (
+            np.mean([row[k] for row in mine]) for k in ("fit_seconds", "cpu_seconds", "peak_rss_mb")
+        )
+        table.append(
+            [_name(mine[0]), str(len(mine)), *(f"{mean[k]:.4f}" for k in keys[:4]), f"{100 * mean['coverage95']:.1f}%",
+             f"{seconds:.0f}", f"{cpu:.0f}", f"{mb:.0f}"]
+        )  # fmt: skip
+        goals = UCI_TARGETS[name].get(method, {})
+        lines += [_line(method, k, mean[k], goal) for k, goal in goals.items()]
+    paper = UCI_PAPER[name]
+    table.append(["DBK paper", "", f"{paper['nll']}", f"{paper['crps']}", f"{paper['mae']}", *[""] * 5])
+    return markdown(HEADER_UCI, table) + (["", *lines] if lines else [])
+
+
+def _name(row: Row) -> str:
+    return f"**{row['method']}**" if row["ours"] else row["method"]
+
+
+def _line(method: str, key: str, value: float, goal: float | tuple[float, float]) -> str:
+    words = f"{goal[0]:g} to {goal[1]:g}" if isinstance(goal, tuple) else f"<= {goal:g}"
+    return f"- {method} {key} {value:.4g}, target {words}: {'holds' if holds(value, goal) else 'FALLS SHORT'}"
+
+
+def verdict(case: str, rows: Sequence[Row], scores: str) -> list[str]:
+    """The default method against its targets and against the best peer of the same run."""
+    ours = next((row for row in rows if row["method"] == DEFAULT), None)
+    if ours is None:
+        return []
+    lines = []
+    for key, goal in TARGETS.get(case, {}).items():
+        value = ours["fit_seconds"] + ours["predict_seconds"] if key == "seconds" else ours[scores][key]
+        lines.append(_line(DEFAULT, key, value, goal))
+    peers = [row for row in rows if not row["ours"]]
+    for key in ("nll", "crps") if scores == "scores" else ("mae", "rmse", "crps", "int"):
+        if peers:
+            best = min(peers, key=lambda row: row[scores][key])
+            gap = best[scores][key] - ours[scores][key]
+            words = "ahead of" if gap > 0 else "BEHIND"
+            lines.append(f"- {DEFAULT} {key} {abs(gap):.3f} {words} the best peer, {best['method']}")
+    return ["", *lines]

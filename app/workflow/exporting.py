@@ -140,7 +140,7 @@ def usual_thresholds(run: storage.Run) -> tuple[float, ...]:
     """Thresholds of `exceedance` where none are named, in the target's unit."""
     goal = target(run.facts["target"])
     named = {"download": (25.0, 100.0), "upload": (3.0, 20.0), "latency": (50.0, 100.0), "tests": (10.0,)}
-    return named.get(goal.name) or (float(run.model.target_mean_),)
+    return named.get(goal.name) or (float(f"{run.model.target_mean_:.2g}"),)
 
 
 def export(

@@ -263,7 +263,7 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         rank=512,
-        steps=1500,
+        steps=600,
         use_when="about ten features, many rows, the mean matters most",
         cost="O(n r (d + r)); r^3 a batch",
     ),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from geogp.build import Shape, Size, backbone_of, encoder_of, resolve_noise
 from geogp.engines.base import Engine, Hooks, Plan
-from geogp.engines.closed_form import WATCH_FROM, full_batch, hold_out
+from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule, hold_out
 from geogp.engines.lowrank import concatenate
 from geogp.errors import ImpossibleCombination
 from geogp.methods import Method
@@ -118,7 +118,7 @@ def learn(model: "ExactGP", plan: Plan, data: Data, validation: Data | None, hoo
     if validation is None and plan.row.backbone != "identity" and len(data) >= WATCH_FROM:
         data, validation = hold_out(data, plan.seed)
     n = len(data)
-    schedule = full_batch(plan.schedule, plan.row.backbone, n)
+    schedule = closed_form_schedule(plan.schedule, plan.row, n)
     if schedule.epochs is None:
         schedule = replace(schedule, epochs=int(min(schedule.n_epochs(n), max(MIN_STEPS, WORK / n**3))))
 

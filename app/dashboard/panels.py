@@ -1,6 +1,7 @@
 """The parts of the page. Imported once; a rerun only calls functions."""
 
 import gc
+import shlex
 
 import pandas as pd
 import streamlit as st
@@ -12,6 +13,8 @@ from app.dashboard.holding import held
 from app.dashboard.point import exceedance_curve, percent, plain, reading, through_time
 from app.dashboard.view import LEVELS, View, place
 from maps.layers import TARGETS
+
+FEW = 500  # rows of a stratum below which its share says little
 
 # Streamlit collects garbage after every rerun; what is imported by now lives as long as the process.
 gc.collect()
@@ -54,7 +57,7 @@ def page() -> None:
         heading(atlas)
         view = settings(atlas)
         coverage(atlas, view)
-        about(atlas)
+        about(atlas, view)
     found = map_of(view)
     details(atlas, view, found)
 
@@ -181,7 +184,11 @@ def coverage(atlas: Atlas, view: View) -> None:
     strata = scores.get("strata") or {}
     key = f"coverage{100 * view.level:g}"
     rows = [
-        {"where": name, "inside": f"{100 * s[key]:.1f}%", "rows": f"{int(s['n']):,}"}
+        {
+            "where": name,
+            "inside": f"{100 * s[key]:.1f}%",
+            "rows": f"{int(s['n']):,}" + ("" if s["n"] >= FEW else " (too few)"),
+        }
         for name, s in strata.items()
         if isinstance(s, dict) and s.get("n") and s.get(key) is not None
     ]
@@ -189,18 +196,28 @@ def coverage(atlas: Atlas, view: View) -> None:
         st.table(pd.DataFrame(rows).set_index("where"), border="horizontal")
 
 
-def about(atlas: Atlas) -> None:
+def about(atlas: Atlas, view: View) -> None:
+    """What the numbers mean, which run this is, and the command that writes these maps to files."""
     with st.expander("About this map"):
-        facts = atlas.run.facts
         unit = f" in {atlas.unit}" if atlas.unit else ""
         st.markdown(
             "Every number describes the **measured average of a new tile**, not the service on offer. "
             f"The median{unit} is the value that half of new averages exceed; the interval holds a new average with "
             "the stated probability. Hatched: no test within 5 km, so the map leans on what it learned elsewhere."
         )
-        st.text(
-            f"Run: {facts.get('method', atlas.run.model.method)}, {atlas.run.model.n_rows_:,} rows\n{atlas.run.path}"
-        )
+        st.text(f"Method {atlas.run.model.method}, {atlas.run.model.n_rows_:,} rows\n{atlas.run.path}")
+        st.caption("These maps as files:")
+        st.code(command(atlas, view), language=None, wrap_lines=True)
+
+
+def command(atlas: Atlas, view: View) -> str:
+    """The command line that writes what is shown."""
+    parts = ["geogp", "export", str(atlas.run.path), "-o", "maps", "--format", "cog"]
+    if view.quarter is not None:
+        parts += ["--quarter", view.quarter]
+    if view.tests is not None:
+        parts += ["--tests", f"{view.tests:g}"]
+    return shlex.join([*parts, "--level", f"{view.level:g}", "--thresholds", f"{view.threshold:g}"])
 
 
 def details(atlas: Atlas, view: View, at: tuple[float, float] | None) -> None:

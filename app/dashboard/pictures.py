@@ -13,8 +13,10 @@ from maps.colours import Scale, table
 
 def colour_index(values: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
     """0 for NaN, 1 to 255 along the scale."""
-    t = scale.fraction(values)
-    return np.where(np.isfinite(t), np.nan_to_num(t) * 254 + 1.5, 0).astype(np.uint8)
+    known = np.isfinite(values)  # a region of islands fills little of its rectangle
+    out = np.zeros(values.shape, np.uint8)
+    out[known] = scale.fraction(values[known]) * 254 + 1.5
+    return out
 
 
 def hexes(colours: NDArray[np.uint8]) -> list[str]:

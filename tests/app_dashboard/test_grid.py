@@ -8,6 +8,7 @@ from affine import Affine
 from odc.geo.geobox import GeoBox
 
 from app.dashboard.atlas import Atlas
+from app.dashboard.cache import Cache
 from app.dashboard.grid import Where, degrees, mercator, pixels, survey
 from app.errors import InvalidInput
 from geogp import GPRegressor, load
@@ -106,7 +107,20 @@ def test_a_region_across_the_antimeridian_is_in_one_piece(
             [[[-180, 50], [-178.5, 50], [-178.5, 52], [-180, 52], [-180, 50]]],
         ],
     }
-    ground = survey(load(save(tmp_path / "run", *fitted, boundary=split)), inside=500)
+    atlas = Atlas(load(save(tmp_path / "run", *fitted, boundary=split)), Cache(tmp_path / "c"), inside=500)
+    ground = atlas.ground
+    np.testing.assert_array_equal(np.isfinite(atlas.plane("median", atlas.choices.default)), ground.inside)
     west, _, east, _ = ground.bounds
     assert east - west < 3
     assert ground.contains(51, 179.5) and ground.contains(51, -179.5) and not ground.contains(51, 178)
+
+
+def test_far_islets_do_not_make_the_picture_coarse(
+    fitted: tuple[GPRegressor, np.ndarray], tmp_path: Path
+) -> None:
+    ring = [[LON - 9, LAT], [LON - 8.99, LAT], [LON - 8.99, LAT + 0.01], [LON - 9, LAT]]
+    both = {"type": "MultiPolygon", "coordinates": [polygon()["coordinates"], [ring]]}
+    ground = survey(load(save(tmp_path / "run", *fitted, boundary=both)), inside=PIXELS)
+    assert abs(ground.inside.sum() / PIXELS - 1) < 0.05
+    assert ground.bounds[0] > LON - 1
+    assert ground.contains(LAT + 0.003, LON - 8.993)  # still on the map, drawn in detail

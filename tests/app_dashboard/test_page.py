@@ -86,6 +86,13 @@ def test_settings_reach_the_map(shown: object, no_component: list) -> None:
     assert not page.exception
 
 
+def test_the_command_that_writes_these_maps(shown: object) -> None:
+    page = opened(q="2023Q3", t="42", level="80", n="3")
+    assert page.code[0].value.endswith(
+        "-o maps --format cog --quarter 2023Q3 --tests 3 --level 0.8 --thresholds 42"
+    )
+
+
 def test_data_text_is_never_markup(shown: object) -> None:
     page = opened()
     caption = page.sidebar.caption[0].value

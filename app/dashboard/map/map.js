@@ -114,7 +114,8 @@
         style: { weight: 1.1, opacity: .8, fill: false } }).addTo(map);
     }
     lines = L.layerGroup().addTo(map);
-    const fit = () => map.fitBounds(bounds, narrow()
+    const [fw, fs, fe, fn] = about.focus;
+    const fit = () => map.fitBounds([[fs, fw], [fn, fe]], narrow()
       ? { paddingTopLeft: [10, $("panel").offsetHeight + 10], paddingBottomRight: [10, 100] }
       : { paddingTopLeft: [300, 20], paddingBottomRight: [20, 90] });
     const z = finite("z"), lat = finite("lat"), lon = finite("lon");
@@ -211,6 +212,7 @@
     try {
       let url, note;
       if (layer.id === "similar") {
+        image.setOpacity(0); // until this place's own slice is there
         const at = { ...state.setting, lat: state.mark[0], lon: state.mark[1], v: about.id };
         url = await patiently("Comparing every place with this one", () => picture("slice.png", at));
         const found = await ask("slice", at);
@@ -220,7 +222,7 @@
         url = await patiently("Computing the map", () => picture("layer/" + layer.id + ".png", { ...state.setting, v: about.id }));
       }
       if (mine !== shown) return;
-      image.setUrl(url);
+      image.setUrl(url); image.setOpacity(1);
       const element = image.getElement();
       element.alt = layer.title;
       await element.decode().catch(() => {});
@@ -230,8 +232,11 @@
       const root = document.documentElement;
       root.dataset.layer = layer.id; root.dataset.ready = "true";
       root.dataset.took = String(Math.round(performance.now() - start));
-      prefetch(mine);
-    } catch (error) { if (mine === shown) fail(error, show); }
+      hatching().then(() => prefetch(mine));
+    } catch (error) {
+      if (mine === shown && layer.id === "similar" && error.said) { drawLegend(layer, error.message); detail(null); }
+      else if (mine === shown) fail(error, show);
+    }
     if (last) tell(last);
   }
   function detail(id) { // squares from the model itself where the picture's pixels would show
@@ -239,7 +244,7 @@
     if (!id) return;
     const query = new URLSearchParams({ ...state.setting, v: about.id });
     tiles = L.tileLayer("/geogp/tiles/" + id + "/{z}/{x}/{y}.png?" + query, { pane: "picture", minZoom: about.detail_from,
-      maxZoom: 16, bounds: image.getBounds(), updateWhenIdle: true, keepBuffer: 1, zIndex: 1, noWrap: false }).addTo(map);
+      maxZoom: 16, updateWhenIdle: true, keepBuffer: 1, zIndex: 1, noWrap: false }).addTo(map);
     tiles.on("load", () => { document.documentElement.dataset.detail = id; });
   }
   async function prefetch(mine) { // the layers people turn to next, one at a time
@@ -421,7 +426,6 @@
       }
       drawList();
       await show();
-      hatching();
       if (marked) tell(marked);
     } catch (error) { fail(error, () => refresh()); }
   }

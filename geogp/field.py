@@ -8,19 +8,21 @@ what each kind is worth. Nothing is tuned by hand: lengths are measured in spaci
 spans of the data.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from geogp import neighbours
+from geogp.calibrate import Calibration, fit_calibration, groups_of, standardised_miss
 from geogp.crossfit import HeldOut, hold_out, spacing
 from geogp.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.residuals import local
 from geogp.residuals.local import LocalFit, LocalKernel
-from geogp.residuals.surroundings import Observations, Surroundings, count_features, survey
+from geogp.residuals.surroundings import NAMES, Observations, Surroundings, count_features, survey
 from geogp.trend import Trend, fit_trend
 
 #: The neighbour search's metric: this many spacings of places weigh as much as this share of the time span.
@@ -123,6 +125,7 @@ class LocalField:
         self.trend, self.local, self.noise, self.seen = trend, fit, noise, seen
         #: How far ahead of the known rows the noise was learned; beyond it the level drifts.
         self.horizon = horizon
+        self.calibration: Calibration | None = None
         self.search = neighbours.build(
             seen.X.numpy(), scale=np.ones(seen.X.shape[1]), time_axis=self.time_axis
         )
@@ -248,35 +251,52 @@ class LocalField:
         -----
         O(N (log n + k³)).
         """
-        X = X.double()
+        return self._calibrated(*self._moments(X.double(), counts))
+
+    def _moments(self, X: Tensor, counts: Tensor | None) -> tuple[FieldMoments, NDArray[np.int64]]:
+        """Moments before calibration, and the calibration group of each row."""
         n = torch.ones(len(X), dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
         C = self.frame.coordinates(X)
         k = min(self.options.neighbours, len(self.seen.X))
         index = torch.from_numpy(neighbours.query(self.search, C.numpy(), k))
         around = self._survey(C, index, self.latest)
+        group = groups_of(n.numpy(), torch.expm1(around.features[:, NAMES.index("log_nearest")]).numpy())
         base = self.trend(C) + _shift_columns(n, self.has_counts) @ self.local.shift
         ahead = torch.zeros_like(base)
         if self.time_axis is not None:
             ahead = self.trend.extra_variance((C[:, 2] - self.latest - self.horizon).clamp_min(0.0))
         prior = self.local.kernel.prior_variance
         if self.noise is None:
-            nu = self.local.degrees_of_freedom or 1e6
-            return FieldMoments(
-                base + around.mean,
-                around.variance + ahead,
-                self.local.noise_variance(n),
-                prior.expand(len(X)) + ahead,
-                torch.full_like(base, nu),
+            location, latent, noise = around.mean, around.variance, self.local.noise_variance(n)
+            nu = torch.full_like(base, self.local.degrees_of_freedom or 1e6)
+        else:
+            with torch.no_grad():
+                p = self.noise(self._inputs(around, n, X), around.mean, around.variance, prior, n)
+            location, latent, noise, nu = (
+                p.location,
+                p.latent_variance,
+                p.noise_variance,
+                p.degrees_of_freedom,
             )
-        with torch.no_grad():
-            p = self.noise(self._inputs(around, n, X), around.mean, around.variance, prior, n)
-        return FieldMoments(
-            base + p.location,
-            p.latent_variance + ahead,
-            p.noise_variance,
-            (prior * self.noise.prior_factor()).expand(len(X)) + ahead,
-            p.degrees_of_freedom,
+            prior = prior * self.noise.prior_factor()
+        return FieldMoments(base + location, latent + ahead, noise, prior.expand(len(X)) + ahead, nu), group
+
+    def _calibrated(self, m: FieldMoments, group: NDArray[np.int64]) -> FieldMoments:
+        """Stretch the predictive scale by the noise alone: the surface's own sd stays that of the model."""
+        if self.calibration is None:
+            return m
+        square = torch.from_numpy(self.calibration.factor(group)).square()
+        wanted = square * (m.latent_variance + m.noise_variance) - m.latent_variance
+        return replace(m, noise_variance=torch.maximum(wanted, 0.05 * m.noise_variance))
+
+    def calibrate(self, X: Tensor, y: Tensor, counts: Tensor | None) -> None:
+        """Fit the conformal factors to held-out rows X (M, D), y (M,), counts (M,), which stay unconditioned."""
+        m, group = self._moments(X.double(), counts)
+        scale = (m.latent_variance + m.noise_variance).sqrt().numpy()
+        miss = standardised_miss(
+            y.double().numpy(), m.mean.numpy(), scale, m.degrees_of_freedom.numpy(), 0.95
         )
+        self.calibration = fit_calibration(miss, group)
 
     # -- joint distributions -------------------------------------------------------------------------
 
@@ -337,6 +357,7 @@ class LocalField:
             "s2": fit.s2,
             "degrees_of_freedom": fit.degrees_of_freedom,
             "loss": list(fit.loss),
+            "calibration": None if self.calibration is None else asdict(self.calibration),
         }
         return {name: value.detach().contiguous() for name, value in tensors.items()}, facts
 
@@ -376,7 +397,7 @@ class LocalField:
             noise.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("noise.")})
             noise.eval()
         n = tensors["seen.counts"]
-        return cls(
+        field = cls(
             options=options,
             frame=frame,
             has_counts=facts["has_counts"],
@@ -386,6 +407,9 @@ class LocalField:
             seen=Observations(tensors["seen.X"], tensors["seen.value"], n, fit.noise_variance(n)),
             horizon=facts["horizon"],
         )
+        if (c := facts["calibration"]) is not None:
+            field.calibration = Calibration(c["pooled"], tuple(c["factors"]), tuple(c["rows"]), c["level"])
+        return field
 
     def _survey(self, C: Tensor, index: Tensor, latest: float) -> Surroundings:
         return survey(

@@ -176,7 +176,12 @@ def query(
     if X.ndim != 2 or X.shape[1] != search.X.shape[1]:
         raise ValueError(f"places have shape {X.shape}; the reference has {search.X.shape[1]} columns")
     if k >= search.n_rows and latest is None:
-        return _all_rows(search, len(X), k, own_row)
+        return np.concatenate(
+            [
+                _all_rows(search, X[i : i + chunk], k, None if own_row is None else own_row[i : i + chunk])
+                for i in range(0, max(len(X), 1), chunk)
+            ]
+        )
     out = np.full((len(X), k), MISSING, dtype=np.int64)
     for start in range(0, len(X), chunk):
         part = slice(start, start + chunk)
@@ -191,9 +196,11 @@ def query(
     return out
 
 
-def _all_rows(search: NeighbourSearch, n: int, k: int, own_row: Index | None) -> Index:
-    out = np.full((n, k), MISSING, dtype=np.int64)
-    out[:, : search.n_rows] = search.row
+def _all_rows(search: NeighbourSearch, X: Array, k: int, own_row: Index | None) -> Index:
+    """Every row, nearest first."""
+    d2 = (((search.X[search.row][None] - X[:, None]) / search.scale) ** 2).sum(axis=-1)
+    out = np.full((len(X), k), MISSING, dtype=np.int64)
+    out[:, : search.n_rows] = search.row[np.argsort(d2, axis=1, kind="stable")]
     if own_row is not None:
         out[out == np.asarray(own_row)[:, None]] = MISSING
     return out

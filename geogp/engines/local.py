@@ -12,6 +12,9 @@ from geogp.field import FieldOptions, LocalField
 from geogp.model import Moments
 from geogp.train import Data
 
+#: Fewer validation rows say too little about coverage.
+CALIBRATE_FROM = 200
+
 
 class LocalEngine(Engine):
     """A `LocalField` on standardised targets. Options of the plan: those of `FieldOptions`."""
@@ -24,7 +27,8 @@ class LocalEngine(Engine):
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
-        """Fit the field to all rows of `data`; it holds out what it needs among them itself."""
+        """Fit the field to all rows of `data`, among which it holds out what it needs; `validation` rows only
+        calibrate the intervals."""
         if plan.shape.spatial is None:
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} needs a position, and the columns are generic features: name two "
@@ -38,6 +42,9 @@ class LocalEngine(Engine):
             time=plan.shape.time,
             options=options_of(plan),
         )
+        if validation is not None and len(validation) >= CALIBRATE_FROM:
+            counts = None if validation.counts is None else validation.counts.cpu()
+            field.calibrate(validation.X.cpu(), validation.y.cpu(), counts)
         return cls(plan, field)
 
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:

@@ -278,14 +278,24 @@ def fit(
     p = {
         "lengthscale": start.log_lengthscale.double().clone(),
         "variance": start.log_variance.double().clone(),
-        "tau2": torch.tensor(math.log(0.02), dtype=torch.float64),
+        "tau2": torch.tensor(math.log(0.1), dtype=torch.float64),
         "s2": torch.tensor(0.0 if per_count else -math.inf, dtype=torch.float64),
         "tails": torch.tensor(math.log(3.0), dtype=torch.float64),
         "shift": torch.zeros(B.shape[1], dtype=torch.float64),
     }
-    learned = [v.requires_grad_() for name, v in p.items() if name != "s2" or per_count]
-    optimiser = torch.optim.Adam(learned, lr=learning_rate, betas=(0.9, 0.98))
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, learning_rate, total_steps=steps, pct_start=0.2)
+    for name, v in p.items():
+        v.requires_grad_(name != "s2" or per_count)
+    # The noise travels farther than the kernel (decades of τ²), and must settle before the tails can.
+    groups = [
+        {"params": [p["lengthscale"], p["variance"], p["shift"]], "lr": learning_rate},
+        {
+            "params": [p[name] for name in ("tau2", "s2", "tails") if p[name].requires_grad],
+            "lr": 2 * learning_rate,
+        },
+    ]
+    optimiser = torch.optim.Adam(groups, betas=(0.9, 0.98))
+    rates = [learning_rate, 2 * learning_rate]
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=steps, pct_start=0.2)
     generator = torch.Generator().manual_seed(seed)
     history = []
     for step in range(steps):

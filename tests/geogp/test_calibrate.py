@@ -1,0 +1,77 @@
+"""Calibration: exact finite-sample coverage, no change without evidence, an honest certificate."""
+
+import json
+
+import numpy as np
+import pytest
+
+from geogp.calibrate import (
+    Calibration,
+    certificate,
+    conformal_factor,
+    fit_calibration,
+    groups_of,
+    standardised_miss,
+)
+from geogp.scores import binomial_band
+
+
+def draws(n, stretch=1.0, seed=0, df=5.0):
+    rng = np.random.default_rng(seed)
+    one = np.ones(n)
+    return stretch * rng.standard_t(df, n), 0 * one, one, df * one
+
+
+def test_the_factor_covers_new_rows():
+    covered = []
+    for seed in range(200):
+        miss = standardised_miss(*draws(99, 1.7, seed), 0.95)
+        fresh = standardised_miss(*draws(50, 1.7, 10_000 + seed), 0.95)
+        covered.append((fresh <= conformal_factor(miss)).mean())
+    low, _ = binomial_band(200 * 50, 0.95)
+    # P(covered) is at least .95 exactly; the 200 factors add a sd of sqrt(.95 * .05 / 100 / 200) = .0015.
+    assert np.mean(covered) > low - 3 * 0.0015
+
+
+def test_no_factor_without_evidence():
+    miss = standardised_miss(*draws(2000), 0.95)
+    got = fit_calibration(miss, np.arange(2000) % 2)
+    assert got.pooled == 1.0 and got.factors == (1.0, 1.0)
+
+
+def test_wide_and_narrow_groups_get_their_own_factor_and_small_ones_the_pooled():
+    y, m, s, df = draws(3100)
+    group = np.repeat([0, 1, 2], [1500, 1500, 100])
+    y = y * np.array([0.6, 1.8, 1.0])[group]
+    got = fit_calibration(standardised_miss(y, m, s, df, 0.95), group)
+    assert got.factors[0] == pytest.approx(0.6, rel=0.12)
+    assert got.factors[1] == pytest.approx(1.8, rel=0.12)
+    assert got.factors[2] is None
+    assert got.factor(np.array([2, 7]))[0] == got.pooled == got.factor(np.array([2, 7]))[1]
+
+
+def test_groups_cross_count_bins_with_distance():
+    group = groups_of(np.array([1.0, 1.0, 3.0, 10.0, 500.0]), np.array([0.0, 9.0, 0.0, 0.0, 9.0]))
+    assert group.tolist() == [0, 1, 2, 4, 7]
+
+
+def test_empty_calibration_changes_nothing():
+    assert Calibration().factor(np.array([0, 3])).tolist() == [1.0, 1.0]
+    assert conformal_factor(np.empty(0)) == 1.0
+
+
+def test_certificate_reports_bands_and_judges_only_large_groups():
+    y, m, s, df = draws(4000)
+    few = np.zeros(4000, dtype=bool)
+    few[:100] = True
+    got = certificate(y, m, s, df, {"few": few})
+    assert json.loads(json.dumps(got)) == got
+    everyone = got["groups"]["all"]
+    assert everyone["judged"] and not got["groups"]["few"]["judged"]
+    for achieved, (low, high) in zip(everyone["achieved"], everyone["band"]):
+        assert low <= achieved <= high
+
+
+def test_gaussian_rows_have_infinite_degrees_of_freedom():
+    miss = standardised_miss(np.array([1.959964]), np.zeros(1), np.ones(1), np.array([np.inf]), 0.95)
+    assert miss[0] == pytest.approx(1.0, abs=1e-6)

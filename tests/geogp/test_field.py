@@ -1,0 +1,127 @@
+"""The local field: order, units and chunks do not matter; honest coverage on simulated truth; a round trip."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from geogp.crossfit import hold_out
+from geogp.field import FieldOptions, LocalField
+from geogp.scores import binomial_band
+from geogp.trend import fit_trend
+
+QUICK = FieldOptions(neighbours=24, n_targets=1500, steps=40, batch=64, epochs=8, hidden=32)
+
+
+def world(n=2400, seed=0, quarters=10):
+    """Places measured in several quarters: a smooth surface, a trend, averages of 1 to 50 measurements."""
+    rng = np.random.default_rng(seed)
+    P = rng.uniform(0, 20_000, (n // 6, 2))
+    X = np.column_stack([P[rng.integers(0, len(P), n)], 2020 + rng.integers(0, quarters, n) / 4])
+    counts = np.ceil(rng.pareto(1.0, n)).clip(max=50)
+    surface = np.sin(X[:, 0] / 2500) + np.cos(X[:, 1] / 3500) + 0.3 * (X[:, 2] - 2021)
+    y = surface + rng.standard_t(5.0, n) * np.sqrt((0.02 + 0.5 / counts) * 0.6)
+    return (torch.from_numpy(a) for a in (X, (y - y.mean()) / y.std(), counts))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, n = world()
+    return LocalField.fit(X[:2000], y[:2000], n[:2000], time=2, options=QUICK), X, y, n
+
+
+def test_explains_and_covers_new_rows(fitted):
+    field, X, y, n = fitted
+    m = field.moments(X[2000:], n[2000:])
+    inside = (y[2000:] - m.mean).abs() <= 2.3 * (m.latent_variance + m.noise_variance).sqrt()
+    assert np.corrcoef(m.mean, y[2000:])[0, 1] > 0.6
+    low, high = binomial_band(400, 0.95)
+    assert low - 0.03 < inside.double().mean() <= max(high, 0.99)
+    busy, single = n[2000:] > 10, n[2000:] == 1
+    assert m.noise_variance[single].mean() > 2 * m.noise_variance[busy].mean()
+
+
+def test_far_from_data_the_surface_is_the_prior(fitted):
+    field, X, _, n = fitted
+    far = X[:5].clone()
+    far[:, :2] += 1e7
+    at, away = field.moments(X[:5], n[:5]), field.moments(far, n[:5])
+    assert torch.allclose(away.latent_variance, away.prior_variance)
+    assert (at.latent_variance <= away.latent_variance).all()
+    assert torch.isfinite(away.mean).all()
+
+
+def test_rows_do_not_interact(fitted):
+    field, X, _, n = fitted
+    whole = field.moments(X[2000:2060], n[2000:2060])
+    parts = [field.moments(X[i : i + 7], n[i : i + 7]) for i in range(2000, 2060, 7)]
+    assert torch.allclose(whole.mean[:56], torch.cat([p.mean for p in parts])[:56], atol=1e-6)
+    backwards = field.moments(X[2000:2060].flip(0), n[2000:2060].flip(0))
+    assert torch.allclose(whole.noise_variance, backwards.noise_variance.flip(0), rtol=1e-5)
+
+
+def test_row_order_and_units_do_not_matter(fitted):
+    field, X, y, n = fitted
+    p = torch.randperm(2000, generator=torch.Generator().manual_seed(0))
+    scaled = X.clone()
+    scaled[:, :2] *= 1024
+    other = LocalField.fit(scaled[:2000][p], y[:2000][p], n[:2000][p], time=2, options=QUICK)
+    a, b = field.moments(X[2000:2100], n[2000:2100]), other.moments(scaled[2000:2100], n[2000:2100])
+    assert torch.allclose(a.mean, b.mean, atol=1e-5)
+    assert torch.allclose(a.latent_variance, b.latent_variance, rtol=1e-4)
+
+
+def test_state_goes_through_json_and_back(fitted):
+    field, X, y, n = fitted
+    field.calibrate(X[2000:], y[2000:], n[2000:])
+    tensors, facts = field.state()
+    again = LocalField.from_state(tensors, json.loads(json.dumps(facts)))
+    a, b = field.moments(X[:50], n[:50]), again.moments(X[:50], n[:50])
+    for name in ("mean", "latent_variance", "noise_variance", "prior_variance", "degrees_of_freedom"):
+        assert torch.equal(getattr(a, name), getattr(b, name))
+    field.calibration = None
+
+
+def test_joint_covariance_has_the_marginals_of_the_moments(fitted):
+    field, X, _, _n = fitted
+    S = field.posterior_covariance(X[2000:2030])
+    latent = field.moments(X[2000:2030]).latent_variance
+    assert torch.allclose(S.diagonal(), latent, rtol=1e-6)
+    assert torch.linalg.eigvalsh(S).min() > -1e-9
+    assert field.prior_covariance(X[:3], X[:3]).diagonal().allclose(field.moments(X[:3]).prior_variance)
+
+
+def test_ahead_of_few_distant_quarters_the_surface_widens():
+    X, y, n = world(900, quarters=3)
+    field = LocalField.fit(X, y, n, time=2, options=QUICK)
+    soon, late = X[:20].clone(), X[:20].clone()
+    soon[:, 2], late[:, 2] = 2020.5, 2023.0
+    assert (field.moments(late).latent_variance > field.moments(soon).latent_variance).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_a_handful_of_rows_is_enough(n):
+    X, y, counts = world(60)
+    field = LocalField.fit(X[:n], y[:n], counts[:n], time=2, options=QUICK)
+    m = field.moments(X[:9], counts[:9])
+    for name in ("mean", "latent_variance", "noise_variance"):
+        assert torch.isfinite(getattr(m, name)).all()
+    assert (m.noise_variance > 0).all()
+
+
+def test_no_target_is_in_its_own_reference():
+    X, _, _ = world()
+    held = hold_out(X[:, :2].numpy(), X[:, 2].numpy(), n_targets=600)
+    assert {h.kind for h in held} == {"rows", "blocks", "future"}
+    for h in held:
+        assert not np.isin(h.target, h.reference).any()
+        if h.kind == "future":
+            assert X[h.reference, 2].max() < X[h.target, 2].min()
+
+
+def test_trend_of_few_periods_has_no_slope_but_drifts():
+    t = torch.tensor([0.0, 1.0, 2.0]).double().repeat(20)
+    trend = fit_trend(t, 2 * t, torch.ones(60).double())
+    assert trend.slope == 0.0
+    assert trend.extra_variance(torch.tensor([1.0]).double()).item() >= 4.0

@@ -1,0 +1,179 @@
+"""The local Gaussian process: exact with all neighbours, honest far away, recovers what made the data."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from geogp import neighbours
+from geogp.residuals import local
+from geogp.residuals.local import LocalKernel
+
+
+def kernel(smoothness=("matern32",), lengthscale=(0.4, 0.7), variance=1.3, time_axis=None):
+    C = len(smoothness)
+    lengths = torch.tensor([lengthscale] * C, dtype=torch.float64) * torch.arange(1, C + 1)[:, None]
+    return LocalKernel(
+        lengths.log(), torch.full((C,), math.log(variance), dtype=torch.float64), smoothness, time_axis
+    )
+
+
+def points(n, d=2, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).uniform(0, 2, (n, d)))
+
+
+def dense(k, X_new, X, y, noise):
+    K = k(X, X) + torch.diag(noise)
+    cross = k(X_new, X)
+    mean = cross @ torch.linalg.solve(K, y)
+    return mean, k(X_new, X_new) - cross @ torch.linalg.solve(K, cross.T)
+
+
+@pytest.mark.parametrize(
+    "smoothness", [("matern12",), ("matern32",), ("matern52",), ("matern12", "matern32")]
+)
+@pytest.mark.parametrize("time_axis", [None, 2])
+def test_all_neighbours_equal_the_dense_gp(smoothness, time_axis):
+    d = 2 if time_axis is None else 3
+    X, X_new = points(60, d), points(9, d, seed=1)
+    y = torch.sin(3 * X[:, 0])
+    noise = 0.01 + 0.2 * torch.rand(60, generator=torch.Generator().manual_seed(0)).double()
+    k = kernel(smoothness, (0.4, 0.7, 0.9)[:d], time_axis=time_axis)
+    search = neighbours.build(X.numpy(), time_axis=time_axis)
+    index = torch.from_numpy(neighbours.query(search, X_new.numpy(), 60))
+    got = local.condition(k, X_new, X, y, noise, index)
+    mean, covariance = dense(k, X_new, X, y, noise)
+    assert torch.allclose(got.mean, mean, atol=1e-8, rtol=0)
+    assert torch.allclose(got.variance, covariance.diagonal(), atol=1e-8, rtol=0)
+    joint_mean, joint_covariance = local.joint(k, X_new, X, y, noise, torch.arange(60))
+    assert torch.allclose(joint_mean, mean, atol=1e-8, rtol=0)
+    assert torch.allclose(joint_covariance, covariance, atol=1e-8, rtol=0)
+
+
+def test_missing_neighbours_drop_out_exactly():
+    X, X_new, k = points(20), points(4, seed=1), kernel()
+    y, noise = X[:, 1], torch.full((20,), 0.1).double()
+    some = torch.tensor([[0, 5, 9]] * 4)
+    padded = torch.tensor([[-1, 0, -1, 5, 9, -1]] * 4)
+    a, b = (local.condition(k, X_new, X, y, noise, i) for i in (some, padded))
+    assert torch.allclose(a.mean, b.mean, atol=1e-12) and torch.allclose(a.variance, b.variance, atol=1e-12)
+    nothing = local.condition(k, X_new, X, y, noise, torch.full((4, 3), -1))
+    assert torch.equal(nothing.mean, torch.zeros(4).double())
+    assert torch.allclose(nothing.variance, k.prior_variance.expand(4))
+
+
+def test_columns_of_values_are_carried_together():
+    X, X_new, k = points(30), points(5, seed=1), kernel()
+    noise, index = torch.full((30,), 0.1).double(), torch.arange(30).expand(5, 30)
+    both = local.condition(k, X_new, X, X, noise, index).mean
+    for q in (0, 1):
+        one = local.condition(k, X_new, X, X[:, q].contiguous(), noise, index).mean
+        assert torch.allclose(both[:, q], one, atol=1e-12)
+
+
+def test_far_away_the_variance_is_the_priors():
+    X, k = points(50), kernel()
+    far = torch.full((1, 2), 1e4, dtype=torch.float64)
+    c = local.condition(k, far, X, X[:, 0], torch.full((50,), 0.1).double(), torch.arange(50)[None])
+    assert c.variance.item() == pytest.approx(k.prior_variance.item(), abs=1e-12)
+    assert c.mean.item() == pytest.approx(0.0, abs=1e-12)
+
+
+def exact_log_likelihood(k, X, y, noise):
+    K = k(X, X) + torch.diag(noise)
+    return torch.distributions.MultivariateNormal(torch.zeros(len(y)).double(), K).log_prob(y)
+
+
+def vecchia(k, X, y, noise, order, m):
+    index = neighbours.earlier(X.numpy(), order, m)
+    return local.conditional_log_density(k, X, y, noise, torch.arange(len(y)), torch.from_numpy(index)).sum()
+
+
+def test_vecchia_likelihood_converges_to_the_exact_one():
+    X, k = points(80), kernel(("matern12",))
+    noise = torch.full((80,), 0.05).double()
+    y = torch.linalg.cholesky(k(X, X) + torch.diag(noise)) @ torch.randn(
+        80, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
+    order = np.random.default_rng(0).permutation(80)
+    exact = exact_log_likelihood(k, X, y, noise)
+    assert abs((vecchia(k, X, y, noise, order, 79) - exact).item()) < 1e-8
+    # KL(exact || Vecchia) = (sum of log conditional variances - log det K) / 2: falls to 0 from above.
+    log_det = torch.logdet(k(X, X) + torch.diag(noise))
+    kl = []
+    for m in (2, 8, 30, 79):
+        index = torch.from_numpy(neighbours.earlier(X.numpy(), order, m))
+        variance = local.condition(k, X, X, y, noise, index).variance + noise
+        kl.append(0.5 * (variance.log().sum() - log_det).item())
+    assert kl[0] > kl[1] > kl[2] > -1e-8
+    assert kl[2] < 0.1 * kl[0] and abs(kl[3]) < 1e-8
+
+
+def test_fit_recovers_lengthscale_variance_and_noise():
+    # 900 places, 3 visits each: the noise variance rests on 1,800 contrasts (sd of its log ~ sqrt(2 / 1800) ~ .03);
+    # the domain holds about (2 / .25)^2 = 64 independent patches, so log v and log l carry an sd near sqrt(2 / 64).
+    rng = np.random.default_rng(3)
+    P = torch.from_numpy(rng.uniform(0, 2, (900, 2)))
+    truth = LocalKernel(
+        torch.full((1, 2), math.log(0.25), dtype=torch.float64),
+        torch.zeros(1, dtype=torch.float64),
+        ("matern32",),
+    )
+    f = torch.linalg.cholesky(truth(P, P) + 1e-9 * torch.eye(900)) @ torch.from_numpy(rng.normal(size=900))
+    X, counts = P.repeat(3, 1), torch.from_numpy(rng.choice([1.0, 4.0, 30.0], 2700))
+    y = f.repeat(3) + torch.from_numpy(rng.normal(size=2700)) * (0.05 + 0.4 / counts).sqrt()
+    search = neighbours.build(X.numpy())
+    index = neighbours.query(search, X.numpy(), 20, own_row=np.arange(2700))
+    start = LocalKernel(
+        torch.full((1, 2), math.log(0.6), dtype=torch.float64),
+        torch.full((1,), -1.0, dtype=torch.float64),
+        ("matern32",),
+    )
+    got = local.fit(
+        X,
+        y,
+        counts,
+        [(torch.arange(2700), torch.from_numpy(index))],
+        start,
+        student=False,
+        steps=150,
+        learning_rate=0.08,
+    )
+    four_sd = 4 * math.sqrt(2 / 64)
+    assert abs(got.kernel.log_lengthscale - math.log(0.25)).max() < four_sd
+    assert (
+        abs(got.kernel.log_variance.item()) < 2 * four_sd
+    )  # variance and lengthscale trade against each other
+    assert abs(math.log(got.s2 / 0.4)) < 4 * math.sqrt(2 / 900) + 0.1
+    assert abs(math.log(got.tau2 / 0.05)) < 0.5
+
+
+def test_fit_recovers_degrees_of_freedom():
+    # The sd of log(nu) from n = 4,000 draws is about 1.4 / sqrt(n) * nu / 2 ~ .05 at nu = 4.
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.uniform(0, 2, (4000, 2)))
+    y = torch.from_numpy(rng.standard_t(4.0, 4000) * 0.5)
+    index = torch.from_numpy(rng.integers(0, 4000, (4000, 4)))
+    start = LocalKernel(
+        torch.full((1, 2), math.log(0.2), dtype=torch.float64),
+        torch.full((1,), math.log(0.01), dtype=torch.float64),
+        ("matern12",),
+    )
+    got = local.fit(
+        X,
+        y,
+        torch.ones(4000).double(),
+        [(torch.arange(4000), index)],
+        start,
+        per_count=False,
+        steps=200,
+        batch=512,
+        learning_rate=0.08,
+    )
+    assert 3.2 < got.degrees_of_freedom < 5.2
+
+
+def test_unknown_smoothness_is_refused():
+    with pytest.raises(ValueError, match="smoothness must be one of"):
+        local.correlation(torch.zeros(1), "rbf")

@@ -1,0 +1,125 @@
+"""Neighbours on all sides: independent of order and units, balanced, complete when all are asked for."""
+
+import time
+
+import numpy as np
+import pytest
+
+from geogp import neighbours
+from geogp.neighbours import DIRECTIONS, MISSING
+
+
+def grid_with_a_gap(n=40):
+    """A lattice whose middle third is empty."""
+    a, b = np.meshgrid(np.arange(n, dtype=float), np.arange(n, dtype=float))
+    X = np.column_stack([a.ravel(), b.ravel()])
+    return X[(np.abs(X - (n - 1) / 2) > n / 6).any(axis=1)]
+
+
+def octants(offset):
+    return len(np.unique(np.floor((np.arctan2(offset[:, 1], offset[:, 0]) / (2 * np.pi) + 0.5) * 8) % 8))
+
+
+def test_first_neighbours_are_the_nearest():
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    Q = np.random.default_rng(1).normal(size=(30, 2))
+    index = neighbours.query(neighbours.build(X), Q, 16)
+    distance = np.linalg.norm(X[None] - Q[:, None], axis=-1)
+    assert (index[:, :8] == np.argsort(distance, axis=1)[:, :8]).all()
+    assert all(len(set(row)) == 16 for row in index)
+
+
+def test_every_side_of_a_gap_is_represented():
+    X = grid_with_a_gap()
+    place = np.array([[15.0, 19.5]])  # near the left edge of the gap
+    balanced = neighbours.query(neighbours.build(X), place, 48)[0]
+    nearest = neighbours.query(neighbours.build(X), place, 48, nearest_share=1.0)[0]
+    assert octants(X[balanced] - place) == DIRECTIONS
+    assert octants(X[nearest] - place) < DIRECTIONS
+
+
+@pytest.mark.parametrize("lattice", [False, True])
+def test_row_order_does_not_matter(lattice):
+    rng = np.random.default_rng(0)
+    X = grid_with_a_gap() if lattice else rng.normal(size=(700, 2))
+    Q = rng.uniform(X.min(), X.max(), size=(40, 2))
+    p = rng.permutation(len(X))
+    a = neighbours.query(neighbours.build(X), Q, 24)
+    b = p[neighbours.query(neighbours.build(X[p]), Q, 24)]
+    assert (np.sort(a, axis=1) == np.sort(b, axis=1)).all()
+
+
+def test_units_and_chunks_do_not_matter():
+    rng = np.random.default_rng(0)
+    X, Q = rng.normal(size=(700, 2)), rng.normal(size=(50, 2))
+    a = neighbours.query(neighbours.build(X), Q, 24)
+    # A power of two, so that scaling does not round.
+    assert (a == neighbours.query(neighbours.build(1024 * X), 1024 * Q, 24)).all()
+    assert (a == neighbours.query(neighbours.build(X), Q, 24, chunk=7)).all()
+
+
+def space_time(places=60, visits=12, seed=0):
+    rng = np.random.default_rng(seed)
+    P = rng.uniform(0, 10, (places, 2))
+    return np.column_stack([np.repeat(P, visits, axis=0), np.tile(np.arange(visits) / 4.0, places)])
+
+
+def test_own_history_does_not_flood_the_set():
+    X = space_time(visits=20)
+    search = neighbours.build(X, scale=np.array([1.0, 1.0, 100.0]), time_axis=2)
+    index = neighbours.query(search, X[:1], 32, own_row=np.array([0]))[0]
+    own = (X[index, :2] == X[0, :2]).all(axis=1).sum()
+    assert 0 < own < 20
+    assert 0 not in index
+
+
+def test_the_future_can_be_left_out():
+    X = space_time()
+    search = neighbours.build(X, time_axis=2)
+    Q = X[::7]
+    index = neighbours.query(search, Q, 20, latest=Q[:, 2] - 0.25)
+    there = index != MISSING
+    assert (X[index, 2] <= Q[:, 2:] - 0.25 + 1e-6)[there].all()
+    assert (~there[Q[:, 2] == 0]).all()
+
+
+def test_all_rows_when_as_many_are_asked_for():
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    index = neighbours.query(neighbours.build(X), X[:3], 15, own_row=np.arange(3))
+    for i, row in enumerate(index):
+        assert sorted(row[row != MISSING]) == [j for j in range(12) if j != i]
+
+
+def test_earlier_rows_only():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    order = np.random.default_rng(1).permutation(300)
+    place = np.argsort(order)
+    index = neighbours.earlier(X, order, 12)
+    there = index != MISSING
+    assert (place[index] < place[:, None])[there].all()
+    assert (there.sum(axis=1) == np.minimum(place, 12)).mean() > 0.9
+    full = neighbours.earlier(X[:40], np.arange(40), 39)
+    assert ((full != MISSING).sum(axis=1) == np.arange(40)).all()
+
+
+def test_one_place_and_one_row():
+    search = neighbours.build(np.zeros((1, 2)))
+    assert neighbours.query(search, np.ones((2, 2)), 3)[:, 0].tolist() == [0, 0]
+    same = np.column_stack([np.zeros((9, 2)), np.arange(9.0)])
+    index = neighbours.query(neighbours.build(same, time_axis=2), same[:1], 4, own_row=np.array([0]))
+    assert set(index[0]) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("X", [np.empty((0, 2)), np.array([[np.nan, 0.0]])])
+def test_bad_coordinates_are_refused(X):
+    with pytest.raises(ValueError, match="finite, non-empty"):
+        neighbours.build(X)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_places_in_seconds():
+    X = np.random.default_rng(0).normal(size=(100_000, 2))
+    start = time.process_time()
+    index = neighbours.query(neighbours.build(X), X, 64)
+    assert index.shape == (100_000, 64)
+    assert time.process_time() - start < 30

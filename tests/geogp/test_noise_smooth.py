@@ -1,0 +1,77 @@
+"""Smooth noise: bounded latent factor, recovers tau, s and the shift, constant far from what was seen."""
+
+import math
+
+import torch
+
+from geogp.noise.smooth import HeldOutRows, fit_smooth_noise, new_smooth_noise
+
+
+def parts(model, features, variance, counts, prior=2.0):
+    zero = torch.zeros(len(features)).double()
+    with torch.no_grad():
+        return model(features, zero, variance, torch.tensor(prior).double(), counts)
+
+
+def test_starts_at_the_constant_noise():
+    model = new_smooth_noise(3)
+    features = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)).double()
+    model.start_from(features, 0.04, 0.9, 5.0)
+    v, n = torch.linspace(0, 2, 50).double(), torch.arange(1, 51).double()
+    p = parts(model, features, v, n)
+    assert torch.allclose(p.noise_variance, 0.04 + 0.9 / n, rtol=1e-5)
+    assert torch.allclose(p.latent_variance, v, rtol=1e-6)
+    assert torch.allclose(p.degrees_of_freedom, torch.full((50,), 5.0).double(), rtol=1e-5)
+    assert torch.equal(p.location, torch.zeros(50).double())
+
+
+def test_latent_variance_never_exceeds_the_prior_whatever_the_weights():
+    model = new_smooth_noise(4)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(3 * torch.randn(p.shape, generator=generator))
+    features = 10 * torch.randn(2000, 4, generator=generator).double()
+    variance = 2.0 * torch.rand(2000, generator=generator).double()
+    variance[:20] = 2.0
+    got = parts(model, features, variance, torch.ones(2000).double())
+    prior = 2.0 * model.prior_factor()
+    assert (got.latent_variance <= prior * (1 + 1e-9)).all()
+    assert torch.allclose(got.latent_variance[:20], torch.full((20,), prior).double())
+    assert (got.noise_variance > 0).all() and (got.degrees_of_freedom > 2.1 - 1e-9).all()
+
+
+def test_recovers_tau_s_and_the_level_shift():
+    # 20,000 rows; the noise doubles from west to east and the level falls with 1/n.
+    g = torch.Generator().manual_seed(0)
+    N = 20_000
+    x = torch.rand(N, generator=g).double()
+    n = torch.tensor([1.0, 3.0, 10.0, 100.0]).double()[torch.randint(4, (N,), generator=g)]
+    features = torch.stack([x, n.log(), n.rsqrt()], dim=-1)
+    variance = torch.full((N,), 0.05).double()
+    truth = 0.02 * (1 + x) + 0.5 * (1 + x) / n
+    y = -0.3 / n + (0.05 + truth).sqrt() * torch.randn(N, generator=g).double()
+    model = new_smooth_noise(3)
+    model.start_from(features, 0.1, 0.3, 8.0)
+    zero, one = torch.zeros(N).double(), torch.ones(N).double()
+    history = fit_smooth_noise(
+        model, HeldOutRows(features, zero, variance, n, y, one), torch.tensor(1.0).double(), epochs=12
+    )
+    assert history[-1] < history[0]
+    with torch.no_grad():
+        p = model(features, zero, variance, torch.tensor(1.0).double(), n)
+    scale2 = (p.latent_variance + p.noise_variance) * p.degrees_of_freedom / (p.degrees_of_freedom - 2)
+    for count in (1.0, 10.0, 100.0):
+        for west in (True, False):
+            m = (n == count) & ((x < 0.5) == west)
+            # About 2,500 rows a cell: sd of the log variance ~ sqrt(2 / 2500) = .03; the network smooths across.
+            assert abs((scale2[m].mean() / (0.05 + truth[m]).mean()).log().item()) < 0.15
+    single = n == 1.0
+    shift = p.location[single].mean().item() - p.location[n == 100.0].mean().item()
+    assert abs(shift + 0.297) < 4 * math.sqrt(0.8 / single.sum().item())
+
+
+def test_the_same_seed_gives_the_same_network():
+    a, b, c = new_smooth_noise(3, seed=1), new_smooth_noise(3, seed=1), new_smooth_noise(3, seed=2)
+    assert torch.equal(a.first.weight, b.first.weight)
+    assert not torch.equal(a.first.weight, c.first.weight)

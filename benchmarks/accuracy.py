@@ -12,12 +12,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
 from benchmarks.cases import CASES, Absent, Case
+from benchmarks.machine import device_named, write_text
 from benchmarks.tables import report
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         print("GEOGP_DATA does not name a folder with the data; nothing to measure.", file=sys.stderr)
         return 0
     data = Path(where)
-    device = _device(options.device)
+    device = device_named(options.device)
     if options.one:
         case, name = options.one
         return _one(case, name, data, options.quick, device, options.out)
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     lines = heading(results) + report(results["rows"])
     print("\n".join(lines))
     if options.markdown:
-        _write(options.markdown, "\n".join(lines) + "\n")
+        write_text(options.markdown, "\n".join(lines) + "\n")
     return 1 if failed else 0
 
 
@@ -101,7 +101,7 @@ def _case(
         row["commit"] = machine.commit()
         results["rows"] = [r for r in results["rows"] if r not in have] + [row]
         results["machine"] = machine.describe()
-        _write(out, json.dumps(results, indent=1) + "\n")
+        write_text(out, json.dumps(results, indent=1) + "\n")
         s = row["scores"]
         print(
             f"{case.name}: {name}: NLL {s['nll']:.3f} CRPS {s['crps']:.3f} coverage {s['coverage95']:.3f}, "
@@ -137,7 +137,7 @@ def _one(case: str, name: str, data: Path, quick: bool, device: str, out: Path) 
     except Absent as absent:
         print(f"absent: {absent}; case skipped", file=sys.stderr)
         return 1
-    _write(out, json.dumps(row))
+    write_text(out, json.dumps(row))
     return 0
 
 
@@ -159,26 +159,10 @@ def heading(results: dict[str, Any]) -> list[str]:
     ]
 
 
-def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def _read(path: Path) -> dict[str, Any]:
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
     return {"schema": 1, "rows": []}
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 if __name__ == "__main__":

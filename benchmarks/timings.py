@@ -1,0 +1,295 @@
+"""What `benchmarks.speed` times, one function a section; each returns rows of a table."""
+
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import geogp  # before torch: sets how OpenMP waits
+
+assert geogp
+import torch  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from benchmarks.machine import best_seconds  # noqa: E402
+from geogp import neighbours  # noqa: E402
+from geogp.build import Shape, Size, build  # noqa: E402
+from geogp.initialise import warm_start  # noqa: E402
+from geogp.methods import method  # noqa: E402
+from geogp.objectives import Weights  # noqa: E402
+from geogp.residuals import local  # noqa: E402
+from geogp.train import Data, Schedule, minibatch, parameter_groups  # noqa: E402
+
+Row = dict[str, Any]
+BATCH = 1024
+SIZES = ((64, 128), (128, 512), (256, 1024))
+OURS = ("dbk-silu", "dbk-rbf")
+
+
+def gemm_gflops(device: str, size: int = 2048) -> float:
+    """Measured peak of a float32 matrix product, in GFLOP/s."""
+    A = torch.randn(size, size, device=device)
+    seconds = _seconds(lambda: A @ A, device, at_least=0.3)
+    return 2.0 * size**3 / seconds / 1e9
+
+
+def clock_of(device: str) -> Callable[[], float]:
+    """Processor time on one CPU thread, else wall time."""
+    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+
+
+def _seconds(work: Callable[[], Any], device: str, **options: Any) -> float:
+    return best_seconds(_synced(work, device), clock=clock_of(device), **options)
+
+
+def _synced(work: Callable[[], Any], device: str) -> Callable[[], Any]:
+    """The work, waited for on a GPU."""
+    if not device.startswith("cuda"):
+        return work
+
+    def run() -> None:
+        work()
+        torch.cuda.synchronize()
+
+    return run
+
+
+def _map_data(n: int, device: str) -> Data:
+    """Places, years and counts, with a field on them."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(n, 3, generator=generator, dtype=torch.float64) * torch.tensor([2e5, 2e5, 5.0])
+    y = torch.sin(X[:, 0] / 2e4) + 0.3 * torch.randn(n, generator=generator, dtype=torch.float64)
+    counts = torch.randint(1, 50, (n,), generator=generator).float()
+    return Data(X, ((y - y.mean()) / y.std()).float(), counts).to(torch.device(device))
+
+
+def _ours(name: str, hidden: int, rank: int, data: Data, device: str) -> Any:
+    shape = Shape(3, (0, 1), 2, data.counts is not None)
+    model = build(method(name), shape, Size(hidden=hidden, rank=rank), seed=0)
+    model.encoder.fit_scaling(data.X.cpu())
+    model.to(device)
+    warm_start(model, data.X, data.y, data.counts, seed=0)
+    return model
+
+
+def training(device: str, quick: bool) -> list[Row]:
+    """One optimiser step: ours, and GPyTorch's SVGP and PPGP on the same encoder and backbone."""
+    peak = gemm_gflops(device)
+    data = _map_data(8192, device)
+    batch = data.rows(torch.arange(BATCH, device=device))
+    rows: list[Row] = []
+    for hidden, rank in SIZES[: 1 if quick else None]:
+        for name in OURS:
+            model = _ours(name, hidden, rank, data, device).train()
+            backward = minibatch(model, method(name).objective, Weights(), len(data))
+            adamw = torch.optim.AdamW(parameter_groups(model, Schedule()), foreach=True)
+            rows.append(_step(name, hidden, rank, adamw, partial(backward, batch), peak, device, quick))
+        for objective in ("svgp", "ppgp"):
+            loss, parameters = _gpytorch(objective, hidden, rank, data, device)
+            adam = torch.optim.Adam(parameters, lr=1e-3)
+
+            def one(loss: Any = loss) -> None:
+                loss(batch).backward()
+
+            rows.append(_step(f"gpytorch {objective}", hidden, rank, adam, one, peak, device, quick))
+    return rows
+
+
+def _step(
+    name: str,
+    hidden: int,
+    rank: int,
+    optimiser: torch.optim.Optimizer,
+    backward: Callable[[], Any],
+    peak: float,
+    device: str,
+    quick: bool,
+) -> Row:
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        backward()
+        optimiser.step()
+
+    with FlopCounterMode(display=False) as counter:
+        step()
+    gflop = counter.get_total_flops() / 1e9
+    seconds = _seconds(step, device, at_least=0.2 if quick else 1.0)
+    return {
+        "what": name, "h": hidden, "r": rank, "ms a step": 1e3 * seconds, "GFLOP": gflop,
+        "share of peak": gflop / seconds / peak, "peak GFLOP/s": peak,
+    }  # fmt: skip
+
+
+def _gpytorch(objective: str, hidden: int, rank: int, data: Data, device: str) -> tuple[Any, list[Any]]:
+    """Loss of a batch and its parameters: GPyTorch's sparse GP on our encoder and ResNet."""
+    warnings.filterwarnings("ignore", message=".torch.jit.script. is deprecated")
+    import gpytorch
+
+    from app.peers.sparse import build as sparse
+
+    ours = _ours("dbk-rbf", hidden, rank, data, device)
+    with torch.no_grad():
+        start = ours.backbone(ours.encoder(data.X[:rank]))
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=start.shape[1]))
+    kernel.base_kernel.lengthscale = float(start.shape[1]) ** 0.5
+    model = sparse(start.clone(), kernel).to(device)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().to(device)
+    kind = gpytorch.mlls.PredictiveLogLikelihood if objective == "ppgp" else gpytorch.mlls.VariationalELBO
+    criterion = kind(likelihood, model, num_data=len(data))
+    model.train()
+
+    def loss(batch: Data) -> torch.Tensor:
+        return -criterion(model(ours.backbone(ours.encoder(batch.X))), batch.y)
+
+    return loss, [*ours.backbone.parameters(), *model.parameters(), *likelihood.parameters()]
+
+
+def prediction(device: str, quick: bool) -> list[Row]:
+    """Mean, latent and noise variance of places: pixels a second."""
+    n = 8192 if quick else 65536
+    data = _map_data(n, device)
+    rows: list[Row] = []
+    for hidden, rank in SIZES[: 1 if quick else None]:
+        for name in OURS:
+            model = _ours(name, hidden, rank, data, device).eval()
+
+            def predict(model: Any = model) -> None:
+                with torch.no_grad():
+                    for i in range(0, n, 4096):
+                        part = data.rows(torch.arange(i, i + 4096, device=device))
+                        model.moments(part.X, part.counts)
+
+            seconds = _seconds(predict, device, at_least=0.2)
+            rows.append({"what": name, "h": hidden, "r": rank, "pixels/s": n / seconds})
+    return rows
+
+
+def locally(device: str, quick: bool) -> list[Row]:
+    """Neighbour search, and the small dense systems it feeds."""
+    n, m = (5000, 1000) if quick else (100_000, 20_000)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (n, 2))
+    new = rng.uniform(0, 1, (m, 2))
+    started = time.perf_counter()
+    search = neighbours.build(X)
+    rows: list[Row] = [{"what": f"build the search, {n:,} places", "seconds": time.perf_counter() - started}]
+    kernel = local.LocalKernel(torch.full((1, 2), -2.0).double(), torch.zeros(1).double(), ("matern12",))
+    Xt, yt = torch.as_tensor(X, device=device), torch.as_tensor(rng.normal(size=n), device=device)
+    noise = torch.full((n,), 0.1, dtype=torch.float64, device=device)
+    kernel = local.LocalKernel(
+        kernel.log_lengthscale.to(device), kernel.log_variance.to(device), kernel.smoothness, kernel.time_axis
+    )
+    for k in (16, 64):
+        started = time.perf_counter()
+        index = neighbours.query(search, new, k)
+        seconds = time.perf_counter() - started
+        rows.append({"what": f"{k} neighbours on all sides", "places/s": m / seconds, "seconds": seconds})
+        at = torch.as_tensor(index, device=device)
+        places = torch.as_tensor(new, device=device)
+
+        def solve(at: torch.Tensor = at, places: torch.Tensor = places) -> None:
+            with torch.no_grad():
+                for i in range(0, m, 2048):
+                    local.condition(kernel, places[i : i + 2048], Xt, yt, noise, at[i : i + 2048])
+
+        seconds = _seconds(solve, device, at_least=0.1, rounds=2)
+        rows.append(
+            {"what": f"condition on {k} of them, float64", "places/s": m / seconds, "seconds": seconds}
+        )
+    return rows
+
+
+def convergence(device: str, quick: bool) -> list[Row]:
+    """The whole default fit of 36,000 rows of 8 features."""
+    from geogp.estimator import GPRegressor
+
+    n = 3000 if quick else 36_000
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 8))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + np.abs(X[:, 2]) + 0.2 * rng.normal(size=n)
+    rows: list[Row] = []
+    for name in OURS:
+        started = time.perf_counter()
+        model = GPRegressor(name, random_state=0, device=device, steps=100 if quick else None).fit(X, y)
+        seconds = time.perf_counter() - started
+        facts = model.engine_.state()[1]
+        rows.append({"what": f"{name}, {n:,} x 8", "seconds": seconds, "epochs": facts.get("epochs", 0)})
+    return rows
+
+
+def ingest(device: str, quick: bool) -> list[Row]:
+    """From published files to observations: a synthetic world, and the mirror where GEOGP_DATA has one."""
+    from data_pipelines import observations
+    from data_pipelines.sources import synthetic
+
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:
+        root = Path(folder) / "world"
+        synthetic.write_world(root, size="small" if quick else "demo")
+        report = observations.ingest(source="synthetic", root=root, output=Path(folder) / "obs.parquet")
+        rows.append(_ingested("synthetic world", report))
+        data = os.environ.get("GEOGP_DATA")
+        mirror, states = (
+            Path(data or "") / "ookla-open-data",
+            Path(data or "") / "census" / "cb_2018_us_state_500k.zip",
+        )
+        if data and mirror.is_dir() and states.is_file():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                report = observations.ingest(
+                    root=mirror, type="fixed", quarters="2023Q1..2023Q4" if quick else "2019Q1..2023Q4", region="HI",
+                    states=states, output=Path(folder) / "hawaii.parquet",
+                )  # fmt: skip
+            rows.append(_ingested("Hawaii, fixed", report))
+    return rows
+
+
+def _ingested(what: str, report: Any) -> Row:
+    m = report.metadata
+    return {
+        "what": what, "rows read": m["rows_read"], "rows kept": m["rows_kept"], "seconds": report.seconds,
+        "rows/s": m["rows_read"] / report.seconds,
+    }  # fmt: skip
+
+
+def export(device: str, quick: bool) -> list[Row]:
+    """A run to files: every layer as COG and NetCDF."""
+    from app.workflow import export as write
+    from app.workflow import fit
+    from data_pipelines import observations
+    from data_pipelines.sources import synthetic
+
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:
+        root = Path(folder)
+        synthetic.write_world(root / "world", size="small")
+        observations.ingest(source="synthetic", root=root / "world", output=root / "obs.parquet")
+        run = root / "run"
+        fit(root / "obs.parquet", output=run, method="dbk-rbf", device=device, model={"steps": 100})
+        for formats in (("cog",), ("netcdf",)):
+            done = write(
+                run, root / formats[0], formats=formats, resolution_m=2000.0 if quick else 250.0,
+                layers=("median", "lower", "upper", "latent_sd"),
+            )  # fmt: skip
+            pixels = done.grid.n_inside
+            rows.append(
+                {"what": f"{formats[0]}, 4 layers", "pixels": pixels, "seconds": done.seconds, "pixels/s": pixels / done.seconds}
+            )  # fmt: skip
+    return rows
+
+
+#: section -> (title, function of (device, quick)).
+SECTIONS: dict[str, tuple[str, Callable[[str, bool], list[Row]]]] = {
+    "training": (f"A training step, batch {BATCH}", training),
+    "prediction": ("Prediction", prediction),
+    "local": ("Local Gaussian process", locally),
+    "convergence": ("A default fit", convergence),
+    "ingest": ("Ingest", ingest),
+    "export": ("Export", export),
+}

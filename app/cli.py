@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from types import FrameType
@@ -58,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         console.data(f"geogp {geogp.__version__}")
         return 0
-    previous = {s: signal.signal(s, _interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
+    here = threading.current_thread() is threading.main_thread()  # elsewhere signals cannot be caught
+    signals = (signal.SIGINT, signal.SIGTERM) if here else ()
+    previous = {s: signal.signal(s, _interrupt) for s in signals}
     try:
         with warnings.catch_warnings():
             _words_for_warnings()

@@ -1,6 +1,7 @@
 """Streams, exit statuses and the time to answer: the promises that hold for every command."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -130,3 +131,13 @@ def test_doctor_reports(cli):
     assert {"gdal", "proj"} <= set(document["libraries"])
     assert result.code == (0 if document["ok"] else 1)
     assert "torch" in cli("doctor").out
+
+
+def test_threads_wait_as_the_core_wants_whatever_is_imported_first():
+    """OpenMP reads the policy when torch is loaded; active waiting is a hundred times slower on a busy machine."""
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    code = (
+        "import os, sys, app\n"
+        "assert 'torch' not in sys.modules and os.environ['OMP_WAIT_POLICY'] == 'PASSIVE'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -255,3 +255,26 @@ def test_the_python_way_gives_the_same_dataset(run):
     loaded = geogp.load(run)
     ds = prediction(loaded, grid_of(loaded, resolution_m=12000))
     assert ds.sizes["y"] > 5 and float(ds["exceedance"].max()) <= 1
+
+
+def test_any_other_measurement_goes_the_whole_way(cli, tmp_path):
+    """Points without time, count, region or labels: ingest, fit, evaluate, export by support."""
+    rng = np.random.default_rng(0)
+    lon, lat = rng.uniform(5, 6, 300), rng.uniform(50, 51, 300)
+    value = 3 * np.sin(6 * lon) + rng.normal(0, 0.3, 300)
+    csv, table, run = tmp_path / "rain.csv", tmp_path / "rain.parquet", tmp_path / "run"
+    csv.write_text("\n".join(["lon,lat,mm", *(f"{a},{b},{c}" for a, b, c in zip(lon, lat, value))]))
+    columns = "x=lon,y=lat,value=mm"
+    assert (
+        cli("ingest", "--source", "csv", csv, "--columns", columns, "--value-unit", "mm", "-o", table).code
+        == 0
+    )
+    line = ("fit", table, "--target", "value", "--method", "dbk-silu", "--split", "random", "--epochs", 5)
+    assert cli(*line, "--rank", 16, "--hidden", 16, "-o", run).code == 0
+    document = json.loads(cli("evaluate", run, "--json").out)
+    assert document["scores_mbps"] is None and document["scores_native"]["unit"] == "mm"
+    assert set(document["strata"]) == {"near", "far"}
+    result = cli("export", run, "-o", tmp_path / "out", "--format", "netcdf", "--resolution", 5000)
+    assert result.code == 0 and "no boundary" in result.err
+    with xr.open_dataset(tmp_path / "out" / "prediction.nc", engine="h5netcdf") as ds:
+        assert ds["median"].attrs["units"] == "mm" and np.isfinite(ds["median"].values).any()

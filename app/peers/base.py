@@ -25,6 +25,14 @@ class MissingPackage(ValueError):
 
     exit_code = 2
 
+    @classmethod
+    def of(cls, peer: "Peer") -> "MissingPackage":
+        """The sentence for one peer."""
+        return cls(
+            f"peer {peer.name!r} needs the package {peer.package!r}: install the extra with "
+            "`pip install 'geogp[bench]'`."
+        )
+
 
 class UnsuitedPeer(ValueError):
     """A peer that needs a position, asked about generic features."""
@@ -135,7 +143,7 @@ class Peer:
         ----------
         validation : (X, y, counts) for early stopping and choices, never conditioned on; without it a tenth
             of the rows is held out at random by the peers that need it
-        device : "cpu" or "cuda", for the peers that can
+        device : "cpu", "cuda" or "auto", for the peers that can
         threads : for the peers that can
         effort : share of the usual training length, for trials
 
@@ -144,10 +152,7 @@ class Peer:
         MissingPackage, UnsuitedPeer
         """
         if not self.installed:
-            raise MissingPackage(
-                f"peer {self.name!r} needs the package {self.package!r}: install the extra with "
-                "`pip install 'geogp[bench]'`."
-            )
+            raise MissingPackage.of(self)
         X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
         if self.needs_position and X.shape[1] not in (2, 3):
             raise UnsuitedPeer(
@@ -170,8 +175,16 @@ class Peer:
             train, held = train.take(np.sort(order[cut:])), train.take(np.sort(order[:cut]))
         module, _, function = self.where.partition(":")
         fit: Callable[..., Model] = getattr(importlib.import_module(module), function)
-        model = fit(train, held, Options(seed, device, threads, effort))
+        model = fit(train, held, Options(seed, _device(device), threads, effort))
         return Fitted(model, mean, sd, model.facts)
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def rescale(predictive: Predictive, mean: float, sd: float) -> Predictive:

@@ -1,5 +1,6 @@
 """A peer's row of a leaderboard: fitted and scored on an observations file like a method of ours."""
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.errors import InvalidInput
 from app.peers import peer
 from app.workflow.evaluating import CHUNK, FAR_M
 from app.workflow.fitting import peak_rss_mb
@@ -47,7 +49,7 @@ def evaluate_peer(
     part = make_split(rows.table, split, seed)
     train, val, test = (rows.usable & (part == p) for p in ("train", "val", "test"))
     if not test.any():
-        raise ValueError(f"split {split!r} holds nothing out; take random, block or forward.")
+        raise InvalidInput(f"split {split!r} holds nothing out; take random, block or forward.")
     started = time.perf_counter()
     fitted = peer(name).fit(
         *select(rows, train),
@@ -76,6 +78,11 @@ def evaluate_peer(
         **scored(predictive, t, rows, strata(rows, train, test), scale, (float(y.min()), float(y.max()))),
         "peer": dict(fitted.facts),
     }
+
+
+def fit_and_score(output: str | Path, **arguments: Any) -> None:
+    """`evaluate_peer`, its document written to a file: the body of a process of its own."""
+    Path(output).write_text(json.dumps(evaluate_peer(**arguments)), encoding="utf-8")
 
 
 def select(rows: Rows, mask: Mask) -> tuple[Array, Array, Array | None]:

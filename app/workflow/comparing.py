@@ -13,6 +13,7 @@ import numpy as np
 
 from app.console import Report
 from app.errors import Failed, InvalidInput, Usage
+from app.peers import PEERS, MissingPackage
 from app.workflow.evaluating import Evaluation, evaluate
 from app.workflow.rows import read_rows
 from data_pipelines.splits import make_split
@@ -63,7 +64,7 @@ def compare(
     Parameters
     ----------
     observations, target, split, seed, device, model : as for `fit`
-    methods : rows of the method table
+    methods : rows of the method table, and peers (`app.peers.PEERS`; most need the `bench` extra)
     keep : folder for the runs, one of each method's name; None throws them away
     overwrite : replace runs in `keep`
     progress : called with (methods done, methods, name)
@@ -72,6 +73,8 @@ def compare(
     ------
     InvalidInput
         unknown method, a split without test rows, existing runs.
+    MissingPackage
+        a peer whose package is not installed; nothing has been fitted then.
     Failed
         a fit that failed; the message is its own.
 
@@ -83,7 +86,10 @@ def compare(
     if not names:
         raise Usage("Name the methods to compare, as --methods dbk-silu,dbk-rbf; `geogp methods` lists them.")
     for name in names:
-        method(name)
+        if name not in PEERS:
+            method(name)
+        elif not PEERS[name].installed:
+            raise MissingPackage.of(PEERS[name])
     if split == "none":
         raise InvalidInput(
             "Split 'none' holds nothing out to compare on; take random, block, forward or FILE:COLUMN."
@@ -100,15 +106,19 @@ def compare(
         for i, name in enumerate(names):
             if progress is not None:
                 progress(i, len(names), name)
+            if name in PEERS:
+                evaluations.append(_peer(name, config, observations, target, split, seed, device))
+                continue
             arguments = {
                 "observations": str(observations), "output": str(folder / name), "target": target, "method": name,
                 "split": split, "seed": seed, "device": device, "model": dict(model or {}), "overwrite": overwrite,
             }  # fmt: skip
             config.write_text(json.dumps(arguments), encoding="utf-8")
-            _fit_apart(config, name)
+            _apart(_CHILD, config, name)
             evaluations.append(evaluate(folder / name, data=observations))
             parts.append(storage.load(folder / name).tensors("split")["part"].numpy())
-        if any(not np.array_equal(parts[0], other) for other in parts[1:]):
+        tested = {e.document["n_test"] for e in evaluations}
+        if len(tested) > 1 or any(not np.array_equal(parts[0], other) for other in parts[1:]):
             raise Failed(
                 "The methods were not fitted on the same split; the observations changed on the way."
             )
@@ -131,11 +141,29 @@ except Exception as error:
     sys.exit(code)
 """
 
+#: The same for a peer, which leaves no run: its document replaces its arguments.
+_CHILD_PEER = _CHILD.replace(
+    "from app.workflow import fit", "from app.peers.scoring import fit_and_score as fit"
+).replace("fit(**json", "fit(sys.argv[1], **json")
 
-def _fit_apart(config: Path, name: str) -> None:
+
+def _peer(
+    name: str, config: Path, observations: str | Path, target: str, split: str, seed: int, device: str
+) -> Evaluation:
+    """A peer, fitted and scored in a fresh interpreter."""
+    arguments = {
+        "observations": str(observations), "name": name, "target": target, "split": split, "seed": seed,
+        "device": device,
+    }  # fmt: skip
+    config.write_text(json.dumps(arguments), encoding="utf-8")
+    _apart(_CHILD_PEER, config, name)
+    return Evaluation(Path(name), json.loads(config.read_text(encoding="utf-8")))
+
+
+def _apart(script: str, config: Path, name: str) -> None:
     """One fit in a fresh interpreter."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", _CHILD, str(config)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-c", script, str(config)], stderr=subprocess.PIPE, text=True
     )
     if done.returncode == 0:
         return

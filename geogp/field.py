@@ -18,15 +18,14 @@ from torch import Tensor
 
 from geogp import neighbours
 from geogp.calibrate import Calibration, fit_calibration, groups_of, standardised_miss
-from geogp.crossfit import HeldOut, hold_out, spacing
+from geogp.crossfit import HeldOut, hold_out
+from geogp.frame import SPACINGS, SPAN_SHARE, Frame, frame_of
 from geogp.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.residuals import local
 from geogp.residuals.local import LocalFit, LocalKernel
 from geogp.residuals.surroundings import NAMES, Observations, Surroundings, count_features, survey
 from geogp.trend import Trend, fit_trend
 
-#: The neighbour search's metric: this many spacings of places weigh as much as this share of the time span.
-SPACINGS, SPAN_SHARE = 3.5, 0.4
 #: Below this many rows the smooth noise has too little to learn from; the constant one stays.
 SMOOTH_FROM = 1000
 #: Below this many rows the kernel is fitted by leaving out each row in turn.
@@ -70,40 +69,6 @@ class FieldMoments:
     noise_variance: Tensor
     prior_variance: Tensor
     degrees_of_freedom: Tensor
-
-
-@dataclass(frozen=True)
-class Frame:
-    """How raw inputs become coordinates: centred, space in units of `space_unit`, time in `time_unit`."""
-
-    space: tuple[int, int]
-    time: int | None
-    others: tuple[int, ...]
-    origin: tuple[float, ...]
-    space_unit: float
-    time_unit: float
-
-    def coordinates(self, X: Tensor) -> Tensor:
-        """(N, 2) or (N, 3): easting, northing and, when there is one, time."""
-        columns = [(X[:, d] - self.origin[d]) / self.space_unit for d in self.space]
-        if self.time is not None:
-            columns.append((X[:, self.time] - self.origin[self.time]) / self.time_unit)
-        return torch.stack(columns, dim=-1).contiguous()
-
-
-def frame_of(X: np.ndarray, space: tuple[int, int], time: int | None) -> Frame:
-    """The frame of training inputs X (N, D)."""
-    span = 0.0 if time is None else float(np.ptp(X[:, time]))
-    others = tuple(d for d in range(X.shape[1]) if d not in (*space, time))
-    h = spacing(X[:, list(space)])
-    return Frame(
-        space=space,
-        time=time if span > 0 else None,
-        others=others,
-        origin=tuple(float(v) for v in X.mean(axis=0)),
-        space_unit=SPACINGS * h,
-        time_unit=SPAN_SHARE * span if span > 0 else 1.0,
-    )
 
 
 class LocalField:

@@ -19,8 +19,8 @@ from geogp.linalg import cholesky
 SMOOTHNESS = ("matern12", "matern32", "matern52")
 #: Relative to the covariance's mean diagonal; the noise variances usually dominate it.
 JITTER = 1e-12
-#: Places solved at once: chunk * k^2 float64 numbers stay below some 20 MB at k = 64.
-CHUNK = 512
+#: Places solved at once: chunk * k^2 float64 numbers stay in the cache (1.2 MB at k = 48).
+CHUNK = 64
 
 
 def correlation(distance: Tensor, smoothness: str) -> Tensor:
@@ -39,6 +39,17 @@ def correlation(distance: Tensor, smoothness: str) -> Tensor:
         a = math.sqrt(5.0) * distance
         return (1.0 + a + a * a / 3.0) * torch.exp(-a)
     raise ValueError(f"smoothness must be one of {', '.join(SMOOTHNESS)}; got {smoothness!r}.")
+
+
+def _distance(A: Tensor, B: Tensor) -> Tensor:
+    """Euclidean distances without the cancellation of the squared-norm trick; gradient 0 at distance 0."""
+    return torch.cdist(A, B, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _factor(K: Tensor) -> Tensor:
+    """Cholesky factor of a batch; the bounded jitter of `linalg.cholesky` only where plain factorising fails."""
+    L, info = torch.linalg.cholesky_ex(K)
+    return cholesky(K, jitter=JITTER, what="a neighbourhood's covariance") if bool(info.any()) else L
 
 
 @dataclass(frozen=True)
@@ -71,17 +82,22 @@ class LocalKernel:
 
     def __call__(self, A: Tensor, B: Tensor) -> Tensor:
         """Covariance of (..., N, D) and (..., M, D): (..., N, M)."""
-        axes = range(A.shape[-1])
-        lags = [A[..., :, None, d] - B[..., None, :, d] for d in axes]
-        total = torch.zeros((), dtype=A.dtype, device=A.device)
+        t = self.time_axis
+        axes = [d for d in range(A.shape[-1]) if d != t]
+        total: Tensor | None = None
         for c, name in enumerate(self.smoothness):
             inverse = torch.exp(-self.log_lengthscale[c]).to(A.dtype)
-            square = sum((lags[d] * inverse[d]).square() for d in axes if d != self.time_axis)
-            # The clamp keeps the square root's gradient finite at zero distance.
-            rho = correlation(torch.as_tensor(square).clamp_min(1e-36).sqrt(), name)
-            if self.time_axis is not None:
-                rho = rho * torch.exp(-lags[self.time_axis].abs() * inverse[self.time_axis])
-            total = total + self.log_variance[c].exp() * rho
+            distance = _distance(A[..., axes] * inverse[axes], B[..., axes] * inverse[axes])
+            if t is None:
+                term = self.log_variance[c].exp() * correlation(distance, name)
+            else:
+                lag = _distance(A[..., t : t + 1] * inverse[t], B[..., t : t + 1] * inverse[t])
+                if name == "matern12":  # one exponential for both
+                    term = torch.exp(self.log_variance[c] - distance - lag)
+                else:
+                    term = correlation(distance, name) * torch.exp(self.log_variance[c] - lag)
+            total = term if total is None else total + term
+        assert total is not None
         return total
 
     def detach(self) -> "LocalKernel":
@@ -140,11 +156,12 @@ def condition(
     rows = index.clamp_min(0)
     A = X[rows]
     mask = present.to(A.dtype)
-    # A missing neighbour has no covariance with anything and unit variance: it drops out exactly.
-    K = kernel(A, A) * (mask[:, :, None] * mask[:, None, :])
-    k = kernel(X_new[:, None, :], A)[:, 0, :] * mask
+    K, k = kernel(A, A), kernel(X_new[:, None, :], A)[:, 0, :]
+    if not bool(present.all()):
+        # A missing neighbour has no covariance with anything and unit variance: it drops out exactly.
+        K, k = K * (mask[:, :, None] * mask[:, None, :]), k * mask
     noise = torch.where(present, noise_variance[rows], torch.ones_like(mask))
-    L = cholesky(K + torch.diag_embed(noise), jitter=JITTER, what="a neighbourhood's covariance")
+    L = _factor(K + torch.diag_embed(noise))
     values = y[rows] if y.ndim == 2 else y[rows][..., None]
     whitened = torch.linalg.solve_triangular(
         L, torch.cat([k[..., None], values * mask[..., None]], dim=-1), upper=False

@@ -3,7 +3,8 @@
     python -m benchmarks.accuracy [--only NAME[,NAME]] [--methods a,b] [--quick] [--out results.json]
 
 Each method runs in its own process, so its peak memory is its own. Rows are added to the results file as they
-come; what it already holds is not measured again, unless `--again`. Data are read from GEOGP_DATA.
+come; what it already holds is not measured again, unless `--again`. Data are read from GEOGP_DATA. A full run
+also writes the tables to RESULTS.md, followed by NOTES.md (causes and remedies, written by hand) if it is there.
 """
 
 import argparse
@@ -20,7 +21,8 @@ from benchmarks.cases import CASES, Absent, Case
 from benchmarks.machine import device_named, write_text
 from benchmarks.tables import report
 
-RESULTS = Path(__file__).parent / "results.json"
+FOLDER = Path(__file__).parent
+RESULTS, TABLES, NOTES = FOLDER / "results.json", FOLDER / "RESULTS.md", FOLDER / "NOTES.md"
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -37,7 +39,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, default=None, help="results file (default benchmarks/results.json)"
     )
-    parser.add_argument("--markdown", type=Path, default=None, help="also write the tables, as RESULTS.md")
+    parser.add_argument("--markdown", type=Path, default=None, help="where to write the tables")
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which a method is stopped")
     parser.add_argument("--list", action="store_true", help="name the cases and their methods, and stop")
@@ -70,8 +72,10 @@ def main(argv: list[str] | None = None) -> int:
         failed += _case(case, data, options, device, results, out)
     lines = heading(results) + report(results["rows"])
     print("\n".join(lines))
-    if options.markdown:
-        write_text(options.markdown, "\n".join(lines) + "\n")
+    page = options.markdown or (TABLES if out == RESULTS else None)
+    if page and results["rows"]:
+        notes = ["", NOTES.read_text(encoding="utf-8").rstrip()] if NOTES.exists() else []
+        write_text(page, "\n".join(lines + notes) + "\n")
     return 1 if failed else 0
 
 

@@ -206,6 +206,7 @@ def _cases() -> dict[str, Case]:
         "gpytorch-svgp",
         "lightgbm-mean-variance",
         "knn",
+        "kriging-subsample",
     )
     found += [
         Case("heaton-simulated", "Heaton et al. 2019, simulated field", heaton("simulated"), fields, "published"),

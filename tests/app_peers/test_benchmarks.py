@@ -1,0 +1,99 @@
+"""The benchmark harness: its held-out rule, its tables, its command line. Nothing here is timed."""
+
+import numpy as np
+import pytest
+
+from benchmarks import accuracy, clouds, tables, targets
+from benchmarks.cases import CASES, Problem
+from benchmarks.measure import known
+from geogp.predictive import Predictive
+
+
+def grid(width: int = 60, height: int = 40) -> np.ndarray:
+    x, y = np.meshgrid(np.arange(width) * 900.0, np.arange(height) * 900.0)
+    return np.column_stack([x.ravel(), y.ravel()])
+
+
+def test_clouds_move_by_a_seeded_rule_and_keep_their_shape():
+    X = grid()
+    cloudy = (np.hypot(X[:, 0] - 9e3, X[:, 1] - 9e3) < 8e3) | (X[:, 0] > 45_000)
+    seen, hidden = X[~cloudy], X[cloudy]
+    held = clouds.moved_mask(seen, hidden, seed=0)
+    assert clouds.SHARE[0] <= held.mean() <= clouds.SHARE[1]
+    np.testing.assert_array_equal(held, clouds.moved_mask(seen, hidden, seed=0))
+    assert (held != clouds.moved_mask(seen, hidden, seed=3)).any()
+    order = np.random.default_rng(0).permutation(len(seen))
+    np.testing.assert_array_equal(held[order], clouds.moved_mask(seen[order], hidden, seed=0))
+
+
+def test_published_scores_of_a_perfect_gaussian():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=20_000)
+    s = clouds.published_scores(Predictive(np.zeros(len(y)), np.ones(len(y))), y)
+    assert s["mae"] == pytest.approx(np.sqrt(2 / np.pi), abs=0.02)
+    assert s["crps"] == pytest.approx(1 / np.sqrt(np.pi), abs=0.02)
+    assert s["cvg"] == pytest.approx(0.95, abs=0.006)
+
+
+def row(case: str, method: str, ours: bool, nll: float, crps: float, coverage: float = 0.95) -> dict:
+    scores = {"nll": nll, "crps": crps, "mae": 0.5, "rmse": 0.8, "coverage95": coverage, "width95": 3.0}
+    return {
+        "case": case, "method": method, "ours": ours, "quick": False, "n_train": 10, "n_validation": 0, "n_test": 5,
+        "fit_seconds": 20.0, "predict_seconds": 1.0, "cpu_seconds": 30.0, "peak_rss_mb": 400.0, "scores": scores,
+        "strata": {"far": {"n": 900, "judged": True, "coverage95": 0.91}, "near": {"n": 9, "judged": False, "coverage95": 0.1}},
+        "published": {"mae": 0.6, "rmse": 0.83, "crps": crps, "int": 3.5, "cvg": coverage},
+    }  # fmt: skip
+
+
+def test_the_report_says_what_holds_and_who_is_ahead():
+    case = "hawaii-fixed-download-block"
+    rows = [row(case, "geogp", True, 0.99, 0.46), row(case, "lightgbm-quantiles-counts", False, 0.95, 0.47)]
+    text = "\n".join(tables.report(rows))
+    assert "**geogp**" in text and "far 91.0%" in text and "near" not in text.split("far 91.0%")[1][:20]
+    assert "geogp nll 0.99, target <= 1.04: holds" in text
+    assert "geogp crps 0.46, target <= 0.445: FALLS SHORT" in text
+    assert "geogp nll 0.040 BEHIND the best peer, lightgbm-quantiles-counts" in text
+    assert "geogp crps 0.010 ahead of the best peer" in text
+
+
+def test_uci_rows_are_averaged_over_splits():
+    rows = [row(f"uci-pol-{k}", "dbk-rbf", True, -3.5 + 0.1 * k, 0.014) for k in range(3)]
+    text = "\n".join(tables.report(rows))
+    assert "-3.4000" in text and "dbk-rbf nll -3.4, target <= -3.3: holds" in text and "DBK paper" in text
+
+
+def test_published_results_stand_beside_ours():
+    text = "\n".join(tables.report([row("heaton-satellite", "geogp", True, 0.1, 0.7)]))
+    assert "SPDE (published)" in text and "seconds 21, target <= 60: holds" in text
+
+
+def test_every_target_belongs_to_a_case_and_every_peer_is_known():
+    assert set(targets.TARGETS) <= set(CASES)
+    assert {name.rpartition("-")[0] for name in CASES if name.startswith("uci-")} == set(targets.UCI_TARGETS)
+    assert known("geogp") and known("knn") and not known("nobody")
+
+
+def test_thinning_keeps_rows_together():
+    X = np.arange(300.0).reshape(100, 3)
+    part = (X, X[:, 0], X[:, 0] + 1.0)
+    small = Problem(part, part, part, {"some": X[:, 0] > 100}).thinned(20, 10)
+    assert len(small.train[1]) == 20 and len(small.test[1]) == 10
+    np.testing.assert_array_equal(small.strata["some"], small.test[1] > 100)
+    np.testing.assert_array_equal(small.train[0][:, 0] + 1.0, small.train[2])
+
+
+def test_without_data_there_is_one_clear_line(monkeypatch, capsys):
+    monkeypatch.delenv("GEOGP_DATA", raising=False)
+    assert accuracy.main(["--only", "hawaii"]) == 0
+    assert "GEOGP_DATA" in capsys.readouterr().err
+
+
+def test_cases_whose_data_are_absent_are_skipped_by_name(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("GEOGP_DATA", str(tmp_path))
+    assert accuracy.main(["--only", "uci-pol-0", "--methods", "knn", "--out", str(tmp_path / "r.json")]) == 0
+    assert "uci/pol.parquet is not in the data folder" in capsys.readouterr().err
+
+
+def test_cases_and_methods_are_listed(capsys):
+    assert accuracy.main(["--list"]) == 0
+    assert "heaton-satellite: geogp" in capsys.readouterr().out

@@ -85,12 +85,16 @@ class LocalField:
         noise: SmoothNoise | None,
         seen: Observations,
         horizon: float,
+        device: str = "cpu",
     ):
         self.options, self.frame, self.has_counts = options, frame, has_counts
         self.trend, self.local, self.noise, self.seen = trend, fit, noise, seen
         #: How far ahead of the known rows the noise was learned; beyond it the level drifts.
         self.horizon = horizon
         self.calibration: Calibration | None = None
+        #: Where the neighbourhoods are solved; everything else, the neighbour search included, is on the CPU.
+        self.device = device
+        self._seen, self._kernel = seen.to(device), fit.kernel.to(device)
         self.search = neighbours.build(
             seen.X.numpy(), scale=np.ones(seen.X.shape[1]), time_axis=self.time_axis
         )
@@ -112,6 +116,7 @@ class LocalField:
         space: tuple[int, int] = (0, 1),
         time: int | None = None,
         options: FieldOptions = FieldOptions(),
+        device: str = "cpu",
     ) -> Self:
         """Fit to X (N, D) raw inputs, y (N,) standardised values, counts (N,) measurements behind each or None.
 
@@ -119,6 +124,7 @@ class LocalField:
         ----------
         space : the two columns of X with projected coordinates
         time : the column with time, or None; further columns are covariates
+        device : where the small dense systems are solved
 
         Notes
         -----
@@ -150,12 +156,15 @@ class LocalField:
         sets = [_neighbours_of(C, h, options.neighbours, time_axis) for h in held]
         single = [s for h, s in zip(held, sets) if h.kind == "rows"]
         fit = local.fit(
-            C,
-            y - trend(C),
-            n,
-            single or [_leave_one_out(C, options.neighbours, time_axis)],
+            C.to(device),
+            (y - trend(C)).to(device),
+            n.to(device),
+            [
+                (t.to(device), i.to(device))
+                for t, i in single or [_leave_one_out(C, options.neighbours, time_axis)]
+            ],
             _starting_kernel(options, frame),
-            columns=columns,
+            columns=columns.to(device),
             per_count=has_counts,
             steps=options.steps,
             batch=min(options.batch, max(n_rows, 8)),
@@ -171,6 +180,7 @@ class LocalField:
             noise=None,
             seen=Observations(C, y - trend(C) - columns @ fit.shift, n, fit.noise_variance(n)),
             horizon=max((_lead(C, h) for h in held if h.kind == "future"), default=0.0),
+            device=device,
         )
         if options.smooth and n_rows >= SMOOTH_FROM:
             field.noise = field._fit_noise(held, sets, X)
@@ -327,7 +337,7 @@ class LocalField:
         return {name: value.detach().contiguous() for name, value in tensors.items()}, facts
 
     @classmethod
-    def from_state(cls, tensors: dict[str, Tensor], facts: dict) -> Self:
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict, *, device: str = "cpu") -> Self:
         """The field that `state` described."""
         o, f = dict(facts["options"]), facts["frame"]
         if o["components"] is not None:
@@ -371,21 +381,24 @@ class LocalField:
             noise=noise,
             seen=Observations(tensors["seen.X"], tensors["seen.value"], n, fit.noise_variance(n)),
             horizon=facts["horizon"],
+            device=device,
         )
         if (c := facts["calibration"]) is not None:
             field.calibration = Calibration(c["pooled"], tuple(c["factors"]), tuple(c["rows"]), c["level"])
         return field
 
     def _survey(self, C: Tensor, index: Tensor, latest: float) -> Surroundings:
-        return survey(
-            self.local.kernel,
-            self.seen,
-            C,
-            index,
-            spacing=1.0 / SPACINGS,
-            space=(0, 1),
-            latest=latest,
-        )
+        with torch.no_grad():
+            around = survey(
+                self._kernel,
+                self._seen,
+                C.to(self.device),
+                index.to(self.device),
+                spacing=1.0 / SPACINGS,
+                space=(0, 1),
+                latest=latest,
+            )
+        return Surroundings(around.mean.cpu(), around.variance.cpu(), around.features.cpu())
 
     def _inputs(self, around: Surroundings, n: Tensor, X: Tensor) -> Tensor:
         """Inputs of the smooth noise: surroundings, count, covariates."""

@@ -9,7 +9,7 @@ systems, so cost grows with the rows and not with their cube; with all neighbour
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -100,10 +100,10 @@ class LocalKernel:
         assert total is not None
         return total
 
-    def detach(self) -> "LocalKernel":
-        """The same kernel without gradients."""
-        return LocalKernel(
-            self.log_lengthscale.detach(), self.log_variance.detach(), self.smoothness, self.time_axis
+    def to(self, device: torch.device | str) -> "LocalKernel":
+        """The same kernel on a device."""
+        return replace(
+            self, log_lengthscale=self.log_lengthscale.to(device), log_variance=self.log_variance.to(device)
         )
 
 
@@ -271,7 +271,7 @@ def fit(
 
     Parameters
     ----------
-    X, y, counts : (N, D), (N,), (N,) observations, float64; y standardised
+    X, y, counts : (N, D), (N,), (N,) observations, float64, all on one device; y standardised
     sets : (target rows (m,), their neighbours (m, k)) pairs, visited in turn
     start : starting kernel; its structure is kept
     columns : (N, P) that shift the level linearly (what b(n) is made of), or None
@@ -291,7 +291,8 @@ def fit(
     -----
     O(steps · batch · k³).
     """
-    B = torch.zeros(len(y), 0, dtype=y.dtype) if columns is None else columns
+    device = X.device
+    B = torch.zeros(len(y), 0, dtype=y.dtype, device=device) if columns is None else columns
     p = {
         "lengthscale": start.log_lengthscale.double().clone(),
         "variance": start.log_variance.double().clone(),
@@ -300,6 +301,7 @@ def fit(
         "tails": torch.tensor(math.log(3.0), dtype=torch.float64),
         "shift": torch.zeros(B.shape[1], dtype=torch.float64),
     }
+    p = {name: v.to(device) for name, v in p.items()}
     for name, v in p.items():
         v.requires_grad_(name != "s2" or per_count)
     # The noise travels farther than the kernel (decades of τ²), and must settle before the tails can.
@@ -317,7 +319,7 @@ def fit(
     history = []
     for step in range(steps):
         target, index = sets[step % len(sets)]
-        pick = torch.randint(len(target), (batch,), generator=generator)
+        pick = torch.randint(len(target), (batch,), generator=generator).to(device)
         kernel = LocalKernel(p["lengthscale"], p["variance"], start.smoothness, start.time_axis)
         noise = p["tau2"].exp() + p["s2"].exp() / counts
         nu = p["tails"].exp() + 2.05 if student else None
@@ -329,7 +331,7 @@ def fit(
         optimiser.step()
         cycle.step()
         history.append(loss.item())
-    p = {name: v.detach() for name, v in p.items()}
+    p = {name: v.detach().cpu() for name, v in p.items()}
     return LocalFit(
         kernel=LocalKernel(p["lengthscale"], p["variance"], start.smoothness, start.time_axis),
         tau2=p["tau2"].exp().item(),

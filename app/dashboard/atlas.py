@@ -31,11 +31,12 @@ from app.dashboard.remembering import Remembering
 from app.dashboard.view import PRESETS, Choices, View
 from app.errors import InvalidInput
 from geogp import load, predict
+from geogp.prediction import quarter_to_years
 from geogp.storage import SUMS, Run
 from geogp.targets import target
 from maps.colours import Scale, Suppressing, scales, suppressing, table
 from maps.grid import MERCATOR_HALF, Window
-from maps.layers import Band, bands, number
+from maps.layers import Band, bands, number, subtitle
 
 ORDER = (
     "median",
@@ -141,6 +142,8 @@ class Atlas:
                 raise InvalidInput(
                     f"{self.run.path} knows time but names no quarter; fit it with `geogp fit`."
                 )
+            for quarter in quarters:
+                quarter_to_years(quarter)  # refuses what is no quarter
         tests = float(self.run.model.typical_count_ or 1.0) if shape.has_counts else None
         return Choices(quarters, tests, self.presets[-1], self.target.log10)
 
@@ -232,6 +235,10 @@ class Atlas:
         """The layers of a view with their titles in words, in the order of the list."""
         known = {band.key: band for band in bands(self.dataset(_pixel(0.0, 0.0), view))}
         return [known[key] for key in ORDER if key in known]
+
+    def subtitle(self, view: View) -> str:
+        """Quarter, tests and level in words: `2023 Q4 · new tile averages of 6 tests · 95% intervals`."""
+        return subtitle(self.dataset(_pixel(0.0, 0.0), view))
 
     @cached_property
     def legend(self) -> dict[str, Scale]:

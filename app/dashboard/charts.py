@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from app.dashboard.point import Curve
+from app.dashboard.point import Curve, percent
 from app.dashboard.view import View
 
 BLUE, RED = "#3f86c1", "#c2554d"  # told apart by colour-blind eyes and by their shapes, on white and on black
@@ -27,7 +27,9 @@ def chances(curve: Curve, view: View, unit: str) -> Any:
     layers = [band, line]
     if curve.x.min() <= view.threshold <= curve.x.max():
         p = float(np.interp(view.threshold, curve.x, curve.p))
-        mark = pd.DataFrame({"x": [view.threshold], "p": [p], "said": [f"> {view.threshold:g}: {p:.0%}"]})
+        mark = pd.DataFrame(
+            {"x": [view.threshold], "p": [p], "said": [f"> {view.threshold:g}: {percent(p)}"]}
+        )
         rule = alt.Chart(mark).mark_rule(color=RED, strokeDash=[4, 3]).encode(x)
         text = (
             alt.Chart(mark)

@@ -23,13 +23,16 @@ gc.freeze()
 STYLE = """<style>
 .stMainBlockContainer { padding: 0 0 2rem; max-width: none; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: .5rem; }
-.stAppHeader { height: 0; min-height: 0; background: none; }
-.stApp:has([data-testid="stExpandSidebarButton"]) .stAppHeader { height: 2.75rem; }
-.stApp:has([data-testid="stExpandSidebarButton"]) .stMainBlockContainer { padding-top: 2.75rem; }
+.stApp:not(:has([data-testid="stExpandSidebarButton"])) .stAppHeader { height: 0; min-height: 0; background: none; }
+.stApp:has([data-testid="stExpandSidebarButton"]) .stAppHeader { height: 3rem; min-height: 3rem; }
+.stApp:has([data-testid="stExpandSidebarButton"]) .stMainBlockContainer { padding-top: 3rem; }
 [data-testid="stExpandSidebarButton"] { width: auto !important; padding: 0 .5rem !important; }
 [data-testid="stExpandSidebarButton"]::after { content: "Quarter, threshold, coverage"; margin-left: .4rem; font-size: .875rem; white-space: nowrap; }
 .stSidebar [data-testid="stSidebarHeader"] { height: 2.5rem; margin-bottom: 0; }
+.st-key-numbers { gap: .5rem 2.2rem; }
+.st-key-numbers > div { width: auto !important; min-width: 0 !important; flex: 0 1 auto !important; }
 .st-key-numbers [data-testid="stMetricValue"] { font-size: 1.5rem; }
+@media (max-width: 700px) { .st-key-numbers [data-testid="stMetricValue"] { font-size: 1.2rem; } }
 iframe.stCustomComponentV1 { display: block; width: 100%; }
 .st-key-details { padding: .4rem 1.25rem 0; }
 .st-key-details h3 { font-size: 1.25rem; padding: .3rem 0 .1rem; }
@@ -103,7 +106,7 @@ def settings(atlas: Atlas) -> View:
         )
     elif choices.quarters:
         st.caption(f"Quarter {choices.quarters[0].replace('Q', ' Q')}, the only one of this run")
-    unit = f" ({atlas.unit})" if atlas.unit else ""
+    unit = f" ({_literal(atlas.unit)})" if atlas.unit else ""
     threshold = _threshold(atlas, start, unit)
     level = st.segmented_control(
         "Prediction interval",
@@ -185,7 +188,7 @@ def coverage(atlas: Atlas, view: View) -> None:
     key = f"coverage{100 * view.level:g}"
     rows = [
         {
-            "where": name,
+            "where": _literal(str(name)),
             "inside": f"{100 * s[key]:.1f}%",
             "rows": f"{int(s['n']):,}" + ("" if s["n"] >= FEW else " (too few)"),
         }
@@ -199,7 +202,7 @@ def coverage(atlas: Atlas, view: View) -> None:
 def about(atlas: Atlas, view: View) -> None:
     """What the numbers mean, which run this is, and the command that writes these maps to files."""
     with st.expander("About this map"):
-        unit = f" in {atlas.unit}" if atlas.unit else ""
+        unit = f" in {_literal(atlas.unit)}" if atlas.unit else ""
         st.markdown(
             "Every number describes the **measured average of a new tile**, not the service on offer. "
             f"The median{unit} is the value that half of new averages exceed; the interval holds a new average with "
@@ -240,7 +243,7 @@ def details(atlas: Atlas, view: View, at: tuple[float, float] | None) -> None:
         st.caption(_literal(_what(atlas, view)))
         values = found["values"]
         unit = f" {atlas.unit}" if atlas.unit else ""
-        with st.container(horizontal=True, gap="large", key="numbers"):
+        with st.container(horizontal=True, key="numbers"):
             st.metric("Median", _literal(plain(values["median"]) + unit), width="content")
             st.metric(
                 f"{100 * view.level:g}% prediction interval",

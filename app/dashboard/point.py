@@ -53,10 +53,11 @@ def reading(atlas: Atlas, lat: float, lon: float, view: View) -> dict[str, Any]:
     ds = atlas.at(lat, lon, view).load()
     values = {str(k): float(v.values.ravel()[0]) for k, v in ds.data_vars.items()}
     unit = f" {atlas.unit}" if atlas.unit else ""
+    chance = percent(values["exceedance"])
     out["words"] = (
         f"{plain(values['median'])}{unit}; {100 * view.level:g}% prediction interval "
         f"{plain(values['lower'])} to {plain(values['upper'])}; "
-        f"P(> {view.threshold:g}) = {percent(values['exceedance'])}"
+        f"P(> {view.threshold:g}) {chance if chance[0] in '<>' else '= ' + chance}"
     )
     out["values"] = {k: v if np.isfinite(v) else None for k, v in values.items()}
     out["texts"] = {

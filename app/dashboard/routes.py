@@ -92,7 +92,13 @@ def _layers(request: Request) -> Response:
     atlas = held().atlas()
     view = atlas.choices.read(request.query_params)
     return JSONResponse(
-        {"layers": atlas.layers(view), "view": view.params, "id": atlas.id, "similar": _similar()},
+        {
+            "layers": atlas.layers(view),
+            "view": view.params,
+            "id": atlas.id,
+            "similar": _similar(),
+            "subtitle": atlas.subtitle(view),
+        },
         headers=FRESH,
     )
 

@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # playwright's own pipes
 ]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WAIT = 60_000  # ms: a busy machine
+WAIT = 150_000  # ms: a busy machine
 HUB = f"z=9&lat={LATITUDE:.5f}&lon={LONGITUDE:.5f}"
 
 
@@ -88,12 +88,15 @@ def test_a_visit(chromium: Any, server: str) -> None:
     second = visit.picture()
     assert second != first
     assert "Width of the 95% prediction interval" in visit.map.locator("#legend").inner_text()
+    assert "2023 Q4" in visit.map.locator("#legend").inner_text()
     assert visit.address()["layer"] == "pi_width"
 
     visit.click(0.5, 0.5)
     visit.wait("[data-said]")
     told = words.inner_text()
-    assert re.fullmatch(r"[\d.,]+ Mbit/s; 95% prediction interval [\d.,]+ to [\d.,]+; P\(> 100\) = .+%", told)
+    assert re.fullmatch(
+        r"[\d.,]+ Mbit/s; 95% prediction interval [\d.,]+ to [\d.,]+; P\(> 100\) [=<>] .+%", told
+    )
     lat, lon = (float(v) for v in visit.address()["at"].split(","))
     assert abs(lat - LATITUDE) < 0.01 and abs(lon - LONGITUDE) < 0.01
 
@@ -122,7 +125,7 @@ def test_settings_change_the_map_without_building_it_again(chromium: Any, server
     visit.map.locator("html").evaluate("node => { node.dataset.mine = 'same'; }")
     visit.page.locator(".st-key-preset").get_by_text("25", exact=True).click()
     visit.map.get_by_text("P(> 25 Mbit/s)").first.wait_for()
-    visit.map.locator("#said").get_by_text("P(> 25) =").wait_for()
+    visit.map.locator("#said").get_by_text("P(> 25)").wait_for()
     visit.wait('[data-mine="same"]')
     visit.page.wait_for_timeout(300)
     assert visit.picture() != before
@@ -132,7 +135,7 @@ def test_settings_change_the_map_without_building_it_again(chromium: Any, server
     visit.close()
 
 
-def test_coordinates_and_keyboard(chromium: Any, server: str) -> None:
+def test_coordinates_keyboard_and_detail(chromium: Any, server: str) -> None:
     visit = Visit(chromium, server)
     field = visit.map.get_by_label("Go to latitude, longitude")
     field.fill("nowhere")
@@ -156,13 +159,12 @@ def test_coordinates_and_keyboard(chromium: Any, server: str) -> None:
     visit.page.wait_for_timeout(600)
     visit.page.keyboard.press("Enter")
     assert float(visit.address()["at"].split(",")[1]) > LONGITUDE
-    visit.close()
 
-
-def test_squares_of_detail_appear_when_zoomed_in(chromium: Any, server: str) -> None:
-    visit = Visit(chromium, server, f"z=13&lat={LATITUDE:.5f}&lon={LONGITUDE:.5f}")
+    for _ in range(4):  # squares of detail appear when zoomed in
+        visit.page.keyboard.press("+")
+        visit.page.wait_for_timeout(400)
     visit.wait('[data-detail="median"]')
-    assert visit.map.locator("img.leaflet-tile-loaded").count() > 3
+    visit.map.locator("img.leaflet-tile-loaded").nth(3).wait_for(state="attached")
     visit.close()
 
 

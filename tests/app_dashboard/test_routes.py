@@ -96,7 +96,7 @@ def test_nothing_can_be_written(client: TestClient, method: str) -> None:
 
 def test_a_value_in_words(client: TestClient) -> None:
     said = client.get(f"/geogp/value?{HERE}&t=25&level=80").json()
-    assert "80% prediction interval" in said["words"] and "P(> 25) = " in said["words"]
+    assert "80% prediction interval" in said["words"] and "P(> 25) " in said["words"]
     assert client.get("/geogp/value?lat=-34&lon=10").json()["inside"] is False
     turned = client.get(f"/geogp/value?lat={LATITUDE}&lon={LONGITUDE + 360}&t=25&level=80").json()
     assert turned["words"] == said["words"]
@@ -105,6 +105,7 @@ def test_a_value_in_words(client: TestClient) -> None:
 def test_layers_pictures_and_squares(client: TestClient) -> None:
     listed = client.get("/geogp/layers?t=42").json()
     assert listed["view"]["t"] == "42" and listed["view"]["q"] == "2023Q4"
+    assert listed["subtitle"].startswith("2023 Q4 · ") and "95% intervals" in listed["subtitle"]
     shapes = set()
     for layer in listed["layers"]:
         answer = client.get(f"/geogp/layer/{layer['id']}.png", params=listed["view"])

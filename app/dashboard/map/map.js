@@ -96,7 +96,7 @@
   });
 
   // ---- map: built once ----------------------------------------------------------------------------------------------
-  let map = null, about = null, image = null, tiles = null, hatch = null, pin = null, lines = null, layers = [], similar = null;
+  let subtitle = "", fit = null, map = null, about = null, image = null, tiles = null, hatch = null, pin = null, lines = null, layers = [], similar = null;
   function build() {
     map = L.map("map", { zoomSnap: .25, zoomDelta: .5, minZoom: 1, maxZoom: 16, worldCopyJump: false, attributionControl: false });
     L.control.attribution({ prefix: false }).addAttribution("GeoGP · Leaflet").addTo(map);
@@ -115,13 +115,14 @@
     }
     lines = L.layerGroup().addTo(map);
     const [fw, fs, fe, fn] = about.focus;
-    const fit = () => map.fitBounds([[fs, fw], [fn, fe]], narrow()
+    fit = () => map.fitBounds([[fs, fw], [fn, fe]], narrow()
       ? { paddingTopLeft: [10, $("panel").offsetHeight + 10], paddingBottomRight: [10, 100] }
       : { paddingTopLeft: [300, 20], paddingBottomRight: [20, 90] });
     const z = finite("z"), lat = finite("lat"), lon = finite("lon");
     if (z !== null && lat !== null && lon !== null && Math.abs(lat) <= 85) {
       const turn = 360 * Math.round(((w + e) / 2 - lon) / 360);
       map.setView([lat, lon + turn], Math.min(16, Math.max(1, z)));
+      fit = null; // the address says where to look
     } else fit();
     const renderer = L.svg({ pane: "lines", padding: .5 });
     map.on("moveend resize", () => { graticule(renderer); remember(); });
@@ -194,7 +195,7 @@
       if (layer.ramp.length) ramp.style.background = "linear-gradient(to right," + layer.ramp.join() + ")";
       $("legend").append(ramp, ticks(layer.ticks));
     }
-    $("legend").append(make("p", "", note || layer.about));
+    $("legend").append(make("p", "of", subtitle), make("p", "", note || layer.about));
     $("layers").querySelector("summary").textContent = narrow() ? "Layer: " + layer.short : "Layers";
   }
 
@@ -409,7 +410,7 @@
       }
       const found = await patiently("Reading the legend", () => ask("layers", setting));
       if (state.setting !== setting) return;
-      ({ layers, similar } = found);
+      ({ layers, similar, subtitle } = found);
       state.setting = found.view;
       if (found.id !== about.id) { // the run was fitted again behind this page
         outer.location.reload(); return;
@@ -425,6 +426,8 @@
         state.begun = true;
       }
       drawList();
+      drawLegend(layerNow());
+      if (fit) { fit(); fit = null; } // again, now that the panel has its height
       await show();
       if (marked) tell(marked);
     } catch (error) { fail(error, () => refresh()); }

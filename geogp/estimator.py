@@ -52,7 +52,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     fourier_scales : radians per standard deviation of position
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule, see `geogp.train.Schedule`
-    trace_weight, kl_weight, crps_weight : strength of the objective's terms
+    trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
+        validation rows choose among .01, .1 and 1, and is .01 with fewer
     options : further keywords of the method's engine
     device : "cpu", "cuda" or "auto"
     random_state : seed; None is seed 0, deterministic too
@@ -96,7 +97,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         steps: int | None = None,
         batch_size: int = 1024,
         learning_rate: float = 5e-3,
-        trace_weight: float = 0.01,
+        trace_weight: float | None = None,
         kl_weight: float = 0.01,
         crps_weight: float = 0.0,
         options: dict | None = None,
@@ -212,14 +213,19 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if "residual" in changes or "expansion" in changes:
             kept = row.reverts_to_prior and row.residual in ("nystrom", "local")
             row = replace(row, reverts_to_prior=kept or row.residual == "distance")
+        spatial = self.spatial
+        if spatial is None and n_inputs == 2:
+            spatial = (0, 1)
+        if row.engine == "local" and spatial is None:
+            # Generic features have no neighbours in space.
+            row = replace(method("dbk-rbf"), name=row.name)
         check(row)
+        if row.residual == "local":
+            row = replace(row, engine="local", reverts_to_prior=True)
         if row.engine not in ENGINES:
             raise ImpossibleCombination(
                 f"method {row.name!r} needs the engine {row.engine!r}, which is absent."
             )
-        spatial = self.spatial
-        if spatial is None and n_inputs == 2:
-            spatial = (0, 1)
         if spatial is not None and (len(spatial) != 2 or max(spatial) >= n_inputs):
             raise InvalidInput(f"spatial must name two of the {n_inputs} columns; got {tuple(spatial)}.")
         shape = Shape(
@@ -241,7 +247,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             shape=shape,
             size=size,
             schedule=schedule,
-            weights=Weights(trace=self.trace_weight, kl=self.kl_weight, crps=self.crps_weight),
+            weights=Weights(
+                trace=0.01 if self.trace_weight is None else self.trace_weight,
+                kl=self.kl_weight,
+                crps=self.crps_weight,
+                trace_candidates=(0.01, 0.1, 1.0) if self.trace_weight is None else (),
+            ),
             seed=int(self.random_state or 0),
             device=_device(self.device),
             options=dict(self.options or {}),
@@ -390,6 +401,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 "time": plan.shape.time,
                 "has_counts": plan.shape.has_counts,
             },
+            "rank": plan.size.rank,
             "target_mean": self.target_mean_,
             "target_sd": self.target_sd_,
             "target_range": list(self.target_range_),
@@ -410,7 +422,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         model.row_ = row
         model.n_features_in_ = n_inputs
         model.target_mean_, model.target_sd_ = facts["target_mean"], facts["target_sd"]
-        plan = replace(plan, target_mean=model.target_mean_, target_sd=model.target_sd_)
+        plan = replace(
+            plan,
+            size=replace(plan.size, rank=facts["rank"]),
+            target_mean=model.target_mean_,
+            target_sd=model.target_sd_,
+        )
         low, high = facts["target_range"]
         model.target_range_ = (low, high)
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
@@ -442,7 +459,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
 
 def _held_out(row: Method, n: int) -> int:
-    """Rows to hold out of n for choosing the epoch."""
+    """Rows to hold out of n for choosing the epoch; a local field holds out what it needs itself."""
+    if row.engine == "local":
+        return 0
     if n >= HOLD_OUT_FROM:
         return n // 10
     own_network = row.engine in ("fixed_mean", "pretrained")

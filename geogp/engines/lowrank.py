@@ -1,6 +1,7 @@
 """Methods whose kernel is a learned low-rank basis: most rows of the table."""
 
-from dataclasses import fields
+import logging
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -10,9 +11,14 @@ from geogp.build import build
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.initialise import warm_start
 from geogp.model import LowRankGP, Moments, in_double
+from geogp.objectives import Weights
 from geogp.posterior import WeightPosterior
-from geogp.train import Data, train
+from geogp.train import Data, robust_score, train
 
+log = logging.getLogger(__name__)
+
+#: Validation rows that choose the trace weight; fewer leave it at its default.
+ENOUGH = 200
 #: Rows a chunk at prediction: 2,048 to 4,096 keeps the activations in cache.
 CHUNK = 4096
 #: Up to this many rows predictions are computed in float64: then a row's result does not depend on the rest of
@@ -42,11 +48,12 @@ class LowRankEngine(Engine):
         data = data.to(device)
         validation = None if validation is None else validation.to(device)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
+        weights = choose_trace(model, plan, data, validation)
         progress = train(
             model,
             data,
             objective=plan.row.objective,
-            weights=plan.weights,
+            weights=weights,
             schedule=plan.schedule,
             validation=validation,
             seed=plan.seed,
@@ -55,7 +62,12 @@ class LowRankEngine(Engine):
             checkpoint=hooks.checkpoint,
         )
         model.residual.condition(model, data, validation)
-        facts = {"epochs": progress.epoch, "best_epoch": progress.best_epoch + 1, "history": progress.history}
+        facts = {
+            "epochs": progress.epoch,
+            "best_epoch": progress.best_epoch + 1,
+            "history": progress.history,
+            "trace_weight": weights.trace,
+        }
         return cls(plan, model, facts)
 
     @property
@@ -133,6 +145,37 @@ class LowRankEngine(Engine):
             model.solved = WeightPosterior(tensors["solved.mean"], tensors["solved.scale_tril"])
         model.to(torch.device(plan.device))
         return cls(plan, model, facts)
+
+
+def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | None) -> Weights:
+    """The objective's weights, alpha being the candidate whose first cycle scores the validation rows best.
+
+    What alpha should be differs a hundredfold: on Elevators 1 is worth .018 of NLL over .01, on the
+    one-dimensional example of its paper .1 costs .05. The paper tunes it on validation rows, too. Costs a fifth
+    of a whole training for three candidates; changes nothing in the model.
+    """
+    weights = plan.weights
+    trains = plan.row.objective == "dppgp" and validation is not None and len(validation) >= ENOUGH
+    if not (trains and weights.trace_candidates):
+        return weights
+    epochs = plan.schedule.cycle_ends(plan.schedule.n_epochs(len(data)))[0]
+    trial = replace(plan.schedule, epochs=epochs, n_cycles=1)
+    start = {k: v.detach().clone() for k, v in model.state_dict().items()}
+    scores: dict[float, float] = {}
+    for alpha in weights.trace_candidates:
+        train(
+            model,
+            data,
+            objective=plan.row.objective,
+            weights=replace(weights, trace=alpha),
+            schedule=trial,
+            seed=plan.seed,
+        )
+        assert validation is not None
+        scores[alpha] = robust_score(model, validation)
+        model.load_state_dict(start)
+        log.info("trace weight %g: validation score %.4f", alpha, scores[alpha])
+    return replace(weights, trace=min(scores, key=lambda alpha: scores[alpha]))
 
 
 def concatenate(parts: list[Moments]) -> Moments:

@@ -37,11 +37,15 @@ class Terms:
 
 @dataclass(frozen=True)
 class Weights:
-    """Strength of the terms beside the data fit: trace (alpha), kl (beta), crps."""
+    """Strength of the terms beside the data fit: trace (alpha), kl (beta), crps.
+
+    trace_candidates : values of alpha among which validation rows choose; empty for `trace` as it is
+    """
 
     trace: float = 0.01
     kl: float = 0.01
     crps: float = 0.0
+    trace_candidates: tuple[float, ...] = ()
 
 
 def gaussian_nll(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:

@@ -12,7 +12,13 @@ from app.console import console
 
 def compare(
     observations: Annotated[Path, typer.Argument(help="GeoParquet made by `geogp ingest`.")],
-    methods: Annotated[str, typer.Option(metavar="LIST", help="Such as dbk-silu,dbk-rbf,sv-rbf.")],
+    methods: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="Such as geogp,dbk-rbf,knn: rows of `geogp methods`, and peers (extra `bench`).",
+        ),
+    ],
     split: Annotated[str, typer.Option(metavar="random|block|forward|FILE:COLUMN", help="What to hold out.")],
     target: Annotated[Target, typer.Option(help="What to map.")] = "download",
     seed: Annotated[int, typer.Option(help="Of split and training.")] = 0,

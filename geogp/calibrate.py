@@ -74,7 +74,12 @@ def groups_of(counts: Array, distance: Array) -> NDArray[np.int64]:
 
 
 def fit_calibration(
-    miss: Array, group: NDArray[np.int64], *, level: float = 0.95, smallest: int = SMALLEST_GROUP
+    miss: Array,
+    group: NDArray[np.int64],
+    *,
+    cluster: NDArray[np.int64] | None = None,
+    level: float = 0.95,
+    smallest: int = SMALLEST_GROUP,
 ) -> Calibration:
     """Factors from held-out rows.
 
@@ -82,24 +87,37 @@ def fit_calibration(
     ----------
     miss : (n,) of `standardised_miss` at `level`
     group : (n,) group numbers from 0
+    cluster : (n,) number of the spatial block each row lies in: rows of a block share their luck
     smallest : groups with fewer rows take the pooled factor
 
     Notes
     -----
-    A factor other than 1 needs evidence: the coverage without it outside the 99% binomial band of the group.
+    A factor other than 1 needs evidence: the coverage without it must lie outside the 99% binomial band, and
+    farther from the level than 2.58 standard errors between blocks.
     """
-    pooled = _evident(miss, level)
+    rows = np.arange(len(miss)) if cluster is None else cluster
+    pooled = _evident(miss, rows, level)
     factors: list[float | None] = []
     sizes = np.bincount(group) if len(group) else np.zeros(0, dtype=np.int64)
     for g, size in enumerate(sizes):
-        factors.append(_evident(miss[group == g], level) if size >= smallest else None)
+        inside = group == g
+        factors.append(_evident(miss[inside], rows[inside], level) if size >= smallest else None)
     return Calibration(pooled, tuple(factors), tuple(int(s) for s in sizes), level)
 
 
-def _evident(miss: Array, level: float) -> float:
-    low, high = binomial_band(len(miss), level)
-    covered = float((miss <= 1.0).mean()) if len(miss) else level
-    return 1.0 if low <= covered <= high else conformal_factor(miss, level)
+def _evident(miss: Array, cluster: NDArray[np.int64], level: float) -> float:
+    n = len(miss)
+    if n == 0:
+        return 1.0
+    inside = (miss <= 1.0).astype(np.float64)
+    covered = float(inside.mean())
+    low, high = binomial_band(n, level)
+    _, block = np.unique(cluster, return_inverse=True)
+    # Sandwich variance of a mean of clustered rows (Liang and Zeger 1986).
+    between = math.sqrt(float(np.square(np.bincount(block.ravel(), weights=inside - covered)).sum())) / n
+    if low <= covered <= high or abs(covered - level) <= 2.58 * between:
+        return 1.0
+    return conformal_factor(miss, level)
 
 
 def certificate(

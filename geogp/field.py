@@ -28,6 +28,8 @@ from geogp.trend import Trend, fit_trend
 
 #: Below this many rows the smooth noise has too little to learn from; the constant one stays.
 SMOOTH_FROM = 1000
+#: Held-out rows within a square of this many spacings of places share their luck: one vote in calibration.
+CLUSTER_SPACINGS = 30.0
 #: Below this many rows the kernel is fitted by leaving out each row in turn.
 HOLD_OUT_FROM = 400
 
@@ -271,7 +273,9 @@ class LocalField:
         miss = standardised_miss(
             y.double().numpy(), m.mean.numpy(), scale, m.degrees_of_freedom.numpy(), 0.95
         )
-        self.calibration = fit_calibration(miss, group)
+        cell = np.floor(self.frame.coordinates(X.double())[:, :2].numpy() * (SPACINGS / CLUSTER_SPACINGS))
+        _, cluster = np.unique(cell, axis=0, return_inverse=True)
+        self.calibration = fit_calibration(miss, group, cluster=cluster.ravel())
 
     # -- joint distributions -------------------------------------------------------------------------
 

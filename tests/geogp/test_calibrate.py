@@ -39,6 +39,14 @@ def test_no_factor_without_evidence():
     assert got.pooled == 1.0 and got.factors == (1.0, 1.0)
 
 
+def test_rows_of_one_block_are_not_evidence():
+    # 20 blocks of 100 rows; all rows of two blocks miss: 10% of the rows, two votes.
+    inside = np.where(np.repeat(np.arange(20), 100) < 2, 2.0, 0.5)
+    block = np.repeat(np.arange(20), 100)
+    assert fit_calibration(inside, 0 * block).pooled == 2.0
+    assert fit_calibration(inside, 0 * block, cluster=block).pooled == 1.0
+
+
 def test_wide_and_narrow_groups_get_their_own_factor_and_small_ones_the_pooled():
     y, m, s, df = draws(3100)
     group = np.repeat([0, 1, 2], [1500, 1500, 100])

@@ -133,7 +133,7 @@ def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
         command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         address = f"http://127.0.0.1:{port}"
-        for _ in range(240):
+        for _ in range(600):
             if process.poll() is not None:
                 raise RuntimeError(f"the dashboard ended: {process.communicate()[1]}")
             try:
@@ -144,7 +144,7 @@ def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
                 time.sleep(0.25)
         else:
             process.kill()
-            raise RuntimeError("the dashboard did not answer within a minute")
+            raise RuntimeError("the dashboard did not answer within some minutes")
         yield address
         process.terminate()
         process.communicate(timeout=20)

@@ -1,6 +1,6 @@
 """From a row of the table and the shape of the data to a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -61,8 +61,18 @@ def check(row: Method) -> None:
     ImpossibleCombination
     """
     _choose(BACKBONES, "backbone", row.backbone)
-    if row.expansion == "exact":
+    if row.expansion == "exact" and row.residual != "local":
         return
+    if row.residual == "local":
+        # The local field is fitted to what the rest of the row leaves over (geogp.engines.local).
+        if row.expansion == "none":
+            return
+        if row.engine not in ("lowrank", "closed_form"):
+            raise ImpossibleCombination(
+                f"residual 'local' cannot go with method {row.name!r}, which has no basis to leave something over: "
+                "take a method whose engine is lowrank or closed_form, or 'geogp'."
+            )
+        row = replace(row, residual="none")
     expansion_named(row.expansion)
     has_base_kernel = row.expansion in EXPANSIONS and EXPANSIONS[row.expansion].has_base_kernel
     residual = _choose(RESIDUALS, "residual", row.residual)

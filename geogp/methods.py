@@ -46,6 +46,7 @@ class Method:
         return asdict(self)
 
 
+OWN = "GeoGP's own"
 FMGP = "Fixed-Mean Gaussian Processes for Post-hoc Bayesian Deep Learning (fixed-mean-gp)"
 LRDKD = (
     "Scalable Gaussian Processes with Low-Rank Deep Kernel Decomposition (low-rank-deep-kernel-decomposition)"
@@ -60,11 +61,38 @@ SOFTKI = (
 _ROWS = [
     Method(
         "geogp",
-        "deep basis with a local residual and a noise that knows its counts",
-        "-",
-        "-",
-        expansion="rbf",
-        use_when="the default: the most accurate map with honest gaps",
+        "local field with a level and a noise that know counts and surroundings, Student-t, calibrated",
+        OWN,
+        "see geogp/field.py",
+        engine="local",
+        encoder="none",
+        backbone="identity",
+        expansion="none",
+        residual="local",
+        objective="vecchia",
+        route="closed_form",
+        posterior="solved",
+        reverts_to_prior=True,
+        use_when="the default: the most accurate map near data, honest in gaps; generic features without a "
+        "position fall back to dbk-rbf",
+        cost="O(n log n + (targets + n_new) k^3) with k = 48 neighbours",
+    ),
+    Method(
+        "local-gp",
+        "local (Vecchia) Gaussian process with tau^2 + s^2/n noise, alone",
+        OWN,
+        "see geogp/residuals/local.py",
+        engine="local",
+        encoder="none",
+        backbone="identity",
+        expansion="none",
+        residual="local",
+        objective="vecchia",
+        route="closed_form",
+        posterior="solved",
+        reverts_to_prior=True,
+        use_when="as geogp, when the noise is the same everywhere and speed matters",
+        cost="O(n log n + n_new k^3) with k = 48 neighbours",
     ),
     Method(
         "dbk-silu",
@@ -263,7 +291,7 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         rank=512,
-        steps=600,
+        steps=300,
         use_when="about ten features, many rows, the mean matters most",
         cost="O(n r (d + r)); r^3 a batch",
     ),
@@ -647,6 +675,7 @@ def _choices(row: Method) -> list[tuple[str, str, str]]:
     encoders = {
         "fourier": "standardised inputs and multi-scale Fourier features of the position",
         "standardise": "inputs with mean 0 and sd 1",
+        "none": "coordinates in spacings of the places, time in spans of the data",
     }
     noises = {"auto": "tau^2 + s^2 / n when counts are given, else one noise variance"}
     registries: dict[str, dict] = {
@@ -657,10 +686,18 @@ def _choices(row: Method) -> list[tuple[str, str, str]]:
         "objective": {**OBJECTIVES, **EVIDENCES, **BATCH_EVIDENCES},
         "posterior": dict(POSTERIORS),
     }
+    # Choices that are an engine's own rather than an entry of a registry.
+    own = {
+        ("expansion", "none"): "no basis: the field is all residual",
+        ("expansion", "exact"): "the kernel itself, no basis",
+        ("residual", "local"): "a Gaussian process conditioned on the nearest observations on all sides",
+        ("objective", "vecchia"): "conditional (Vecchia) likelihood, then the likelihood of held-out rows",
+        ("posterior", "solved"): "computed from the data, not trained",
+    }
     out = [("encoder", row.encoder, encoders.get(row.encoder, ""))]
     for kind, registry in registries.items():
         value = getattr(row, kind)
-        words = noises.get(value, "") if kind == "noise" else ""
+        words = noises.get(value, "") if kind == "noise" else own.get((kind, value), "")
         for part in value.split("+"):
             doc = getattr(registry.get(part), "__doc__", None) or ""
             words = words or doc.strip().split("\n")[0].rstrip(".:").replace("|", "\\|")

@@ -72,6 +72,12 @@ class LocalEngine(Engine):
             degrees_of_freedom=m.degrees_of_freedom,
         )
 
+    def prior_variance(self, X: Tensor) -> Tensor:
+        # The field is stationary, so one place tells for all: no need for anyone's neighbours.
+        one = X[:1].cpu()
+        variance = self.field.prior_covariance(one, one)[:, 0].float().expand(len(X))
+        return variance if self.base is None else variance + self.base.prior_variance(X)
+
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         covariance = self.field.prior_covariance(X.cpu(), X_ref.cpu())
         return covariance if self.base is None else covariance + self.base.prior_covariance(X, X_ref)

@@ -1,0 +1,68 @@
+"""The local field as a residual of any basis, and the default method's fall-back."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import geogp
+from geogp.errors import NotDistanceAware
+
+SMALL = {"rank": 16, "hidden": 16, "epochs": 10, "fourier_scales": (1.0,), "residual": "local"}
+
+
+def field(n=500, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 10_000, (n, 2))
+    y = np.sin(X[:, 0] / 3000) + 0.3 * np.sin(X[:, 1] / 200) + 0.05 * rng.standard_normal(n)
+    return X, y, rng.integers(1, 20, n).astype(float)
+
+
+@pytest.mark.parametrize("method", ["dbk-silu", "dbk-rbf-exact"])
+def test_a_basis_takes_the_local_residual_and_comes_back_from_its_state(method):
+    X, y, counts = field()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NotDistanceAware)
+        model = geogp.GPRegressor(method, **SMALL).fit(X, y, counts)
+    mean, sd = model.predict(X[:30], return_std=True)
+    again = geogp.GPRegressor.from_state(*model.state())
+    np.testing.assert_array_equal(again.predict(X[:30]), mean)
+    _, near = model.predict(X[:30], return_std=True, latent=True)
+    _, far = model.predict(X[:1] + 1e7, return_std=True, latent=True)
+    assert (far >= near - 1e-6).all() and (sd >= near).all()
+    moments = model.moments(X[:30])
+    assert (moments.latent_variance <= moments.prior_variance).all()
+    slice_ = model.kernel_slice(X[:30], X[0])
+    assert np.isfinite(slice_).all() and slice_[0] == slice_.max()
+
+
+def test_the_local_residual_sees_what_the_basis_cannot():
+    X, y, _ = field(1500)
+    train, test = slice(0, 1200), slice(1200, None)
+    settings = {**SMALL, "residual": "none"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotDistanceAware)
+        alone = geogp.GPRegressor("dbk-silu", **settings).fit(X[train], y[train])
+    both = geogp.GPRegressor("dbk-silu", **SMALL).fit(X[train], y[train])
+
+    def rmse(model):
+        return float(np.sqrt(np.mean((model.predict(X[test]) - y[test]) ** 2)))
+
+    # The fast wave (sd 0.21) has a wavelength of about five spacings: too short for ten epochs of the basis.
+    assert rmse(both) < 0.85 * rmse(alone)
+
+
+def test_generic_features_fall_back_to_a_deep_basis():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 5))
+    with pytest.warns(NotDistanceAware):
+        model = geogp.GPRegressor(epochs=3).fit(X, X[:, 0])
+    assert model.row_.engine == "lowrank" and model.row_.name == "geogp"
+    again = geogp.GPRegressor.from_state(*model.state())
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_local_needs_a_basis_or_nothing_to_stand_on():
+    X, y, _ = field(50)
+    with pytest.raises(geogp.ImpossibleCombination, match=r"residual 'local' cannot go with method 'dnn'"):
+        geogp.GPRegressor("dnn", residual="local").fit(X, y)

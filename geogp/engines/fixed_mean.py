@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from geogp.build import build
 from geogp.engines.base import Hooks, Plan
-from geogp.engines.lowrank import CHUNK, EXACT_ROWS, LowRankEngine, concatenate
+from geogp.engines.lowrank import CHUNK, EXACT_ROWS, LowRankEngine
 from geogp.engines.network import train_network
 from geogp.errors import InvalidInput
 from geogp.initialise import warm_start
@@ -112,6 +112,7 @@ class FixedMeanEngine(LowRankEngine):
             on_epoch=hooks.on_epoch,
             checkpoint=hooks.checkpoint,
         )
+        model.residual.condition(model, plain)
         engine.facts = {
             "epochs": progress.epoch,
             "best_epoch": progress.best_epoch + 1,

@@ -26,6 +26,8 @@ _WHERE = {
     "load": "geogp.storage",
     "predict": "geogp.prediction",
     "kernel_slice": "geogp.slices",
+    "summarise": "geogp.update",
+    "refresh": "geogp.update",
 }
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from geogp.slices import kernel_slice
     from geogp.storage import load
     from geogp.targets import TARGETS
+    from geogp.update import refresh, summarise
 
 
 def __getattr__(name: str) -> Any:
@@ -48,5 +51,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure",
-    "kernel_slice", "load", "method", "predict",
+    "kernel_slice", "load", "method", "predict", "refresh", "summarise",
 ]  # fmt: skip

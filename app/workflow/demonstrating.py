@@ -15,8 +15,7 @@ from app.errors import InvalidInput
 from app.workflow.evaluating import evaluate
 from app.workflow.exporting import Export, export, file_entry, now
 from app.workflow.fitting import fit
-from app.workflow.grids import grid_of
-from app.workflow.slicing import write_slice
+from app.workflow.slicing import slice_of
 from data_pipelines.observations import ingest
 from data_pipelines.sources.synthetic import World, write_world
 from geogp import storage
@@ -24,7 +23,7 @@ from geogp import storage
 #: What the demo must reach.
 COVERAGE95, CORRELATION = (0.93, 0.97), 0.8
 STEPS = {"demo": 1500, "small": 300}
-RESOLUTION_M = {"demo": 1000.0, "small": 3000.0}
+RESOLUTION_M = {"demo": 2000.0, "small": 3000.0}
 MARK = ".unfinished-demo"
 
 Say = Callable[[str], None]
@@ -200,26 +199,18 @@ def _pictures(
     """The overview figure, and the kernel slice of the largest city as raster and figure."""
     import xarray as xr
 
-    from geogp.slices import kernel_slice
     from maps.figures import maps_figure, slice_figure, write_png
+    from maps.raster import write_cog
 
     at = (places[0]["lon"], places[0]["lat"])
-    made = [
-        (
-            write_slice(
-                run, at, maps.folder / "slice.tif", resolution_m=maps.grid.resolution, overwrite=True
-            ),
-            "cog",
-        )
-    ]
-    grid = grid_of(run, resolution_m=maps.grid.resolution)
-    ds = kernel_slice(run, grid.geobox, at, where=grid.where)
+    lazy, grid = slice_of(run, at, resolution_m=maps.grid.resolution)
+    ds = lazy.load()
+    raster = write_cog(ds, maps.folder / "slice.tif", geometry=grid.boundary, overwrite=True)
     figure = slice_figure(ds, geometry=grid.boundary, places=places)
-    made.append((write_png(figure, maps.folder / "slice.png", overwrite=True), "figure"))
+    made = [(raster, "cog"), (write_png(figure, maps.folder / "slice.png", overwrite=True), "figure")]
     with xr.open_dataset(maps.folder / "prediction.nc", engine="h5netcdf") as prediction:
-        overview = maps_figure(
-            prediction, ("median", "pi_width", "exceedance"), geometry=grid.boundary, places=places
-        )
+        three = ("median", "pi_width", "exceedance")
+        overview = maps_figure(prediction, three, geometry=grid.boundary, places=places)
     made.append((write_png(overview, maps.folder / "overview.png", overwrite=True), "figure"))
     return made
 

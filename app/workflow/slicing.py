@@ -2,11 +2,26 @@
 
 from pathlib import Path
 
+import xarray as xr
+
 from app.errors import InvalidInput
-from app.workflow.grids import grid_of
+from app.workflow.grids import Grid, grid_of
 from geogp import storage
 from geogp.slices import kernel_slice
 from maps.raster import write_cog
+
+
+def slice_of(
+    run: storage.Run,
+    at: tuple[float, float],
+    *,
+    quarter: str | None = None,
+    resolution_m: float | None = None,
+) -> tuple[xr.Dataset, Grid]:
+    """The lazy kernel slice k(., x_ref) of a run over its region, and the grid it lies on."""
+    grid = grid_of(run, resolution_m=resolution_m)
+    ds = kernel_slice(run, grid.geobox, at, quarter=quarter, where=grid.where if grid.boundary else None)
+    return ds, grid
 
 
 def write_slice(
@@ -34,8 +49,7 @@ def write_slice(
     path = Path(path)
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
-    grid = grid_of(run, resolution_m=resolution_m)
-    ds = kernel_slice(run, grid.geobox, at, quarter=quarter, where=grid.where if grid.boundary else None)
+    ds, grid = slice_of(run, at, quarter=quarter, resolution_m=resolution_m)
     return write_cog(
         ds, path, layers=["covariance", "correlation"], geometry=grid.boundary, overwrite=overwrite
     )

@@ -11,6 +11,7 @@ from app.commands.export import export
 from app.commands.fit import fit
 from app.commands.ingest import ingest
 from app.commands.methods import methods
+from app.commands.reproduce import reproduce
 from app.commands.slice import slice_
 
 COMMANDS: dict[str, Callable[..., object]] = {
@@ -23,5 +24,6 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "slice": slice_,
     "app": dashboard,
     "methods": methods,
+    "reproduce": reproduce,
     "doctor": doctor,
 }

@@ -12,15 +12,16 @@ def methods(
     name: Annotated[str | None, typer.Argument(help="One method; all of them without.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """List every method: what it is made of, its paper, when to use it."""
+    """List every method, or show the reference page of one: formula, choices, when to use it, cost, source."""
     from geogp.methods import METHODS, method
 
     rows = [method(name)] if name else list(METHODS.values())
     if as_json:
         console.document({"schema": 1, "methods": [row.to_dict() for row in rows]})
     elif name:
-        facts = {k: v for k, v in rows[0].to_dict().items() if v not in ("", "-")}
-        console.table(name, ["choice", "value"], [[k, _text(v)] for k, v in facts.items()], numbers_from=2)
+        from geogp.methods import page
+
+        console.data(page(name).rstrip())
     else:
         console.table(
             "Methods (`geogp methods NAME` shows all choices of one)",
@@ -33,7 +34,3 @@ def methods(
 def _key(paper: str) -> str:
     """The papers' short names, which stand in brackets after their titles."""
     return ", ".join(re.findall(r"\(([a-z0-9-]+)\)", paper)) or paper
-
-
-def _text(value: object) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)

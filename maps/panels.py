@@ -1,0 +1,76 @@
+"""Small multiples of lines: how the reproductions of the papers are drawn.
+
+figure = panels_figure(result.to_dict()["panels"], title=result.title)
+write_png(figure, "dbk-fig1.png")
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from cmcrameri import cm
+from matplotlib.figure import Figure
+
+from maps.errors import InvalidInput
+
+WIDTH_IN, HEIGHT_IN = 3.6, 2.7
+
+
+def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Figure:
+    """One set of axes for each panel, at most four side by side.
+
+    Parameters
+    ----------
+    panels : mappings with title, x_label, y_label, log_x, log_y and lines; a line has label, x, y and a
+        half-width band or None
+
+    Raises
+    ------
+    InvalidInput
+        without panels.
+
+    Examples
+    --------
+    >>> line = {"label": "ours", "x": [1, 2], "y": [3, 4], "band": None}
+    >>> panel = {"title": "t", "x_label": "x", "y_label": "y", "log_x": False, "log_y": False, "lines": [line]}
+    >>> len(panels_figure([panel]).axes)
+    1
+    """
+    if not panels:
+        raise InvalidInput("there is nothing to draw: this reproduction is a table alone.")
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(WIDTH_IN * columns, HEIGHT_IN * rows + 0.4), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    for k, panel in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, k + 1)
+        lines = panel["lines"]
+        # Up to .8 of the map: its pale end would vanish on white.
+        colours = cm.batlow(np.linspace(0.05, 0.8, max(len(lines), 2)))
+        for line, colour in zip(lines, colours):
+            few = len(line["x"]) <= 12
+            axes.plot(
+                line["x"],
+                line["y"],
+                color=colour,
+                lw=1.4,
+                marker="o" if few else None,
+                ms=3.5,
+                label=line["label"],
+            )
+            if line["band"] is not None:
+                y, half = np.asarray(line["y"]), np.asarray(line["band"])
+                axes.fill_between(line["x"], y - half, y + half, color=colour, alpha=0.2, lw=0)
+        axes.set_title(panel["title"], fontsize=9, loc="left")
+        axes.set_xlabel(panel["x_label"], fontsize=8)
+        axes.set_ylabel(panel["y_label"], fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+        if panel["log_x"]:
+            axes.set_xscale("log")
+        if panel["log_y"]:
+            axes.set_yscale("log")
+        if lines:
+            axes.legend(fontsize=7, frameon=False)
+    return figure

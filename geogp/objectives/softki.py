@@ -27,9 +27,7 @@ def softki(rows: Rows, seed: int = 0) -> Tensor:
     try:
         return negative_log_evidence(Sums.of(rows), max_jitter=0.0) / n
     except NumericalFailure:
-        log.info(
-            "the marginal likelihood of a batch of %d rows failed; Hutchinson's pseudoloss instead", n
-        )
+        log.info("the marginal likelihood of a batch of %d rows failed; Hutchinson's pseudoloss instead", n)
         return pseudoloss(rows, seed=seed)
 
 

@@ -22,11 +22,11 @@ def check_command(words: list[str]) -> None:
     from app.cli import app
 
     command = typer.main.get_command(app)
-    context = command.make_context("geogp", list(words), resilient_parsing=False)
-    # A group leaves the sub-command's words unparsed: parse them with the sub-command itself.
-    rest = [*getattr(context, "protected_args", []), *context.args]
-    name, sub, arguments = command.resolve_command(context, rest)  # type: ignore[attr-defined]
-    sub.make_context(name, arguments, parent=context)
+    name, *rest = words
+    subcommands = command.commands  # type: ignore[attr-defined]
+    if name not in subcommands:
+        raise SystemExit(f"geogp has no command {name!r}")
+    subcommands[name].make_context(name, rest)
 
 
 def check_make(words: list[str], makefile: str) -> None:

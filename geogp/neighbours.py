@@ -17,6 +17,7 @@ Index = NDArray[np.int64]
 
 DIRECTIONS = 8
 PER_LEVEL = 24  # candidates asked from each thinned level: three a direction
+PER_LEVEL_RECURRING = 12  # .. where each place brings its history along
 MISSING = -1  # fills a row whose reference has too few observations
 
 
@@ -120,8 +121,8 @@ def _thin(P: Array) -> list[_Level]:
     if len(P) < 4 * PER_LEVEL:
         return levels
     low, extent = P.min(axis=0), float(np.ptp(P, axis=0).max())
-    # Four places a cell at the first thinned level, as if they were spread evenly.
-    size = 2.0 * extent / np.sqrt(len(P))
+    # About nine places a cell at the first thinned level, where they are as dense as usual.
+    size = 3.0 * float(np.median(levels[0].tree.query(P, k=[2])[0]))
     kept = np.arange(len(P))
     while len(kept) > 2 * PER_LEVEL and size < 2.0 * extent:
         cell = np.floor((P[kept] - low) / size)
@@ -206,11 +207,11 @@ def _all_rows(search: NeighbourSearch, X: Array, k: int, own_row: Index | None) 
     return out
 
 
-def _candidate_places(search: NeighbourSearch, S: Array, wanted: int) -> Index:
+def _candidate_places(search: NeighbourSearch, S: Array, wanted: int, per_level: int) -> Index:
     """(n, C) candidate places, each once, -1 where none: nearest ones, and a few from each thinned level."""
     found = []
     for depth, level in enumerate(search.levels):
-        m = min(wanted if depth == 0 else PER_LEVEL, len(level.place))
+        m = min(wanted if depth == 0 else per_level, len(level.place))
         _, j = level.tree.query(S, k=np.arange(1, m + 1))
         found.append(level.place[j])
     C = np.sort(np.concatenate(found, axis=1), axis=1)
@@ -226,7 +227,8 @@ def _query_chunk(
     S = X[:, axes] / search.scale[axes]
     history = search.history
     mean_history = len(search.row) / len(search.first)
-    places = _candidate_places(search, S, int(np.ceil(1.5 * k / mean_history)) + 2 * DIRECTIONS)
+    per_level = PER_LEVEL if mean_history < 2.0 else PER_LEVEL_RECURRING
+    places = _candidate_places(search, S, int(np.ceil(1.5 * k / mean_history)) + 2 * DIRECTIONS, per_level)
 
     offset = search.place_space[places] - S[:, None, :]  # (n, C, space)
     d2 = (offset**2).sum(axis=-1)

@@ -25,6 +25,7 @@ from scipy.ndimage import binary_opening
 
 from app.dashboard.cache import Cache
 from app.dashboard.grid import FAR_M, Ground, Where, mercator, pixels, survey
+from app.dashboard.pace import Pace, pace_of
 from app.dashboard.pictures import empty_png, hatch_png, hexes, paint_png, rgba_png
 from app.dashboard.progress import Progress
 from app.dashboard.remembering import Remembering
@@ -56,7 +57,6 @@ FAR = "far"
 KEPT_PLANES = 12  # float planes held in memory, up to 16 MB each
 KEPT_PICTURES = 64  # of about 200 kB
 KEPT_TILES = 512  # pictures of about 10 kB
-TILE = 128  # places along the side of a square of 256 screen pixels
 DEEPEST = 16  # zoom: 1.2 m a place, far below a speed-test tile of 610 m
 FORMAT = 1  # of the files in the cache: raise it when a formula or the grid changes
 
@@ -97,7 +97,7 @@ class Atlas:
     ----------
     run : fitted; its engine is wrapped so that moments of whole maps are remembered
     cache : where pictures' values stay between starts
-    inside : pixels inside the region; the default paints first in about 2 s on one core
+    pace : how fine; the default suits the speed of the model (`pace_of`)
 
     Raises
     ------
@@ -105,11 +105,12 @@ class Atlas:
         the run cannot be put on a map, or its target is unknown.
     """
 
-    def __init__(self, run: Run, cache: Cache, *, inside: int | None = None):
+    def __init__(self, run: Run, cache: Cache, *, pace: Pace | None = None):
         self.run, self.cache = run, cache
         self.target = target(run.facts.get("target", ""))
         run.model.engine_ = Remembering(run.model.engine_)  # type: ignore[assignment]
-        self.ground: Ground = survey(run) if inside is None else survey(run, inside=inside)
+        self.pace = pace or pace_of(run, cache, self.weights_id)
+        self.ground: Ground = survey(run, inside=self.pace.inside)
         self.progress = Progress()
         self._planes: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._pictures: OrderedDict[str, bytes] = OrderedDict()
@@ -118,12 +119,16 @@ class Atlas:
         self._lock = threading.RLock()  # one map is computed at a time; a second request for it then finds it
 
     @cached_property
+    def weights_id(self) -> str:
+        """Names the run's content: all of it but run.json, which also holds the scores."""
+        lines = (self.run.path / SUMS).read_text("utf-8").splitlines()
+        weights = [line for line in lines if not line.endswith("  run.json")]
+        return _digest((FORMAT, self.target.name, weights))
+
+    @cached_property
     def id(self) -> str:
         """Names the run's content and the grid: what cached files and addresses of pictures start with."""
-        lines = (self.run.path / SUMS).read_text("utf-8").splitlines()
-        weights = [line for line in lines if not line.endswith("  run.json")]  # which holds the scores too
-        grid = (FORMAT, self.target.name, self.ground.shape, tuple(self.ground.geobox.affine))
-        return hashlib.blake2b(repr((weights, grid)).encode(), digest_size=10).hexdigest()
+        return _digest((self.weights_id, self.ground.shape, tuple(self.ground.geobox.affine)))
 
     # -- what can be chosen ------------------------------------------------------------------------
 
@@ -269,7 +274,7 @@ class Atlas:
         kept = self._samples.get((quarter, level))
         if kept is not None:
             return kept
-        thin, inside = self.ground.thinned(4000)
+        thin, inside = self.ground.thinned(self.pace.sample)
 
         self._samples[quarter, level] = self.dataset(thin, view, where=Where(thin, inside))[
             [*ORDER, "latent_lower"]
@@ -340,7 +345,7 @@ class Atlas:
     def tile(self, layer: str, view: View, z: int, x: int, y: int) -> bytes:
         """A square of a layer in detail, from the model itself, where the picture's pixels would show.
 
-        `x`, `y` number the 256-pixel squares of zoom `z`; 128 x 128 places are computed, about 0.1 s.
+        `x`, `y` number the 256-pixel squares of zoom `z`; 128 x 128 places are computed, fewer of a slow model.
 
         Raises
         ------
@@ -363,13 +368,14 @@ class Atlas:
         left = -MERCATOR_HALF + x * side
         middle = self.ground.geobox.extent.centroid.coords[0][0]
         left += 2 * MERCATOR_HALF * round((middle - left - side / 2) / (2 * MERCATOR_HALF))
-        pixel = side / TILE
-        return GeoBox((TILE, TILE), Affine(pixel, 0, left, 0, -pixel, MERCATOR_HALF - y * side), "EPSG:3857")
+        n = self.pace.tile
+        pixel = side / n
+        return GeoBox((n, n), Affine(pixel, 0, left, 0, -pixel, MERCATOR_HALF - y * side), "EPSG:3857")
 
     def _tile(self, layer: str, parts: list[str], view: View, box: GeoBox) -> bytes:
         inside = self.ground.mask(box)
         if not inside.any():
-            return empty_png(TILE)
+            return empty_png(self.pace.tile)
         ds = self.dataset(box, view, where=Where(box, inside))
         return self._paint(layer, view, [_values(ds, key) for key in parts])
 
@@ -406,9 +412,14 @@ class Atlas:
             "far_km": FAR_M / 1000 if self.ground.support is not None else None,
             "unit": self.unit,
             "detail_from": max(
-                0, math.ceil(math.log2(1.5 * 2 * MERCATOR_HALF / 256 / self.ground.geobox.affine.a))
+                0,
+                math.ceil(math.log2(1.5 * 2 * MERCATOR_HALF / self.pace.tile / self.ground.geobox.affine.a)),
             ),
         }
+
+
+def _digest(what: Any) -> str:
+    return hashlib.blake2b(repr(what).encode(), digest_size=10).hexdigest()
 
 
 def _values(ds: xr.Dataset, key: str) -> NDArray[np.float32]:

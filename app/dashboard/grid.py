@@ -20,9 +20,7 @@ from geogp.storage import Run
 from maps.grid import MERCATOR_HALF, MERCATOR_LATITUDE, Window, continuous
 from maps.region import around, polygon
 
-INSIDE = 400_000  # pixels inside the region: about 2 s of a deep basis model on one core, finer than a screen shows
 WHOLE = 4_000_000  # pixels of the whole rectangle, for a region of small islands
-STRIP = 40_000  # pixels computed between two reports of progress
 NEAR_M = 50_000.0  # parts of a region farther from any place are not in the picture, only in its detail
 FAR_M = 5_000.0  # farther than this from any training place is hatched
 
@@ -83,13 +81,17 @@ class Ground:
         w, s, e, n = max(west, w - pad), max(south, s - pad), min(east, e + pad), min(north, n + pad)
         return (float(w), float(s), float(e), float(n)) if w < e and s < n else self.bounds
 
-    def strips(self) -> Iterator[Window]:
-        """Windows with about STRIP pixels inside each, top to bottom; empty rows are skipped."""
+    def strips(self, pixels: int | None = None) -> Iterator[Window]:
+        """Windows of at most `pixels` inside, or of one row, top to bottom; empty rows are skipped.
+
+        The default reports progress sixteen times.
+        """
         per_row = self.inside.sum(axis=1)
+        pixels = pixels or max(2000, int(per_row.sum()) // 16)
         rows: list[int] = []
         held = 0
         for row in np.flatnonzero(per_row).tolist():
-            if rows and held + per_row[row] > STRIP:
+            if rows and held + per_row[row] > pixels:
                 yield self._tight(rows[0], rows[-1] + 1)
                 rows, held = [], 0
             rows.append(row)
@@ -183,7 +185,7 @@ class Support:
         return out
 
 
-def survey(run: Run, *, inside: int = INSIDE, whole: int = WHOLE) -> Ground:
+def survey(run: Run, *, inside: int, whole: int = WHOLE) -> Ground:
     """The ground of a run: over its polygon, else over what lies within reach of its training places.
 
     Raises

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 from app.dashboard.atlas import Atlas, open_atlas
 from app.dashboard.slices import Slices
@@ -18,7 +19,7 @@ class Holding:
     options : of `open_atlas`
     """
 
-    def __init__(self, path: str | Path, **options: int):
+    def __init__(self, path: str | Path, **options: Any):
         self.path, self._options = Path(path), options
         self._lock = threading.Lock()
         self._atlas: Atlas | None = None
@@ -70,7 +71,7 @@ class Holding:
 _held: Holding | None = None
 
 
-def hold(path: str | Path, **options: int) -> Holding:
+def hold(path: str | Path, **options: Any) -> Holding:
     """Make a run folder the one this process shows."""
     global _held
     _held = Holding(path, **options)

@@ -4,6 +4,7 @@ Every parameter is checked by `view.py`; a bad one is answered with one sentence
 altered with one sentence and 409. No parameter ever becomes part of a path on disk.
 """
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def routes() -> list[BaseRoute]:
         Route("/geogp/about", _careful(_about), methods=["GET"]),
         Route("/geogp/layers", _careful(_layers), methods=["GET"]),
         Route("/geogp/layer/{name}", _careful(_picture), methods=["GET"]),
-        Route("/geogp/tiles/{name}/{z}/{x}/{y}.png", _careful(_tile), methods=["GET"]),
+        Route("/geogp/tiles/{name}/{z}/{x}/{y}.png", _one_at_a_time(_careful(_tile)), methods=["GET"]),
         Route("/geogp/value", _careful(_value), methods=["GET"]),
         Route("/geogp/slice", _careful(_slice), methods=["GET"]),
         Route("/geogp/slice.png", _careful(_slice_picture), methods=["GET"]),
@@ -73,6 +74,19 @@ def _careful(answer: Answer) -> Callable[[Request], Any]:
         return await run_in_threadpool(answered, request)
 
     return endpoint
+
+
+def _one_at_a_time(endpoint: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    """Squares queue here, not in threads, so that a pointer's question is answered in between; who left is skipped."""
+    turns = asyncio.Semaphore(1)
+
+    async def waited(request: Request) -> Response:
+        async with turns:
+            if await request.is_disconnected():
+                return Response(status_code=499)
+            return await endpoint(request)
+
+    return waited
 
 
 async def _file(request: Request) -> Response:

@@ -20,7 +20,6 @@ from geogp.slices import kernel_slice
 from maps.colours import Scale, table
 from maps.layers import LAYERS, number
 
-PIXELS = 60_000  # inside the region: a slice in about 0.4 s
 KEPT = 8
 TENTH = 0.1  # share of the region called most similar
 RINGS = 40
@@ -119,8 +118,8 @@ class Slice:
 class Slices:
     """Slices of one atlas, the latest kept."""
 
-    def __init__(self, atlas: Atlas, pixels: int = PIXELS):
-        self.atlas, self._pixels = atlas, pixels
+    def __init__(self, atlas: Atlas, pixels: int | None = None):
+        self.atlas, self._pixels = atlas, pixels or atlas.pace.slice
         self._kept: OrderedDict[tuple[float, float, str | None], Slice] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -13,7 +13,7 @@ from app.errors import InvalidInput
 from geogp import load
 from maps.grid import MERCATOR_HALF
 
-from .conftest import LATITUDE, LONGITUDE, PIXELS
+from .conftest import LATITUDE, LONGITUDE, TINY
 
 
 def image(png: bytes) -> np.ndarray:
@@ -34,7 +34,7 @@ def test_a_layer_is_the_model_at_its_pixels(atlas: Atlas, key: str) -> None:
 
 
 def test_levels_and_thresholds_do_not_run_the_model_again(run_path: Path, tmp_path: Path) -> None:
-    atlas = Atlas(load(run_path), Cache(tmp_path), inside=PIXELS)
+    atlas = Atlas(load(run_path), Cache(tmp_path), pace=TINY)
     calls: list[int] = []
     engine = atlas.run.model.engine_._engine  # type: ignore[attr-defined]
     original = engine.moments
@@ -50,10 +50,10 @@ def test_levels_and_thresholds_do_not_run_the_model_again(run_path: Path, tmp_pa
 
 
 def test_the_next_start_reads_what_was_computed(run_path: Path, tmp_path: Path) -> None:
-    first = Atlas(load(run_path), Cache(tmp_path), inside=PIXELS)
+    first = Atlas(load(run_path), Cache(tmp_path), pace=TINY)
     values = first.plane("median", first.choices.default)
     scales = first.legend
-    second = Atlas(load(run_path), Cache(tmp_path), inside=PIXELS)
+    second = Atlas(load(run_path), Cache(tmp_path), pace=TINY)
     second.run.model.engine_ = None  # nothing may be computed
     second.__dict__["choices"] = first.choices
     np.testing.assert_array_equal(second.plane("median", first.choices.default), values)
@@ -62,7 +62,7 @@ def test_the_next_start_reads_what_was_computed(run_path: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("junk", [b"", b"\x93NUMPY junk", b"\x80\x04K\x01."])
 def test_a_damaged_cache_is_computed_again(run_path: Path, tmp_path: Path, junk: bytes) -> None:
-    atlas = Atlas(load(run_path), Cache(tmp_path), inside=PIXELS)
+    atlas = Atlas(load(run_path), Cache(tmp_path), pace=TINY)
     for file in ("median_2023Q4_" + f"{atlas.choices.tests:.10g}" + ".npy", "legend.json"):
         path = atlas.cache.path(atlas.id, file)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def test_a_damaged_cache_is_computed_again(run_path: Path, tmp_path: Path, junk:
 
 def test_a_cache_that_cannot_be_written_does_no_harm(run_path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    atlas = Atlas(load(run_path), Cache(tmp_path / "file"), inside=PIXELS)
+    atlas = Atlas(load(run_path), Cache(tmp_path / "file"), pace=TINY)
     assert np.isfinite(atlas.plane("median", atlas.choices.default)).any()
 
 
@@ -167,6 +167,6 @@ def test_scores_do_not_throw_away_computed_maps(run_path: Path, tmp_path: Path) 
     from geogp import storage
 
     copy = Path(shutil.copytree(run_path, tmp_path / "run"))
-    before = Atlas(load(copy), Cache(tmp_path / "cache"), inside=PIXELS).id
+    before = Atlas(load(copy), Cache(tmp_path / "cache"), pace=TINY).id
     storage.update_facts(copy, {"scores": {}})
-    assert Atlas(load(copy), Cache(tmp_path / "cache"), inside=PIXELS).id == before
+    assert Atlas(load(copy), Cache(tmp_path / "cache"), pace=TINY).id == before

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from app.dashboard.grid import Where, degrees, mercator, pixels, survey
 from app.errors import InvalidInput
 from geogp import GPRegressor, load
 
-from .conftest import LAT, LON, PIXELS, polygon, save
+from .conftest import LAT, LON, PIXELS, TINY, polygon, save
 
 
 def test_mercator_and_back() -> None:
@@ -32,10 +33,9 @@ def test_the_ground_is_the_polygon(atlas: Atlas) -> None:
     assert east >= shape.bounds[2] and south <= shape.bounds[1]
 
 
-def test_strips_hold_every_pixel_once(atlas: Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dashboard.grid.STRIP", 250)
+def test_strips_hold_every_pixel_once(atlas: Atlas) -> None:
     seen = np.zeros(atlas.ground.shape, int)
-    windows = list(atlas.ground.strips())
+    windows = list(atlas.ground.strips(250))
     for window in windows:
         seen[window.slices] += 1
         assert atlas.ground.inside[window.slices].sum() <= 250
@@ -83,7 +83,7 @@ def test_a_run_that_cannot_be_mapped_says_why(
     fitted: tuple[GPRegressor, np.ndarray], tmp_path: Path, data: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said) as caught:
-        survey(load(save(tmp_path / "run", *fitted, **data)))
+        survey(load(save(tmp_path / "run", *fitted, **data)), inside=500)
     assert getattr(caught.value, "exit_code", None) == 3
 
 
@@ -94,7 +94,7 @@ def test_neither_polygon_nor_places(fitted: tuple[GPRegressor, np.ndarray], tmp_
 
     storage.save(tmp_path / "run", fitted[0], facts(boundary=None))
     with pytest.raises(InvalidInput, match="neither"):
-        survey(load(tmp_path / "run"))
+        survey(load(tmp_path / "run"), inside=500)
 
 
 def test_a_region_across_the_antimeridian_is_in_one_piece(
@@ -107,7 +107,11 @@ def test_a_region_across_the_antimeridian_is_in_one_piece(
             [[[-180, 50], [-178.5, 50], [-178.5, 52], [-180, 52], [-180, 50]]],
         ],
     }
-    atlas = Atlas(load(save(tmp_path / "run", *fitted, boundary=split)), Cache(tmp_path / "c"), inside=500)
+    atlas = Atlas(
+        load(save(tmp_path / "run", *fitted, boundary=split)),
+        Cache(tmp_path / "c"),
+        pace=replace(TINY, inside=500),
+    )
     ground = atlas.ground
     np.testing.assert_array_equal(np.isfinite(atlas.plane("median", atlas.choices.default)), ground.inside)
     west, _, east, _ = ground.bounds

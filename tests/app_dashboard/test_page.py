@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from app.dashboard import holding, panels
 from app.dashboard.server import PAGE
 
-from .conftest import HOSTILE, LATITUDE, LONGITUDE, PIXELS
+from .conftest import HOSTILE, LATITUDE, LONGITUDE, TINY
 
 AT = f"{LATITUDE},{LONGITUDE}"
 
@@ -102,7 +102,7 @@ def test_data_text_is_never_markup(shown: object) -> None:
 @pytest.fixture
 def copy(run_path: Path, tmp_path: Path) -> Iterator[Path]:
     path = Path(shutil.copytree(run_path, tmp_path / "run"))
-    holding.hold(path, inside=PIXELS)
+    holding.hold(path, pace=TINY)
     yield path
     holding._held = None
 

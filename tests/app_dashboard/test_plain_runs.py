@@ -1,5 +1,6 @@
 """Runs without time, without counts, without a polygon, and of another target."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from app.dashboard.point import reading
 from app.dashboard.slices import Slices
 from geogp import load, storage
 
-from .conftest import LAEA, LAT, LON, fit, polygon
+from .conftest import LAEA, LAT, LON, TINY, fit, polygon
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def test_the_map_of_a_plain_run(plain_model, tmp_path: Path, target: str, bounda
         {"target": target, "data": data},
         extra={"support": {"positions_m": torch.from_numpy(xy)}},
     )
-    atlas = Atlas(load(tmp_path / "run"), Cache(tmp_path / "cache"), inside=1500)
+    atlas = Atlas(load(tmp_path / "run"), Cache(tmp_path / "cache"), pace=replace(TINY, inside=1500))
     view = atlas.choices.default
     assert view.quarter is None and view.tests is None and atlas.choices.quarters == ()
     assert set(view.params) == {"level", "t"}

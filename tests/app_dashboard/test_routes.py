@@ -15,7 +15,7 @@ from app.dashboard import holding
 from app.dashboard.routes import routes
 from app.dashboard.security import Policy
 
-from .conftest import LATITUDE, LONGITUDE, PIXELS
+from .conftest import LATITUDE, LONGITUDE, TINY
 
 HERE = f"lat={LATITUDE}&lon={LONGITUDE}"
 
@@ -137,7 +137,7 @@ def test_progress_is_always_answered(client: TestClient) -> None:
 @pytest.fixture
 def copy(run_path: Path, tmp_path: Path) -> Iterator[Path]:
     path = Path(shutil.copytree(run_path, tmp_path / "run"))
-    holding.hold(path, inside=PIXELS)
+    holding.hold(path, pace=TINY)
     yield path
     holding._held = None
 

@@ -160,9 +160,11 @@ def test_coordinates_keyboard_and_detail(chromium: Any, server: str) -> None:
     visit.page.keyboard.press("Enter")
     assert float(visit.address()["at"].split(",")[1]) > LONGITUDE
 
-    for _ in range(2):  # squares of detail appear when zoomed in
+    for _ in range(12):  # squares of detail appear when zoomed in
+        if float(visit.address()["z"]) >= 14:
+            break
         visit.page.keyboard.press("Shift++")
-        visit.page.wait_for_timeout(300)
+        visit.page.wait_for_timeout(600)
     visit.wait('[data-detail="median"]')
     visit.map.locator("img.leaflet-tile-loaded").nth(3).wait_for(state="attached")
     visit.close()

@@ -10,6 +10,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TORCH  ?=
 TORCH_PIN := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' constraints.txt)
 OUT    ?= demo
+# Tests run in parallel, one thread each: more threads than cores make everything slower.
+JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
 .PHONY: setup demo test test-fast check format bench bench-accuracy clean
 
@@ -52,10 +55,10 @@ demo: setup
 	$(BIN)/geogp demo --out $(OUT) --overwrite
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-fast: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not slow and not browser and not data"
+	$(PYTEST) -m "not slow and not browser and not data"
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .

@@ -108,13 +108,9 @@ def test_a_grid_in_degrees_meets_the_same_model(run):
     box = GeoBox.from_bbox((-158.0, 21.2, -157.8, 21.4), "EPSG:4326", shape=(6, 6))
     ds = geogp.predict(run, box)
     assert ds["median"].dims == ("y", "x")
-    east, north = Transformer.from_crs(4326, CRS, always_xy=True).transform(
-        ds.x.values[2], ds.y.values[1]
-    )
+    east, north = Transformer.from_crs(4326, CRS, always_xy=True).transform(ds.x.values[2], ds.y.values[1])
     p = run.model.predictive(np.array([[east, north, 2022.375]]))
-    np.testing.assert_allclose(
-        ds["median"].isel(y=1, x=2), 10 ** (p.median()[0] - 3), rtol=1e-4
-    )
+    np.testing.assert_allclose(ds["median"].isel(y=1, x=2), 10 ** (p.median()[0] - 3), rtol=1e-4)
 
 
 def test_attributes_say_what_the_map_is_of(run):

@@ -298,9 +298,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         location = self.target_mean_ + self.target_sd_ * moments.mean.double().numpy()
         if moments.in_units is not None:
             location = moments.in_units.numpy()
+        nu = None if latent else moments.degrees_of_freedom
         return Predictive(
             location=location,
             scale=self.target_sd_ * np.sqrt(np.maximum(variance.double().numpy(), 1e-30)),
+            degrees_of_freedom=None if nu is None else nu.double().numpy(),
             transform=self.transform_,
         )
 

@@ -4,9 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import geogp
 from geogp.errors import NotDistanceAware
+from geogp.model import Moments
 
 SMALL = {"rank": 16, "hidden": 16, "epochs": 10, "fourier_scales": (1.0,), "residual": "local"}
 
@@ -66,3 +68,21 @@ def test_local_needs_a_basis_or_nothing_to_stand_on():
     X, y, _ = field(50)
     with pytest.raises(geogp.ImpossibleCombination, match=r"residual 'local' cannot go with method 'dnn'"):
         geogp.GPRegressor("dnn", residual="local").fit(X, y)
+
+
+def test_heavy_tails_reach_the_interval_and_the_map():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10_000, (1500, 2))
+    y = np.sin(X[:, 0] / 3000) + 0.2 * rng.standard_t(3, 1500)
+    model = geogp.GPRegressor("local-gp").fit(X, y)
+    moments = model.moments(X[:50])
+    predictive = model.predictive(X[:50])
+    nu = predictive.degrees_of_freedom
+    assert nu is not None and (nu < 12).all()
+    lower, upper = model.interval(X[:50])
+    scale = model.target_sd_ * np.sqrt((moments.latent_variance + moments.noise_variance).double().numpy())
+    np.testing.assert_allclose(upper - lower, 2 * scale * stats.t.ppf(0.975, nu), rtol=1e-6)
+    assert model.predictive(X[:50], latent=True).degrees_of_freedom is None
+    # A pixel keeps it too: what a grid stores of the moments gives the same distribution.
+    kept = model.distribution(Moments.unstack(moments.stack()))
+    np.testing.assert_allclose(kept.degrees_of_freedom, nu, rtol=1e-6)

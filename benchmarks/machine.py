@@ -2,9 +2,7 @@
 
 import os
 import platform
-import resource
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -57,12 +55,6 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def peak_rss_mb() -> float:
-    """Largest resident memory of this process so far, in MB (2**20 bytes)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
 def best_seconds(

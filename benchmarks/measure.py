@@ -6,7 +6,8 @@ from typing import Any
 
 import geogp  # before torch: sets how OpenMP waits
 from app.peers import PEERS, peer
-from benchmarks import clouds, machine
+from app.workflow.fitting import peak_rss_mb
+from benchmarks import clouds
 from benchmarks.cases import CASES, Problem, facts_of
 from geogp.estimator import GPRegressor
 from geogp.methods import METHODS
@@ -36,7 +37,7 @@ def measure(case: str, name: str, data: Path, *, quick: bool, device: str, seed:
     problem = about.load(data)
     if quick:
         problem = problem.thinned(QUICK_TRAIN, QUICK_TEST)
-    before_mb = machine.peak_rss_mb()
+    before_mb = peak_rss_mb()
     started, cpu = time.perf_counter(), time.process_time()
     fitted, facts = _fit(name, problem, quick=quick, device=device, seed=seed)
     fit_seconds = time.perf_counter() - started
@@ -50,7 +51,7 @@ def measure(case: str, name: str, data: Path, *, quick: bool, device: str, seed:
     row: dict[str, Any] = {
         "case": case, "method": name, "ours": name in METHODS, "quick": quick, "device": device, "seed": seed,
         **facts_of(problem), "fit_seconds": round(fit_seconds, 2), "predict_seconds": round(predict_seconds, 2),
-        "cpu_seconds": round(cpu_seconds, 2), "peak_rss_mb": round(machine.peak_rss_mb(), 1),
+        "cpu_seconds": round(cpu_seconds, 2), "peak_rss_mb": round(peak_rss_mb(), 1),
         "data_rss_mb": round(before_mb, 1), **scale, "scores": score(predictive, y, **scale),
         "strata": score_strata(predictive, y, problem.strata, **scale), "facts": facts,
     }  # fmt: skip

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from app.workflow.fitting import peak_rss_mb
 from benchmarks import machine
 from benchmarks.machine import device_named, write_text
 from benchmarks.tables import markdown
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         from benchmarks.timings import SECTIONS as FUNCTIONS
 
         rows = FUNCTIONS[options.one][1](device, options.quick)
-        write_text(options.out, json.dumps({"rows": rows, "peak_rss_mb": round(machine.peak_rss_mb(), 1)}))
+        write_text(options.out, json.dumps({"rows": rows, "peak_rss_mb": round(peak_rss_mb(), 1)}))
         return 0
     m = machine.describe()
     versions = ", ".join(f"{k} {m['versions'][k]}" for k in ("python", "torch", "gpytorch"))

@@ -20,22 +20,22 @@ def export(
         typer.Option("--format", metavar="LIST", help="Of cog, netcdf, zarr, geoparquet, h3, figures, html."),
     ] = "cog,netcdf",
     layers: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Such as median,pi_width,exceedance_25 [default: all].")
+        str | None, typer.Option(metavar="LIST", help="Such as median,pi_width,exceedance_25; default: all.")
     ] = None,
-    quarter: Annotated[str | None, typer.Option(help="As 2023Q4 [default: the run's last].")] = None,
+    quarter: Annotated[str | None, typer.Option(help="As 2023Q4; default: the run's last.")] = None,
     thresholds: Annotated[
         str | None, typer.Option(metavar="LIST", help="Of exceedance, such as 25,100, in the target's unit.")
     ] = None,
     level: Annotated[float, typer.Option(help="Of the prediction intervals.")] = 0.95,
     tests: Annotated[
         float | None,
-        typer.Option(metavar="N", help="Tests behind the tile average [default: the training median]."),
+        typer.Option(metavar="N", help="Tests behind the tile average; default: the training median."),
     ] = None,
     resolution: Annotated[
         float | None,
         typer.Option(
             metavar="M",
-            help="Pixel in metres [default: 500, or what the size allows].",
+            help="Pixel in metres; default: 500, or what the size allows.",
             rich_help_panel=_WHERE,
         ),
     ] = None,
@@ -49,7 +49,7 @@ def export(
     ] = None,
     crs: Annotated[
         str | None,
-        typer.Option(metavar="EPSG:..", help="Of the maps [default: the run's].", rich_help_panel=_WHERE),
+        typer.Option(metavar="EPSG:..", help="Of the maps; default: the run's.", rich_help_panel=_WHERE),
     ] = None,
     max_distance: Annotated[
         float | None,

@@ -8,28 +8,28 @@ import typer
 from app.console import console
 
 Target = Literal["download", "upload", "latency", "tests", "value"]
-_MODEL = "The model ([model] in run.toml)"
+_MODEL = "The model (table `model` of run.toml)"
 
 
 def fit(
     observations: Annotated[Path, typer.Argument(help="GeoParquet made by `geogp ingest`.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")],
-    target: Annotated[Target | None, typer.Option(help="What to map [default: download].")] = None,
-    method: Annotated[str | None, typer.Option(help="See `geogp methods` [default: geogp].")] = None,
+    target: Annotated[Target | None, typer.Option(help="What to map; default: download.")] = None,
+    method: Annotated[str | None, typer.Option(help="See `geogp methods`; default: geogp.")] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="TOML", help="run.toml; the line wins over it.")
     ] = None,
     split: Annotated[
         str | None,
         typer.Option(
-            metavar="none|random|block|forward|FILE:COLUMN", help="What to hold out [default: none]."
+            metavar="none|random|block|forward|FILE:COLUMN", help="What to hold out; default: none."
         ),
     ] = None,
     refit: Annotated[
         Literal["train+val"] | None, typer.Option(help="After choosing, train once more on these rows.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of split and training [default: 0].")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [default: auto].")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of split and training; default: 0.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: auto.")] = None,
     rank: Annotated[int | None, typer.Option(help="Basis functions.", rich_help_panel=_MODEL)] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of the network.", rich_help_panel=_MODEL)] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the rows.", rich_help_panel=_MODEL)] = None,

@@ -16,7 +16,7 @@ def reproduce(
         Path, typer.Option("--output", "-o", help="Folder for NAME.md and, where there is one, NAME.png.")
     ] = Path("reproductions"),
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the UCI files [default: GEOGP_DATA/uci].")
+        Path | None, typer.Option(help="Folder of the UCI files; default: GEOGP_DATA/uci.")
     ] = None,
     observations: Annotated[
         Path | None, typer.Option(help="Table of `geogp ingest`, for dbk-table2.")

@@ -12,9 +12,9 @@ def slice_(
     run: Annotated[Path, typer.Argument(help="Run folder made by `geogp fit`.")],
     at: Annotated[tuple[float, float], typer.Option(metavar="LON LAT", help="The reference place, degrees.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="GeoTIFF to write.")],
-    quarter: Annotated[str | None, typer.Option(help="As 2023Q4 [default: the run's last].")] = None,
+    quarter: Annotated[str | None, typer.Option(help="As 2023Q4; default: the run's last.")] = None,
     resolution: Annotated[
-        float | None, typer.Option(metavar="M", help="Pixel in metres [default: 500].")
+        float | None, typer.Option(metavar="M", help="Pixel in metres; default: 500.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:

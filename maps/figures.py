@@ -4,8 +4,6 @@ Every function returns a matplotlib `Figure` made with the object API, so nothin
 may draw side by side; `write_png` saves one atomically.
 """
 
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from maps.atomic import refuse_existing, replacing
 from maps.cartography import draw_map, height_inches, map_box, prepare, title_of
 from maps.colours import table
 from maps.errors import InvalidInput
@@ -33,20 +32,9 @@ def _figure(width: float, height: float) -> Figure:
 def write_png(figure: Figure, path: str | Path, *, overwrite: bool = False, dpi: int = 150) -> Path:
     """Save a figure atomically; InvalidInput if `path` exists and `overwrite` is not set."""
     path = Path(path)
-    if path.exists() and not overwrite:
-        raise InvalidInput(f"{path} exists; pass overwrite=True (--overwrite) or another name.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".geogp-", suffix=".png", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None})
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    refuse_existing(path, overwrite)
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None})
     return path
 
 

@@ -12,9 +12,7 @@ import base64
 import hashlib
 import html
 import json
-import os
 import re
-import tempfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,8 +26,8 @@ from branca.element import Element, Figure, MacroElement
 from jinja2 import Template
 from numpy.typing import NDArray
 
+from maps.atomic import refuse_existing, replacing
 from maps.colours import Scale, scales, suppressing, table
-from maps.errors import InvalidInput
 from maps.grid import MercatorGrid, geobox_of, mercator_grid
 from maps.layers import Band, bands, level_text, number, subtitle, target_text
 from maps.region import around, places_of, polygon
@@ -95,21 +93,10 @@ def html_map(
 def write_html(ds: xr.Dataset, path: str | Path, *, overwrite: bool = False, **options: Any) -> Path:
     """`html_map` into a file, atomically. InvalidInput if it exists and `overwrite` is not set."""
     path = Path(path)
-    if path.exists() and not overwrite:
-        raise InvalidInput(f"{path} exists; pass overwrite=True (--overwrite) or another name.")
+    refuse_existing(path, overwrite)
     text = html_map(ds, **options)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".geogp-", suffix=".html", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))
     return path
 
 

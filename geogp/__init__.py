@@ -28,6 +28,7 @@ _WHERE = {
     "kernel_slice": "geogp.slices",
     "summarise": "geogp.update",
     "refresh": "geogp.update",
+    "recondition": "geogp.update",
 }
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from geogp.slices import kernel_slice
     from geogp.storage import load
     from geogp.targets import TARGETS
-    from geogp.update import refresh, summarise
+    from geogp.update import recondition, refresh, summarise
 
 
 def __getattr__(name: str) -> Any:
@@ -51,5 +52,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure",
-    "kernel_slice", "load", "method", "predict", "refresh", "summarise",
+    "kernel_slice", "load", "method", "predict", "recondition", "refresh",
+    "summarise",
 ]  # fmt: skip

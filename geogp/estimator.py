@@ -62,6 +62,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ----------
     target_mean_, target_sd_ : of the training targets (ddof 0)
     typical_count_ : median training count, used where a prediction names none; None without counts
+    fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
     engine_ : the fitted model on standardised targets
 
     Notes
@@ -179,6 +180,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         engine = ENGINES[row.engine]
         data = self._data(X, y, n_counts, engine.dtype)
         held: Data | None = None
+        kept = torch.arange(len(y))
         if validation is not None:
             Xv, yv, cv = validation
             Xv = np.asarray(Xv, dtype=np.float64)
@@ -186,10 +188,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             held = self._data(Xv, yv, _check_counts(cv, len(yv)), engine.dtype) if len(yv) else None
         elif cut := _held_out(row, len(y)):
             order = torch.randperm(len(y), generator=torch.Generator().manual_seed(plan.seed))
-            data, held = data.rows(order[cut:].sort().values), data.rows(order[:cut].sort().values)
+            kept = order[cut:].sort().values
+            data, held = data.rows(kept), data.rows(order[:cut].sort().values)
         plan = replace(plan, target_mean=self.target_mean_, target_sd=self.target_sd_)
         self.row_ = row
         self.n_rows_ = len(data)
+        self.fitted_rows_ = kept.numpy()
         self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
         _LAST.pop(self, None)
         if not row.reverts_to_prior:

@@ -277,6 +277,29 @@ class LocalField:
         _, cluster = np.unique(cell, axis=0, return_inverse=True)
         self.calibration = fit_calibration(miss, group, cluster=cluster.ravel())
 
+    # -- other observations --------------------------------------------------------------------------
+
+    def observations(self, X: Tensor, y: Tensor, counts: Tensor | None) -> Observations:
+        """Rows X (M, D), y (M,), counts (M,) as this field conditions on them: less trend and level shift."""
+        n = torch.ones(len(y), dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
+        C = self.frame.coordinates(X.double())
+        value = y.double() - self.trend(C) - _shift_columns(n, self.has_counts) @ self.local.shift
+        return Observations(C, value, n, self.local.noise_variance(n))
+
+    def conditioned_on(self, seen: Observations) -> Self:
+        """A copy of this field, all that it learned kept, that knows these observations instead of its own.
+
+        The result does not depend on their order. Cost: one neighbour search over them.
+        """
+        order = np.lexsort((seen.counts.numpy(), seen.value.numpy(), *seen.X.numpy().T[::-1]))
+        tensors, facts = self.state()
+        tensors |= {
+            "seen.X": seen.X[order],
+            "seen.value": seen.value[order],
+            "seen.counts": seen.counts[order],
+        }
+        return type(self).from_state(tensors, facts, device=self.device)
+
     # -- joint distributions -------------------------------------------------------------------------
 
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class LowRankGP(Trainable):
     def weights(self) -> WeightPosterior | LowRankWeights:
         """The distribution of w now in force."""
         if self.solved is not None:
-            return self.solved
+            return self.solved.to(self.constant_mean)
         return self.posterior.current()  # type: ignore[operator]
 
     def kernel_parameters(self) -> list[nn.Parameter]:

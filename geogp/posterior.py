@@ -33,6 +33,10 @@ class WeightPosterior:
         noise = torch.randn(self.scale_tril.shape[1], n_samples, generator=generator)
         return self.mean[:, None] + self.scale_tril @ noise.to(self.scale_tril)
 
+    def to(self, like: Tensor) -> "WeightPosterior":
+        """The same in the dtype and on the device of a tensor."""
+        return WeightPosterior(self.mean.to(like), self.scale_tril.to(like))
+
     def kl(self) -> Tensor:
         """KL(q || N(0, I)) for a lower-triangular scale."""
         L = self.scale_tril

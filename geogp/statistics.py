@@ -141,26 +141,35 @@ def add_rows(
     )
 
 
-def statistic_of(model: LowRankGP, data: Data, *, predictive: bool = False, basis: str = "") -> Statistic:
+def statistic_of(
+    model: LowRankGP,
+    data: Data,
+    *,
+    predictive: bool = False,
+    in_precision: bool | None = None,
+    basis: str = "",
+) -> Statistic:
     """The statistic of rows under a model's features and noise, in float64, one chunk in memory at a time.
 
     Parameters
     ----------
     predictive : weigh each row by its whole predictive variance (learned scale and residual included)
         instead of its noise variance alone
+    in_precision : add the residual's variance to a row's noise; None as the residual has it in closed form
 
     Notes
     -----
     Cost O(n (network + r^2)).
     """
     model = in_double(model)
+    corrected = model.residual.in_precision if in_precision is None else in_precision
     out = empty(model.expansion.rank, basis=basis, device=data.y.device)
     with torch.no_grad():
         for i in range(0, len(data), CHUNK):
             part = data.rows(torch.arange(i, min(i + CHUNK, len(data)), device=data.y.device))
             Z, h, phi = model.represent(part.X)
             variance = model.noise(Z, part.counts)
-            if model.residual.in_precision and not predictive:
+            if corrected and not predictive:
                 variance = variance + model.residual.variance(model.expansion, Z, h, phi)
             if predictive:
                 # Of the trained scale, never of an earlier refresh: so that refreshing twice changes nothing.

@@ -12,6 +12,7 @@ from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination
 from geogp.field import FieldOptions, LocalField
 from geogp.model import Moments
+from geogp.residuals.surroundings import Observations
 from geogp.train import Data
 
 LOWRANK, CLOSED_FORM = "lowrank", "closed_form"
@@ -84,6 +85,10 @@ class LocalEngine(Engine):
 
     def posterior_covariance(self, X: Tensor) -> Tensor:
         return self.field.posterior_covariance(X.cpu())
+
+    def observations(self, data: Data) -> Observations:
+        """Rows in float64 as the field conditions on them: what the basis, which stays, leaves over."""
+        return self.field.observations(data.X, data.y - _mean(self.base, data), data.counts)
 
     def state(self) -> tuple[dict[str, Tensor], dict]:
         tensors, facts = self.field.state()

@@ -1,14 +1,18 @@
 """Runs on disk without pickle: JSON, safetensors and a list of hashes that is checked on load.
 
 A run is built in a hidden folder beside its final place, which also holds the checkpoint of an unfinished
-fit, and renamed when complete: `run/` is either whole or absent.
+fit, and renamed when complete: `run/` is either whole or absent. What changes a run later builds the changed
+one beside it and swaps the two: `run/` is the old one or the new one at any moment.
 """
 
+import ctypes
 import hashlib
 import json
 import math
 import os
 import shutil
+import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +99,7 @@ def save(
     *,
     extra: dict[str, dict[str, Tensor]] | None = None,
     overwrite: bool = False,
+    folder: Path | None = None,
 ) -> Run:
     """Write a run folder and return it loaded.
 
@@ -102,6 +107,7 @@ def save(
     ----------
     facts : JSON-able: arguments, target, data manifest, ... ; stored in run.json beside the model's own
     extra : further tensors by file name without suffix, e.g. {"statistics/2023Q4": {...}}
+    folder : where it is built, beside `path`; default `partial_folder(path)`
 
     Raises
     ------
@@ -111,7 +117,7 @@ def save(
     path = Path(path)
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
-    folder = partial_folder(path)
+    folder = folder or partial_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
     tensors, own = model.state()
     write_tensors(folder / "weights.safetensors", tensors)
@@ -124,21 +130,73 @@ def save(
         (folder / leftover).unlink(missing_ok=True)
     _write_sums(folder)
     if path.exists():
-        old = path.parent / f".{path.name}.old{os.getpid()}"
-        os.rename(path, old)
-        os.rename(folder, path)
-        shutil.rmtree(old)
+        swap(folder, path)
+        shutil.rmtree(folder)
     else:
         os.rename(folder, path)
     return load(path)
 
 
-def update_facts(path: Path, changes: dict) -> None:
-    """Merge `changes` into run.json (e.g. scores) and renew the hashes."""
+def swap(a: Path, b: Path) -> None:
+    """Exchange the names of two folders of one file system, in one step where the system can (Linux)."""
+    a, b = a.resolve(), b.resolve()  # what a link points to, not the link
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+        done = rename(_HERE, os.fsencode(a), _HERE, os.fsencode(b), _EXCHANGE) == 0
+    except AttributeError:
+        done = False
+    if not done:
+        aside = b.parent / f".{b.name}.old{os.getpid()}"
+        os.rename(b, aside)
+        os.rename(a, b)
+        os.rename(aside, a)
+
+
+#: Of renameat2(2): paths as from here; exchange both names.
+_HERE, _EXCHANGE = -100, 2
+
+
+def update_facts(path: str | Path, changes: dict, *, documents: Mapping[str, dict] | None = None) -> None:
+    """Merge `changes` into run.json (e.g. scores), write `documents` (file name -> JSON-able) beside it.
+
+    The hashes are renewed; an interruption leaves the run as it was.
+    """
+    path = Path(path).resolve()
+    verify(path)
     facts = json.loads((path / "run.json").read_text(encoding="utf-8"))
     facts.update(changes)
-    write_text(path / "run.json", _json(facts))
-    _write_sums(path)
+    files = {"run.json": _json(facts), **{name: _json(_finite(d)) for name, d in (documents or {}).items()}}
+    work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        os.chmod(work, path.stat().st_mode)
+        _link(path, work, leave_out={*files, SUMS})
+        for name, text in files.items():
+            write_text(work / name, text)
+        _write_sums(work)
+        swap(work, path)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def read_document(path: str | Path, name: str) -> dict | None:
+    """A JSON document of a run folder, such as certificate.json; None where it has none."""
+    try:
+        return json.loads((Path(path) / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def _link(source: Path, target: Path, *, leave_out: set[str]) -> None:
+    """The files of a folder under the same names in another: links where the file system has them, else copies."""
+    for file in sorted(p for p in source.rglob("*") if p.is_file()):
+        name = file.relative_to(source)
+        if name.as_posix() in leave_out:
+            continue
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, target / name)
+        except OSError:
+            shutil.copy2(file, target / name)
 
 
 def _json(facts: dict) -> str:

@@ -13,6 +13,7 @@ from app.commands.ingest import ingest
 from app.commands.methods import methods
 from app.commands.reproduce import reproduce
 from app.commands.slice import slice_
+from app.commands.update import update
 
 COMMANDS: dict[str, Callable[..., object]] = {
     "demo": demo,
@@ -22,6 +23,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "compare": compare,
     "export": export,
     "slice": slice_,
+    "update": update,
     "app": dashboard,
     "methods": methods,
     "reproduce": reproduce,

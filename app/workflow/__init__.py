@@ -26,6 +26,8 @@ _WHERE = {
     "prediction": "app.workflow.exporting",
     "read_rows": "app.workflow.rows",
     "Rows": "app.workflow.rows",
+    "update": "app.workflow.updating",
+    "Update": "app.workflow.updating",
     "write_slice": "app.workflow.slicing",
 }
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from app.workflow.grids import grid_of
     from app.workflow.rows import Rows, read_rows
     from app.workflow.slicing import write_slice
+    from app.workflow.updating import Update, update
 
 
 def __getattr__(name: str) -> Any:
@@ -49,6 +52,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Comparison", "Demo", "Evaluation", "Export", "Fit", "Rows", "compare", "demo", "estimate", "evaluate", "export",
-    "fit", "grid_of", "prediction", "read_rows", "write_slice",
+    "Comparison", "Demo", "Evaluation", "Export", "Fit", "Rows", "Update", "compare", "demo", "estimate", "evaluate",
+    "export", "fit", "grid_of", "prediction", "read_rows", "update", "write_slice",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """How good a run is on the rows it never saw: overall, by urban and rural, near and far."""
 
-from contextlib import suppress
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ Array = NDArray[np.float64]
 
 #: A test place farther than this from every training place is far.
 FAR_M = 1000.0
+#: What a system says of a folder that may not be changed, or not be renamed (a mounted one).
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
 #: Rows scored at once in the target's own unit: 64 + 64 quadrature nodes each.
 CHUNK = 20_000
 
@@ -116,8 +118,11 @@ def evaluate_run(run: storage.Run, rows: Rows, *, part: str = "test", store: boo
         "strata": score_strata(predictive, t, strata, **scale),
     }
     if store and part == "test":
-        with suppress(PermissionError):  # a run one may read but not write can still be evaluated
+        try:
             storage.update_facts(run.path, {"scores": document})
+        except OSError as error:  # a run one may read but not write can still be evaluated
+            if error.errno not in READ_ONLY:
+                raise
     return Evaluation(run.path, document)
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 import geogp
 from app.console import Report
 from app.errors import Interrupted, InvalidInput, Unfinished
+from app.workflow.knowing import what_is_known
 from app.workflow.rows import Rows, read_rows
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
@@ -145,7 +146,10 @@ def fit(
     )
     with training.locked():
         estimator, facts = _train(training, rows, masks, method, options, refit)
-        fitted = masks["train"] | masks["val"] if refit else masks["train"]
+        given = np.flatnonzero(masks["train"] | masks["val"] if refit else masks["train"])
+        fitted = np.zeros(len(part), dtype=bool)
+        fitted[given[estimator.fitted_rows_]] = True
+        known, statistics = what_is_known(estimator, rows, fitted)
         seconds = training.seconds()
         training.clear()
         run = storage.save(
@@ -166,6 +170,7 @@ def fit(
                     "counted_as_one": rows.counted_as_one,
                     "fitted": estimator.n_rows_,
                     **{name: int(mask.sum()) for name, mask in masks.items()},
+                    "known": known.rows,
                 },
                 **facts,
                 "fit_seconds": round(seconds, 2),
@@ -175,8 +180,13 @@ def fit(
                 "scores": None,
             },
             extra={
-                "split": {"part": torch.from_numpy(_codes(part))},
-                "support": {"positions_m": torch.from_numpy(rows.places_m(fitted))},
+                "split": {
+                    "part": torch.from_numpy(_codes(part)),
+                    "fitted": torch.from_numpy(fitted),
+                    "quarter": torch.from_numpy(rows.quarter_codes),
+                },
+                "support": known.to_tensors(),
+                **statistics,
             },
             overwrite=overwrite,
         )
@@ -298,7 +308,7 @@ def _train(
             method, spatial=(0, 1), time=2 if rows.has_time else None, **{**options, **changes}
         )
 
-    train, val = _select(rows, masks["train"]), _select(rows, masks["val"])
+    train, val = rows.select(masks["train"]), rows.select(masks["val"])
     chosen = training.notes.get("best_epoch")
     if not (refit and chosen):
         words = "choosing" if refit else "fitting"
@@ -312,17 +322,13 @@ def _train(
             return estimator, {}
         chosen = int(getattr(estimator.engine_, "facts", {}).get("best_epoch") or 0)
         training.note(best_epoch=chosen)
-    both = _select(rows, masks["train"] | masks["val"])
+    both = rows.select(masks["train"] | masks["val"])
     changes = {"epochs": chosen, "steps": None} if chosen else {}
     estimator = make(**changes)
     # No rows to choose by: everything is conditioned on, and the last epoch of the chosen length stands.
     nothing = (np.empty((0, rows.X.shape[1])), np.empty(0), None)
     estimator.fit(*both, validation=nothing, hooks=training.hooks({"words": "refitting", "epochs": chosen}))
     return estimator, {"refit_epochs": chosen}
-
-
-def _select(rows: Rows, mask: NDArray[np.bool_]) -> tuple[Any, Any, Any]:
-    return rows.X[mask], rows.t[mask], None if rows.counts is None else rows.counts[mask]
 
 
 def _manifest(rows: Rows) -> dict[str, Any]:
@@ -346,6 +352,7 @@ def _manifest(rows: Rows) -> dict[str, Any]:
         "sha256": rows.sha256,
         "rows": rows.table.num_rows,
         **{name: m.get(name) for name in keep},
+        "labels": np.unique(rows.labels).tolist(),
         "quarters": quarters,
         "last_quarter": quarters[-1] if quarters else None,
     }

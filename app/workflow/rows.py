@@ -1,6 +1,7 @@
 """An observations file as a model sees it: inputs, target, counts, and which rows can be used."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 INPUTS = ("easting_m", "northing_m", "time_years")
+#: The label of rows without a quarter.
+ALL = "all"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,19 @@ class Rows:
     def has_time(self) -> bool:
         return self.X.shape[1] == 3
 
+    @cached_property
+    def labels(self) -> NDArray[np.str_]:
+        """(N,) what an update adds and forgets a row by: its quarter, or "all" where nothing has one."""
+        if "quarter" not in self.table.column_names or self.table.column("quarter").null_count:
+            return np.full(self.table.num_rows, ALL)
+        return np.asarray(self.table.column("quarter").to_pylist(), dtype="U6")
+
+    @property
+    def quarter_codes(self) -> NDArray[np.int16]:
+        """(N,) each row's label as its place among the sorted labels of the file, -1 where unusable."""
+        codes = np.unique(self.labels, return_inverse=True)[1].ravel()
+        return np.where(self.usable, codes, -1).astype(np.int16)
+
     @property
     def quarters(self) -> list[str]:
         """Quarters of the usable rows, in order."""
@@ -60,6 +76,10 @@ class Rows:
     def places_m(self, mask: Mask) -> Array:
         """Distinct positions of some rows: (n, 2) easting and northing, sorted."""
         return np.unique(self.X[mask, :2], axis=0)
+
+    def select(self, mask: Mask) -> tuple[Array, Array, Array | None]:
+        """Inputs, target and counts of some rows, as `GPRegressor.fit` takes them."""
+        return self.X[mask], self.t[mask], None if self.counts is None else self.counts[mask]
 
 
 def read_rows(path: str | Path, target: str) -> Rows:

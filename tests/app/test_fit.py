@@ -274,7 +274,14 @@ def test_other_arguments_begin_anew(cli, table, tmp_path):
     result = cli("fit", table, "--method", "dbk-silu", *TINY, "-o", out)
     assert result.code == 0 and "went on" not in result.err
     assert sorted(p.name for p in out.iterdir()) == sorted(
-        ["SHA256SUMS", "run.json", "split.safetensors", "support.safetensors", "weights.safetensors"]
+        [
+            "SHA256SUMS",
+            "run.json",
+            "split.safetensors",
+            "statistics",
+            "support.safetensors",
+            "weights.safetensors",
+        ]
     )
 
 

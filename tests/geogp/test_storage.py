@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import geogp
+from geogp import storage
 from geogp.engines import Hooks
 from geogp.storage import partial_folder, read_checkpoint, save, update_facts, write_checkpoint
 
@@ -73,6 +74,39 @@ def test_scores_can_be_added_without_breaking_the_hashes(tmp_path, model):
     save(tmp_path / "run", model, {"target": "value"})
     update_facts(tmp_path / "run", {"scores": {"nll": 1.0}})
     assert geogp.load(tmp_path / "run").facts["scores"] == {"nll": 1.0}
+
+
+def test_a_killed_change_leaves_the_run_as_it_was(tmp_path, model, monkeypatch):
+    save(tmp_path / "run", model, {"target": "value"}, extra={"statistics/2023Q4": {"a": torch.zeros(2)}})
+    (tmp_path / "link").symlink_to("run")
+    for step in ("write_text", "_write_sums", "swap"):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, step, lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                update_facts(tmp_path / "run", {"scores": {}}, documents={"certificate.json": {}})
+        assert "scores" not in geogp.load(tmp_path / "run").facts
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "run"]
+    update_facts(
+        tmp_path / "link", {"scores": {}}, documents={"certificate.json": {"groups": {"a": float("nan")}}}
+    )
+    run = geogp.load(tmp_path / "run")
+    assert run.facts["scores"] == {} and (tmp_path / "link").is_symlink()
+    assert storage.read_document(run.path, "certificate.json") == {"groups": {"a": None}}
+    assert storage.read_document(run.path, "nothing.json") is None
+    assert torch.equal(run.tensors("statistics/2023Q4")["a"], torch.zeros(2))
+    assert "certificate.json" in (tmp_path / "run" / "SHA256SUMS").read_text()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_two_folders_swap_names(tmp_path, monkeypatch, at_once):
+    if not at_once:  # a system without renameat2
+        monkeypatch.setattr(storage.ctypes, "CDLL", lambda *a, **k: object())
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    storage.swap(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "a" / "b").exists() and (tmp_path / "b" / "a").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
 
 class Stop(Exception):

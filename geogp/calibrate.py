@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from geogp.scores import LEVELS, binomial_band
+from geogp.scores import binomial_band
 
 Array = NDArray[np.float64]
 
@@ -120,42 +120,34 @@ def _evident(miss: Array, cluster: NDArray[np.int64], level: float) -> float:
     return conformal_factor(miss, level)
 
 
-def certificate(
-    y: Array,
-    location: Array,
-    scale: Array,
-    degrees_of_freedom: Array,
-    groups: Mapping[str, NDArray[np.bool_]],
-    levels: tuple[float, ...] = LEVELS,
-) -> dict:
+def certificate(inside: Mapping[float, NDArray[np.bool_]], groups: Mapping[str, NDArray[np.bool_]]) -> dict:
     """Nominal and achieved coverage by group, with the 99% binomial band of a calibrated model; JSON-able.
 
     Parameters
     ----------
-    y, location, scale, degrees_of_freedom : (n,) held-out values and their predictive Student-t (inf: Gaussian)
-    groups : name -> (n,) membership; "all" is added
+    inside : level -> (n,) whether each held-out row lies in its central interval at that level
+    groups : name -> (n,) membership; "all" is added, a group without rows left out
 
     Returns
     -------
-    {"levels": [..], "groups": {name: {"n", "judged", "achieved": [..], "band": [[low, high], ..]}}}; a group
-    below 500 rows is reported and not judged
+    {"levels": [..], "groups": {name: {"n", "judged", "achieved": [..], "band": [[low, high], ..], "within": [..]}}};
+    `within` tells whether the achieved coverage lies in its band; a group below 500 rows is not judged: None there
 
     Examples
     --------
-    >>> one = np.ones(3)
-    >>> certificate(np.zeros(3), 0 * one, one, 5 * one, {})["groups"]["all"]["achieved"]
-    [1.0, 1.0, 1.0]
+    >>> one = np.ones(3, dtype=bool)
+    >>> certificate({0.5: one, 0.95: one}, {})["groups"]["all"]["achieved"]
+    [1.0, 1.0]
     """
-    inside = {
-        level: standardised_miss(y, location, scale, degrees_of_freedom, level) <= 1.0 for level in levels
-    }
     out: dict[str, dict] = {}
-    for name, member in {"all": np.ones(len(y), dtype=bool), **groups}.items():
+    everyone = np.ones(len(next(iter(inside.values()))), dtype=bool)
+    for name, member in {"all": everyone, **groups}.items():
         n = int(member.sum())
-        out[name] = {
-            "n": n,
-            "judged": n >= SMALLEST_GROUP,
-            "achieved": [float(inside[level][member].mean()) if n else None for level in levels],
-            "band": [list(binomial_band(n, level)) for level in levels],
-        }
-    return {"levels": list(levels), "groups": out}
+        if not n:
+            continue
+        achieved = [float(hit[member].mean()) for hit in inside.values()]
+        band = [list(binomial_band(n, level)) for level in inside]
+        judged = n >= SMALLEST_GROUP
+        within = [low <= share <= high if judged else None for share, (low, high) in zip(achieved, band)]
+        out[name] = {"n": n, "judged": judged, "achieved": achieved, "band": band, "within": within}
+    return {"levels": list(inside), "groups": out}

@@ -70,14 +70,18 @@ def test_empty_calibration_changes_nothing():
 
 def test_certificate_reports_bands_and_judges_only_large_groups():
     y, m, s, df = draws(4000)
-    few = np.zeros(4000, dtype=bool)
-    few[:100] = True
-    got = certificate(y, m, s, df, {"few": few})
-    assert json.loads(json.dumps(got)) == got
+    few = np.arange(4000) < 100
+    inside = {level: standardised_miss(y, m, s, df, level) <= 1.0 for level in (0.5, 0.95)}
+    got = certificate(inside, {"few": few, "none": np.zeros(4000, dtype=bool)})
+    assert json.loads(json.dumps(got)) == got and got["levels"] == [0.5, 0.95]
+    assert set(got["groups"]) == {"all", "few"}
     everyone = got["groups"]["all"]
-    assert everyone["judged"] and not got["groups"]["few"]["judged"]
+    assert everyone["judged"] and everyone["within"] == [True, True]
+    assert got["groups"]["few"]["within"] == [None, None] and not got["groups"]["few"]["judged"]
     for achieved, (low, high) in zip(everyone["achieved"], everyone["band"]):
         assert low <= achieved <= high
+    narrow = {0.95: standardised_miss(y, m, 0.8 * s, df, 0.95) <= 1.0}
+    assert certificate(narrow, {})["groups"]["all"]["within"] == [False]
 
 
 def test_gaussian_rows_have_infinite_degrees_of_freedom():

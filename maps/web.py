@@ -268,7 +268,10 @@ def _facts(ds: xr.Dataset) -> list[tuple[str, str]]:
     for name, key in (("Quarter", "quarter"), ("Tests", "tests"), ("Method", "method"), ("Source", "source")):
         if ds.attrs.get(key) not in (None, ""):
             facts.append((name, str(ds.attrs[key])))
-    return [*facts, ("Interval", level_text(ds)), ("Made with", "GeoGP, Leaflet 1.9.4")]
+    facts.append(("Interval", level_text(ds)))
+    if ds.attrs.get("calibration"):
+        facts.append(("Calibration", str(ds.attrs["calibration"])))
+    return [*facts, ("Made with", "GeoGP, Leaflet 1.9.4")]
 
 
 def _outline(

@@ -1,5 +1,6 @@
 """`geogp evaluate`: scores on the held-out part of a run's split."""
 
+import textwrap
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,11 +17,20 @@ def evaluate(
     ] = None,
     part: Annotated[Literal["test", "val"], typer.Option(help="Which held-out rows.")] = "test",
 ) -> None:
-    """Score a run on rows it never saw: overall, urban and rural, near and far."""
+    """Score a run on rows it never saw, and certify its intervals: what they promised, what they kept.
+
+    Overall, urban and rural, near and far from data, by number of tests. Scores and certificate of the test rows go
+    into the run; exports carry the certificate in short.
+    """
+    from app.workflow import certifying
     from app.workflow import evaluate as evaluate_run
 
     result = evaluate_run(run, data=data, part=part)
     if as_json:
         console.document(result.document)
-    else:
-        console.table(result.title(), result.header, result.rows())
+        return
+    console.table(result.title(), result.header, result.rows())
+    title, header, rows, notes = certifying.table(result.document["certificate"])
+    console.table(title, header, rows)
+    for note in notes:
+        console.data(textwrap.fill(note, 79))

@@ -1,7 +1,8 @@
-"""How good a run is on the rows it never saw: overall, by urban and rural, near and far."""
+"""How good a run is on the rows it never saw: overall, by urban and rural, near and far; and its certificate."""
 
 import errno
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import InvalidInput
+from app.workflow.certifying import FILE as CERTIFICATE
+from app.workflow.certifying import certify, count_groups
 from app.workflow.rows import Rows, read_rows
 from data_pipelines.splits import PARTS
 from geogp import storage
@@ -34,24 +37,24 @@ class Evaluation:
     document: dict[str, Any]
 
     def rows(self) -> list[list[str]]:
-        """A table for people: one row overall, one a stratum."""
+        """A table for people: one row overall, one a stratum. Coverage by group is in the certificate's own."""
         d = self.document
-        rows = [["all", f"{d['n_test']:,}", *_cells(d["scores"]), ""]]
+        rows = [["all", f"{d['n_test']:,}", *_cells(d["scores"])]]
         for name, s in d["strata"].items():
-            band = "-".join(f"{v:.3f}" for v in s["coverage95_band"]) if s["n"] else ""
-            note = band if s["judged"] else f"{band} (too few to judge)"
-            rows.append([name, f"{s['n']:,}", *(_cells(s) if s["n"] else ["-"] * 6), note])
+            size = f"{s['n']:,}" if s["judged"] else f"({s['n']})"
+            rows.append([name, size, *(_cells(s) if s["n"] else ["-"] * 6)])
         return rows
 
     #: Header of `rows`.
-    header = ("part", "rows", "NLL", "CRPS", "MAE", "RMSE", "coverage95", "width95", "band for coverage95")
+    header = ("rows", "number", "NLL", "CRPS", "MAE", "RMSE", "coverage95", "width95")
 
     def title(self) -> str:
         d = self.document
         native = d["scores_native"]
         return (
-            f"{d['method']}, {d['target']}, split {d['split']}: scores on z = (t - {d['target_mean']:.3f}) / "
-            f"{d['target_sd']:.3f}; MAE {native['mae']:.4g}, CRPS {native['crps']:.4g} {native['unit']}"
+            f"{d['method']}, {d['target']}, {d['part']} rows of split {d['split']}: "
+            f"scores on z = (t - {d['target_mean']:.3f}) / {d['target_sd']:.3f}; "
+            f"MAE {native['mae']:.4g}, CRPS {native['crps']:.4g} {native['unit']}"
         )
 
 
@@ -65,7 +68,7 @@ def evaluate(
     path : run folder
     data : the observations file, when it is no longer where the run was fitted from; its hash is checked
     part : "test" or "val"
-    store : write the scores into the run (test only)
+    store : write scores and certificate into the run (test only: validation rows may have calibrated it)
 
     Returns
     -------
@@ -99,6 +102,19 @@ def evaluate_run(run: storage.Run, rows: Rows, *, part: str = "test", store: boo
     predictive = model.predictive(rows.X[chosen], counts)
     scale = {"target_mean": model.target_mean_, "target_sd": model.target_sd_}
     strata = _strata(run, rows, chosen)
+    promised = certify(
+        predictive,
+        t,
+        {**strata, **count_groups(counts)},
+        method=facts["method"],
+        target=facts["target"],
+        split=facts["split"],
+        part=part,
+        refit=facts.get("refit"),
+        far_m=FAR_M,
+        observations_sha256=rows.sha256,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
     native = _native(predictive, t, facts, model.target_range_)
     document = {
         "schema": 1,
@@ -116,10 +132,11 @@ def evaluate_run(run: storage.Run, rows: Rows, *, part: str = "test", store: boo
         "scores_mbps": {k: native[k] for k in ("mae", "crps")} if native["unit"] == "Mbit/s" else None,
         "scores_native": native,
         "strata": score_strata(predictive, t, strata, **scale),
+        "certificate": promised,
     }
     if store and part == "test":
         try:
-            storage.update_facts(run.path, {"scores": document})
+            storage.update_facts(run.path, {"scores": document}, documents={CERTIFICATE: promised})
         except OSError as error:  # a run one may read but not write can still be evaluated
             if error.errno not in READ_ONLY:
                 raise

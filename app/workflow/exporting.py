@@ -14,6 +14,8 @@ import xarray as xr
 import maps  # noqa: F401 - registers ds.geogp for callers
 from app.console import Report
 from app.errors import InvalidInput
+from app.workflow import certifying
+from app.workflow.certifying import certificate_of
 from app.workflow.grids import Grid, grid_of
 from geogp import storage
 from geogp.prediction import VARIABLES, predict
@@ -133,6 +135,9 @@ def prediction(
     ds.attrs["source"] = (
         f"{SOURCES.get(data.get('source'), data.get('source'))}; GeoGP method {run.facts['method']}"
     )
+    if (document := certificate_of(run)) is not None:
+        ds.attrs["calibration"] = certifying.words(document)
+        ds.attrs["certificate"] = json.dumps(certifying.short(document), separators=(",", ":"))
     return ds
 
 
@@ -190,11 +195,13 @@ def export(
             raise InvalidInput(f"{folder / name} exists; give another -o, or --overwrite to replace it.")
     rasters = [name for name in formats if name in SINKS]
     report = None if progress is None else (lambda done, total: progress(done, total, ""))
-    extra = {
+    extra: dict[str, Any] = {
         "run": run.path.name,
         "created": now(),
         "observations_sha256": run.facts["data"]["sha256"],
     }
+    if (document := certificate_of(run)) is not None:
+        extra["certificate"] = certifying.short(document)
     if rasters:
         manifest = write_rasters(
             ds,

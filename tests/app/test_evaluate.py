@@ -47,10 +47,85 @@ def test_the_document_has_the_promised_shape(cli, run):
     assert storage.load(run).facts["scores"] == document
 
 
+def test_the_certificate_says_what_was_promised_and_kept(cli, run, table):
+    """Recounted with quantiles of the normal; in the document, in the run, and as a table of 80 columns."""
+    document = json.loads(cli("evaluate", run, "--json").out)
+    certificate = document["certificate"]
+    assert storage.read_document(run, "certificate.json") == certificate
+    assert (certificate["split"], certificate["part"], certificate["n"]) == (
+        "random",
+        "test",
+        document["n_test"],
+    )
+    assert certificate["levels"] == [0.5, 0.8, 0.95]
+    groups = certificate["groups"]
+    assert {"all", "urban", "rural", "near", "far"} < set(groups)
+    assert sum(g["n"] for name, g in groups.items() if name.startswith("tests")) == certificate["n"]
+    loaded, rows = storage.load(run), read_rows(table, "download")
+    test = loaded.tensors("split")["part"].numpy() == 2
+    assert groups["tests 2-4"]["n"] == int(((rows.counts >= 2) & (rows.counts <= 4) & test).sum())
+    mean, sd = loaded.model.predict(rows.X[test], return_std=True, counts=rows.counts[test])
+    miss = np.abs(rows.t[test] - mean) / sd
+    for name, mask in (("all", np.ones(len(miss), bool)), ("urban", rows.urban[test])):
+        for k, level in enumerate((0.5, 0.8, 0.95)):
+            share = (miss[mask] <= norm.ppf(0.5 + level / 2)).mean()
+            assert groups[name]["achieved"][k] == pytest.approx(share, abs=1e-12)
+            low, high = groups[name]["band"][k]
+            assert low <= level <= high
+            assert groups[name]["within"][k] is None and not groups[name]["judged"]
+    lines = cli("evaluate", run).out.splitlines()
+    assert max(map(len, lines)) <= 80 and any("Calibration certificate" in line for line in lines)
+
+
+def test_validation_rows_certify_nothing_for_good(cli, run, tmp_path):
+    """They may have calibrated the run: shown, not stored."""
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    before = (copy / "certificate.json").read_text() if (copy / "certificate.json").exists() else ""
+    document = json.loads(cli("evaluate", copy, "--part", "val", "--json").out)
+    assert document["certificate"]["part"] == "val"
+    assert ((copy / "certificate.json").read_text() if before else "") == before
+
+
+def test_groups_outside_their_band_are_marked():
+    from app.workflow.certifying import certify, short, table, words
+    from geogp.predictive import Predictive
+
+    rng = np.random.default_rng(0)
+    t = rng.standard_normal(2000)
+    document = certify(
+        Predictive(np.zeros(2000), np.full(2000, 0.7)),
+        t,
+        {"few": np.arange(2000) < 20},
+        split="block",
+        part="test",
+        far_m=1,
+    )
+    _, header, rows, notes = table(document)
+    assert len(header) == len(rows[0]) == 8 and rows[0][2].endswith("*") and rows[1][1] == "(20)"
+    assert any(note.startswith("*") for note in notes) and any("too few to judge" in note for note in notes)
+    said = words(document)
+    assert "block" in said and "2,000 held-out rows" in said and "few" in said and "of 20" in said
+    assert set(short(document)) == {"split", "part", "n", "levels", "groups"}
+
+
 def test_the_table_is_data_on_stdout(cli, run):
     result = cli("evaluate", run)
     assert result.code == 0 and result.err == ""
-    for word in ("NLL", "CRPS", "coverage95", "urban", "rural", "near", "far", "too few to judge"):
+    for word in (
+        "NLL",
+        "CRPS",
+        "coverage95",
+        "urban",
+        "rural",
+        "near",
+        "far",
+        "too few",
+        "tests 2-4",
+        "chance",
+    ):
         assert word in result.out
 
 

@@ -18,8 +18,9 @@ COARSE = ("--resolution", 6000)
 
 @pytest.fixture(scope="module")
 def exported(run, tmp_path_factory):
-    from app.workflow import export
+    from app.workflow import evaluate, export
 
+    evaluate(run)
     folder = tmp_path_factory.mktemp("export") / "out"
     result = export(
         run,
@@ -51,6 +52,41 @@ def test_the_manifest_describes_every_file(exported):
         content = (exported.folder / entry["path"]).read_bytes()
         assert hashlib.sha256(content).hexdigest() == entry["sha256"] and len(content) == entry["bytes"]
     assert {p.name for p in exported.folder.iterdir()} == {*kinds, "manifest.json"}
+
+
+def test_files_carry_the_certificate(exported, run, cli, tmp_path):
+    """In short: what the intervals kept, of which rows; nothing from a run that was never evaluated."""
+    whole = json.loads((run / "certificate.json").read_text())
+    in_short = exported.manifest["certificate"]
+    assert (in_short["split"], in_short["part"], in_short["n"]) == ("random", "test", whole["n"])
+    assert in_short["groups"]["all"]["achieved"] == pytest.approx(
+        whole["groups"]["all"]["achieved"], abs=1e-4
+    )
+    with xr.open_dataset(exported.folder / "prediction.nc", engine="h5netcdf") as ds:
+        assert json.loads(ds.attrs["certificate"]) == in_short
+        said = ds.attrs["calibration"]
+    assert "95% prediction intervals held" in said and "test part of split random" in said and "urban" in said
+    with rasterio.open(exported.folder / "median.tif") as src:
+        assert json.loads(src.tags()["certificate"]) == in_short and src.tags()["calibration"] == said
+    assert '"Calibration","95% prediction intervals held' in (exported.folder / "map.html").read_text()
+
+    import shutil
+
+    bare = tmp_path / "run"
+    shutil.copytree(run, bare)
+    from app.workflow import update
+
+    update(bare, forget="2022Q1")  # which takes the certificate of the old run with it
+    assert not (bare / "certificate.json").exists()
+    assert (
+        cli(
+            "export", bare, "-o", tmp_path / "out", *COARSE, "--layers", "median", "--format", "cog,zarr"
+        ).code
+        == 0
+    )
+    assert "certificate" not in json.loads((tmp_path / "out" / "manifest.json").read_text())
+    with rasterio.open(tmp_path / "out" / "median.tif") as src:
+        assert "calibration" not in src.tags()
 
 
 def test_pixels_are_the_models_own(exported, run):

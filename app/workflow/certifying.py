@@ -1,0 +1,119 @@
+"""The certificate of a run: what its intervals promised and what they kept on rows it never saw."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geogp import storage
+from geogp.calibrate import COUNT_EDGES, SMALLEST_GROUP, certificate
+from geogp.predictive import Predictive
+from geogp.scores import LEVELS
+
+#: Its file in the run folder.
+FILE = "certificate.json"
+Mask = NDArray[np.bool_]
+
+
+def certify(
+    predictive: Predictive, t: NDArray[np.float64], groups: Mapping[str, Mask], **about: Any
+) -> dict[str, Any]:
+    """The certificate of predictions of held-out rows, as `certificate.json` and `evaluate --json` hold it.
+
+    Parameters
+    ----------
+    predictive : of the rows, on the scale of t (n,)
+    groups : name -> (n,) membership
+    about : what the rows were, such as split and part
+
+    Returns
+    -------
+    {"schema": 1, ..about, "n", "levels", "groups"}, see `geogp.calibrate.certificate`
+    """
+    inside = {}
+    for level in LEVELS:
+        lower, upper = predictive.interval(level)
+        inside[level] = (t >= lower) & (t <= upper)
+    return {"schema": 1, **about, "n": len(t), **certificate(inside, groups)}
+
+
+def count_groups(counts: NDArray[np.float64] | None) -> dict[str, Mask]:
+    """Rows by the number of measurements behind them: "tests 1", "tests 2-4", ..; nothing where none are counted.
+
+    Examples
+    --------
+    >>> {name: int(rows.sum()) for name, rows in count_groups(np.array([1.0, 3.0, 4.0, 99.0])).items()}
+    {'tests 1': 1, 'tests 2-4': 2, 'tests 5-19': 0, 'tests 20+': 1}
+    """
+    if counts is None:
+        return {}
+    out = {}
+    for low, high in itertools.pairwise([0.0, *COUNT_EDGES, np.inf]):
+        first = int(low) + 1
+        last = "+" if np.isinf(high) else "" if int(high) == first else f"-{int(high)}"
+        out[f"tests {first}{last}"] = (counts > low) & (counts <= high)
+    return out
+
+
+def certificate_of(run: storage.Run) -> dict[str, Any] | None:
+    """The certificate in a run folder, or None before its first evaluation."""
+    return storage.read_document(run.path, FILE)
+
+
+def short(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What exported files carry: split, part, rows, and the achieved coverages by group."""
+    groups = {
+        name: {"n": g["n"], "judged": g["judged"], "achieved": [round(a, 4) for a in g["achieved"]]}
+        for name, g in document["groups"].items()
+    }
+    keep = ("split", "part", "n", "levels")
+    return {**{k: document[k] for k in keep}, "groups": groups}
+
+
+def words(document: Mapping[str, Any]) -> str:
+    """The certificate in a sentence, for the attributes of files and the page."""
+    at = len(document["levels"]) - 1
+    level = 100 * document["levels"][at]
+    whole = document["groups"]["all"]
+    low, high = whole["band"][at]
+    parts = []
+    for name, g in document["groups"].items():
+        few = "" if g["judged"] else f" of {g['n']}"
+        if name != "all":
+            parts.append(f"{name} {100 * g['achieved'][at]:.1f}%{few}")
+    return (
+        f"{level:g}% prediction intervals held {100 * whole['achieved'][at]:.1f}% of {whole['n']:,} held-out rows "
+        f"({100 * low:.1f}-{100 * high:.1f}% by chance; {document['part']} part of split {document['split']}): "
+        + ", ".join(parts)
+    )
+
+
+def table(document: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]], list[str]]:
+    """Title, header, rows and footnotes for a terminal of 80 columns."""
+    levels = [f"{100 * level:g}%" for level in document["levels"]]
+    header = ["group", "rows", *(cell for level in levels for cell in (level, "chance"))]
+    rows = []
+    for name, g in document["groups"].items():
+        cells = [name, f"{g['n']:,}" if g["judged"] else f"({g['n']})"]
+        for achieved, (low, high), within in zip(g["achieved"], g["band"], g["within"]):
+            digits = 1 if high - low < 0.05 else 0
+            cells.append(f"{100 * achieved:.1f}{'*' if within is False else ' '}")
+            cells.append(f"{100 * low:.{digits}f}-{100 * high:.{digits}f}")
+        rows.append(cells)
+    title = (
+        f"Calibration certificate: % of the {document['part']} rows of split {document['split']} inside their "
+        f"prediction intervals"
+    )
+    notes = [
+        "chance: where a calibrated model lies 99 times in 100, were the rows independent; rows of one place share "
+        "their luck, so a little outside is no proof."
+    ]
+    if "far" in document["groups"]:
+        notes.append(f"near, far: within and beyond {document['far_m'] / 1000:g} km of a training place.")
+    if any(False in g["within"] for g in document["groups"].values()):
+        notes.append("*: outside it.")
+    if not all(g["judged"] for g in document["groups"].values()):
+        notes.append(f"(rows): fewer than {SMALLEST_GROUP}, too few to judge.")
+    return title, header, rows, notes

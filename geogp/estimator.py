@@ -53,7 +53,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule, see `geogp.train.Schedule`
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
-        validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer
+        validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer. The CRPS counts by
+        its logarithm, in `dppgp` only
     options : further keywords of the method's engine
     device : "cpu", "cuda" or "auto"
     random_state : seed; None is seed 0, deterministic too
@@ -100,7 +101,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         learning_rate: float = 5e-3,
         trace_weight: float | None = 0.01,
         kl_weight: float = 0.01,
-        crps_weight: float = 0.0,
+        crps_weight: float = 1.0,
         options: dict | None = None,
         device: str = "cpu",
         random_state: int | None = None,

@@ -247,8 +247,12 @@ def verify(path: Path) -> None:
             )
 
 
-def load(path: str | Path, *, device: str = "cpu") -> Run:
+def load(path: str | Path, *, device: str = "cpu", predictor: Any = None) -> Run:
     """The run in a folder, its hashes checked.
+
+    Parameters
+    ----------
+    predictor : of a fixed-mean GP that was fitted around a model in memory: the same again
 
     Raises
     ------
@@ -272,6 +276,10 @@ def load(path: str | Path, *, device: str = "cpu") -> Run:
             f"{path / 'run.json'} has schema {facts.get('schema')}, this version reads {SCHEMA}: update geogp."
         )
     model = GPRegressor.from_state(load_file(path / "weights.safetensors"), facts["model"], device=device)
+    if predictor is not None:
+        if not hasattr(model.engine_, "attach"):
+            raise InvalidInput(f"{path} was fitted with method {model.method!r}, which takes no predictor.")
+        model.engine_.attach(predictor)
     return Run(path, facts, model)
 
 
@@ -284,6 +292,7 @@ def write_checkpoint(folder: Path, state: dict, arguments: dict) -> None:
     progress: Progress = state["progress"]
     tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in state["model"].items()}
     tensors |= {f"best.{k}": v for k, v in progress.best_state.items()}
+    tensors |= {f"average.{k}": v for k, v in state.get("average", {}).items()}
     for index, slots in state["optimiser"]["state"].items():
         tensors |= {f"optimiser.{index}.{k}": torch.as_tensor(v) for k, v in slots.items()}
     facts = {
@@ -334,4 +343,5 @@ def read_checkpoint(folder: Path, arguments: dict) -> dict | None:
         "progress": Progress(saved["epoch"], best, saved["best_epoch"], under("best."), saved["history"]),
         "model": under("model."),
         "optimiser": {"state": slots, "param_groups": facts["groups"]},
+        "average": under("average."),
     }

@@ -197,7 +197,7 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int) -> Schedule:
         per_epoch = math.ceil(n / min(schedule.batch_size, n))
         epochs = schedule.epochs or min(60 + n, max(4, round(schedule.steps / per_epoch)))
         rate = BATCH_RATE * schedule.learning_rate
-        return replace(schedule, epochs=epochs, learning_rate=rate, n_cycles=1)
+        return replace(schedule, epochs=epochs, learning_rate=rate, average=0.0)
     rate = KERNEL_RATE if row.backbone in ("identity", "linear") else 1.0
     return replace(schedule, batch_size=n, learning_rate=rate * schedule.learning_rate)
 

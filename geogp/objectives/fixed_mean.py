@@ -18,4 +18,4 @@ def fixed_mean(terms: Terms, weights: Weights) -> Tensor:
 
     Source: fixed-mean-gp, eq. 27, 29 and 30.
     """
-    return ppgp(terms, replace(weights, kl=1.0, crps=0.0))
+    return ppgp(terms, replace(weights, kl=1.0))

@@ -2,16 +2,13 @@
 
 from torch import Tensor
 
-from geogp.objectives.terms import Terms, Weights, gaussian_crps, gaussian_nll
+from geogp.objectives.terms import Terms, Weights, gaussian_nll
 
 
 def ppgp(terms: Terms, weights: Weights) -> Tensor:
-    """-log N(y; mean, latent variance + sigma^2) averaged, plus beta KL / n (and an optional CRPS term).
+    """-log N(y; mean, latent variance + sigma^2) averaged, plus beta KL / n.
 
     Unbiased in the batch. Cost O(B). Source: deep-basis-kernel-gp, eq. 6.
     """
     variance = terms.latent_variance + terms.noise_variance
-    loss = gaussian_nll(terms.y, terms.mean, variance).mean() + weights.kl * terms.kl / terms.n_total
-    if weights.crps:
-        loss = loss + weights.crps * gaussian_crps(terms.y, terms.mean, variance).mean()
-    return loss
+    return gaussian_nll(terms.y, terms.mean, variance).mean() + weights.kl * terms.kl / terms.n_total

@@ -37,14 +37,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Weights:
-    """Strength of the terms beside the data fit: trace (alpha), kl (beta), crps.
+    """Strength of the terms beside the data fit: trace (alpha), kl (beta), and the log of the CRPS.
 
     trace_candidates : values of alpha among which validation rows choose; empty for `trace` as it is
     """
 
     trace: float = 0.01
     kl: float = 0.01
-    crps: float = 0.0
+    crps: float = 1.0
     trace_candidates: tuple[float, ...] = ()
 
 

@@ -1,5 +1,7 @@
 """Objectives against formulas written out in another way."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scoringrules
@@ -50,20 +52,23 @@ def test_elbo_is_the_expected_log_likelihood_minus_kl():
     np.testing.assert_allclose(float(loss), -expected.mean() + 3.0 / 100, rtol=1e-12)
 
 
-def test_dppgp_is_ppgp_plus_the_trace_term():
+def test_dppgp_is_ppgp_plus_the_trace_term_and_the_log_of_the_crps():
     t = terms()
     gap = (t.basis_variance.max() - t.basis_variance) / (2 * t.noise_variance)
-    w = Weights(trace=0.3, kl=0.7, crps=0.2)
+    w = Weights(trace=0.3, kl=0.7, crps=0.0)
     difference = OBJECTIVES["dppgp"](t, w) - OBJECTIVES["ppgp"](t, w)
     torch.testing.assert_close(difference, 0.3 * gap.mean())
+    crps = gaussian_crps(t.y, t.mean, t.latent_variance + t.noise_variance).mean()
+    with_crps = OBJECTIVES["dppgp"](t, replace(w, crps=0.2)) - OBJECTIVES["ppgp"](t, w)
+    torch.testing.assert_close(with_crps, 0.3 * gap.mean() + 0.2 * crps.log())
 
 
 def test_the_trace_term_cannot_be_shrunk_by_growing_the_noise():
     t = terms()
     noise = t.noise_variance.clone().requires_grad_()
     grown = Terms(**{**t.__dict__, "noise_variance": noise})
-    (a,) = torch.autograd.grad(OBJECTIVES["dppgp"](grown, Weights(trace=5.0)), noise)
-    (b,) = torch.autograd.grad(OBJECTIVES["ppgp"](grown, Weights(trace=5.0)), noise)
+    (a,) = torch.autograd.grad(OBJECTIVES["dppgp"](grown, Weights(trace=5.0, crps=0.0)), noise)
+    (b,) = torch.autograd.grad(OBJECTIVES["ppgp"](grown, Weights(trace=5.0, crps=0.0)), noise)
     torch.testing.assert_close(a, b)
 
 

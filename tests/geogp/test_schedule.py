@@ -1,38 +1,100 @@
-"""Cycles of the learning rate, when they stop, and the choice of the trace weight."""
+"""The learning rate, averaged parameters, when training stops, and the choice of the trace weight."""
 
 import geogp  # first: it sets OMP_WAIT_POLICY before torch loads
 
 # isort: split
+from copy import deepcopy
+from itertools import pairwise
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geogp.train import Progress, Schedule, cycle_rate, past_the_best
+from geogp import GPRegressor
+from geogp.averaging import Average
+from geogp.engines.lowrank import LowRankEngine
+from geogp.initialise import warm_start
+from geogp.train import Data, Schedule, train
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
 
 
 @given(st.integers(1, 2000))
 @settings(max_examples=60, deadline=None)
-def test_cycles_grow_and_end_with_the_training(epochs):
-    ends = Schedule().cycle_ends(epochs)
-    assert ends[-1] == epochs and ends == sorted(set(ends))
-    rates = [cycle_rate(e / 4, ends) for e in range(4 * epochs)]
-    assert all(0.0 <= r <= 1.0 for r in rates)
-    assert cycle_rate(epochs - 1e-6, ends) < 1e-6
+def test_the_rate_ends_at_nothing_and_the_last_epoch_is_scored(epochs):
+    schedule = Schedule()
+    rates = [schedule.rate(t / epochs) for t in range(epochs + 1)]
+    assert all(0.0 <= r <= 1.0 for r in rates) and rates[-1] < 1e-12
+    scored = [e for e in range(1, epochs + 1) if schedule.is_scored(e, epochs)]
+    assert scored[-1] == epochs and len(scored) <= 80
+    assert all(later <= 1.1 * earlier + 2 for earlier, later in pairwise(scored))
 
 
-def test_training_stops_when_a_cycle_ends_worse_than_the_one_before():
-    def progress(*scores):
-        rows = [{"epoch": float(e), "validation": s} for e, s in zip((5, 15, 35), scores)]
-        return Progress(epoch=(5, 15, 35)[len(scores) - 1], history=rows)
+def problem(n, seed=0, noise=0.3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.standard_normal(n)
 
-    ends = [5, 15, 35, 75]
-    assert not past_the_best(progress(1.0), ends)
-    assert not past_the_best(progress(1.0, 0.9), ends)
-    assert past_the_best(progress(1.0, 1.1), ends)
-    assert past_the_best(progress(1.0, 0.9, 0.95), ends)
+
+def trained(n=600, schedule=Schedule(epochs=12), held=None, **keywords):
+    X, y = problem(n)
+    model = GPRegressor(method="dbk-silu", hidden=8, rank=8)
+    _, plan = model._plan(3, False, n)
+    net = LowRankEngine.new(plan)
+    data = Data(torch.as_tensor(X), torch.as_tensor(y, dtype=torch.float32))
+    net.encoder.fit_scaling(data.X)
+    warm_start(net, data.X, data.y, None, seed=0)
+    return net, train(net, data, objective="dppgp", schedule=schedule, validation=held, **keywords)
+
+
+def test_a_resumed_training_ends_as_an_unbroken_one_bit_for_bit():
+    X, y = problem(300, seed=1)
+    held = Data(torch.as_tensor(X), torch.as_tensor(y, dtype=torch.float32))
+    saved = {}
+    unbroken, _ = trained(
+        held=held, checkpoint=lambda state: saved.setdefault(state["progress"].epoch, deepcopy(state))
+    )
+    resumed, progress = trained(held=held, resume=saved[5])
+    assert progress.epoch == 12
+    for a, b in zip(unbroken.state_dict().values(), resumed.state_dict().values()):
+        assert torch.equal(a, b)
+
+
+def test_training_stops_well_past_its_best_epoch():
+    X, y = problem(100, seed=1)
+    held = Data(torch.as_tensor(X), torch.as_tensor(y, dtype=torch.float32))
+    scores = iter([3.0, 2.0, 1.0, *[1.5] * 100])
+    schedule = Schedule(epochs=20)
+    _, progress = trained(schedule=schedule, held=held, score_of=lambda model, data: next(scores))
+    assert progress.best_epoch == 2
+    assert progress.epoch == 8  # the first epoch from 2.5 times the third on
+
+
+def test_the_best_state_is_that_of_the_averaged_parameters():
+    X, y = problem(100, seed=1)
+    held = Data(torch.as_tensor(X), torch.as_tensor(y, dtype=torch.float32))
+    states = {}
+    model, progress = trained(held=held, checkpoint=lambda state: states.update(deepcopy(state)))
+    if progress.best_epoch == 11:
+        for name, value in states["average"].items():
+            assert torch.equal(model.state_dict()[name], value)
+    assert not torch.equal(states["average"]["constant_mean"], states["model"]["constant_mean"])
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.floats(0.05, 1.0))
+@settings(max_examples=40, deadline=None)
+def test_an_average_lies_between_its_values_and_leaves_the_model_alone(values, share):
+    layer = torch.nn.Linear(1, 1, bias=False)
+    average = Average(layer, share)
+    for step, value in enumerate(values, start=1):
+        torch.nn.init.constant_(layer.weight, value)
+        average.update(step)
+    own = layer.weight.item()
+    with average.worn():
+        assert min(values) - 1e-6 <= layer.weight.item() <= max(values) + 1e-6
+    assert layer.weight.item() == own
 
 
 def test_a_network_on_few_rows_is_stopped_before_it_knows_them_by_heart():

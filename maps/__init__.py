@@ -6,5 +6,6 @@ writes is imported when first used.
 
 from maps.accessor import GeogpAccessor
 from maps.errors import InvalidInput
+from maps.reader import open_export, open_raster
 
-__all__ = ["GeogpAccessor", "InvalidInput"]
+__all__ = ["GeogpAccessor", "InvalidInput", "open_export", "open_raster"]

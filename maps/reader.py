@@ -55,6 +55,67 @@ def open_export(folder: str | Path) -> xr.Dataset:
     raise InvalidInput(f"{folder} holds neither NetCDF nor Zarr nor COG; export one of them.")
 
 
+def open_raster(
+    path: str | Path, *, band: int = 1, bounds: tuple[float, float, float, float] | None = None
+) -> xr.DataArray:
+    """One band of a raster file in memory: dims (y, x), pixel centres, CRS in `spatial_ref`, NaN where it has no value.
+
+    Parameters
+    ----------
+    bounds : W, S, E, N in degrees; only the pixels of this box, and one more around it, are read
+
+    Raises
+    ------
+    InvalidInput : not a raster, no such band, no CRS, a rotated grid, or bounds that miss it
+
+    Notes
+    -----
+    `units` of the result is the band's own unit where the file says one.
+    """
+    import rasterio
+    from rasterio.errors import RasterioIOError
+    from rasterio.warp import transform_bounds
+    from rasterio.windows import Window as RasterioWindow
+    from rasterio.windows import from_bounds
+
+    try:
+        src = rasterio.open(path)
+    except RasterioIOError:
+        raise InvalidInput(
+            f"{path} cannot be read as a raster; give a GeoTIFF, or another file that GDAL reads."
+        ) from None
+    with src:
+        if not 1 <= band <= src.count:
+            raise InvalidInput(f"{path} has {src.count} bands; there is no band {band}.")
+        if src.crs is None:
+            raise InvalidInput(f"{path} has no CRS; assign it one, with gdal_edit -a_srs for example.")
+        if src.transform.b or src.transform.d:
+            raise InvalidInput(f"{path} is rotated; warp it to a grid whose axes follow its CRS.")
+        window = RasterioWindow(0, 0, src.width, src.height)
+        if bounds is not None:
+            box = from_bounds(*transform_bounds("EPSG:4326", src.crs, *bounds, densify_pts=41), src.transform)
+            x0, y0 = max(0, int(box.col_off) - 1), max(0, int(box.row_off) - 1)
+            x1 = min(src.width, int(box.col_off + box.width) + 2)
+            y1 = min(src.height, int(box.row_off + box.height) + 2)
+            if x1 <= x0 or y1 <= y0:
+                raise InvalidInput(
+                    f"{path} does not meet the area of the observations; take a raster of their region."
+                )
+            window = RasterioWindow(x0, y0, x1 - x0, y1 - y0)
+        masked = src.read(band, window=window, masked=True)
+        values = masked.astype(np.float32 if masked.dtype == np.float32 else np.float64).filled(np.nan)
+        A = src.window_transform(window)
+        unit = src.units[band - 1] or ""
+        wkt = src.crs.to_wkt()
+    height, width = values.shape
+    coords = {
+        "y": A.f + A.e * (np.arange(height) + 0.5),
+        "x": A.c + A.a * (np.arange(width) + 0.5),
+        "spatial_ref": xr.DataArray(np.int32(0), attrs={"crs_wkt": wkt}),
+    }
+    return xr.DataArray(values, coords=coords, dims=("y", "x"), attrs={"units": unit} if unit else {})
+
+
 def open_cogs(paths: list[Path]) -> xr.Dataset:
     """One Dataset from single-band COGs named after their layers, all on the same grid."""
     import rasterio

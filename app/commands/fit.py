@@ -28,6 +28,12 @@ def fit(
     refit: Annotated[
         Literal["train+val"] | None, typer.Option(help="After choosing, train once more on these rows.")
     ] = None,
+    predictor: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RASTER", help="With --method fmgp: the mean, in the target's unit (band 1 of a GeoTIFF)."
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of split and training; default: 0.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: auto.")] = None,
     rank: Annotated[int | None, typer.Option(help="Basis functions.", rich_help_panel=_MODEL)] = None,
@@ -67,6 +73,7 @@ def fit(
     }
     given = {
         "target": target, "method": method, "split": split, "refit": refit, "seed": seed, "device": device,
+        "predictor": None if predictor is None else str(predictor),
     }  # fmt: skip
     chosen = fit_config(config, given, model)
     with console.progress("fitting") as progress:

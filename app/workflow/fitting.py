@@ -23,6 +23,7 @@ import geogp
 from app.console import Report
 from app.errors import Interrupted, InvalidInput, Unfinished
 from app.workflow.knowing import what_is_known
+from app.workflow.predictors import raster_predictor
 from app.workflow.rows import Rows, read_rows
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
@@ -76,6 +77,7 @@ def fit(
     method: str = "geogp",
     split: str = "none",
     refit: str | None = None,
+    predictor: str | Path | None = None,
     seed: int = 0,
     device: str = "auto",
     model: Mapping[str, Any] | None = None,
@@ -96,6 +98,7 @@ def fit(
         validation rows choose and stop without being conditioned on; with "none" a tenth of the rows does that
         where there are 1,000 or more, and `refit` takes it back in
     refit : "train+val" trains once more on both, for as many epochs as were found best
+    predictor : a raster file whose pixels, in the target's unit, are the mean; with method "fmgp"
     seed : of split and training
     device : "cpu", "cuda" or "auto"
     model : further parameters of `geogp.GPRegressor`, such as rank or steps
@@ -129,6 +132,11 @@ def fit(
     if not masks["train"].any():
         raise InvalidInput(f"Split {split!r} leaves no usable {target} row of {observations} to train on.")
     options = {"device": _device(device), "random_state": seed, **(model or {})}
+    frozen = None
+    if predictor is not None:
+        raster = raster_predictor(predictor, rows, method)
+        options["options"] = {**(options.get("options") or {}), "predictor": raster}
+        frozen = {"path": str(Path(predictor).resolve()), "sha256": storage.sha256(Path(predictor))}
     arguments: dict[str, Any] = {
         "observations_sha256": rows.sha256,
         "target": target,
@@ -136,6 +144,7 @@ def fit(
         "split": split,
         "split_sha256": _digest(part),
         "refit": refit,
+        "predictor": frozen,
         "seed": seed,
         "model": dict(model or {}),
         "device": options["device"],

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+import xarray as xr
 from torch import Tensor, nn
 
 from geogp.build import build
@@ -17,6 +19,7 @@ from geogp.initialise import warm_start
 from geogp.methods import Method
 from geogp.model import LowRankGP, Moments, in_double
 from geogp.objectives import OBJECTIVES, Weights
+from geogp.rasters import Raster
 from geogp.train import Data, terms_of, train
 
 #: The network that is frozen when no predictor is given.
@@ -62,9 +65,10 @@ class FixedMeanGP(LowRankGP):
 class FixedMeanEngine(LowRankEngine):
     """`FixedMeanGP` around a predictor: its mean is the predictor's output, bit for bit.
 
-    options : predictor, a function, a scikit-learn model or a torch module that maps X (N, D) float64 to
-        (N,) in target units (a raster: a function that samples it). Without one a network is trained and
-        frozen. A run on disk holds the network but not a predictor that was given: `attach` it after loading.
+    options : predictor, that maps X (N, D) float64 to (N,) in target units: a function, a scikit-learn model, a torch
+        module, or a raster (a DataArray in the coordinates of X, or `geogp.rasters.Raster`) whose pixel at a place
+        is the mean there, NaN where it has none. Without one a network is trained and frozen. A run on disk holds
+        the network or the raster; of the others only code would be a record, so `attach` them after loading.
     """
 
     predictor: Any = None
@@ -117,12 +121,14 @@ class FixedMeanEngine(LowRankEngine):
             "epochs": progress.epoch,
             "best_epoch": progress.best_epoch + 1,
             "history": progress.history,
-            "predictor": "given" if engine.own is None else "own network",
+            "predictor": kind_of(engine.predictor),
         }
         return engine
 
     def attach(self, predictor: Any) -> None:
         """Use `predictor` for the mean from now on, e.g. after loading a run from disk."""
+        if isinstance(predictor, xr.DataArray):
+            predictor = Raster.of(predictor, columns=self.plan.shape.spatial or (0, 1))
         self.predictor = predictor
 
     def mean_in_units(self, X: Tensor) -> Tensor:
@@ -135,8 +141,8 @@ class FixedMeanEngine(LowRankEngine):
             return self.plan.target_mean + self.plan.target_sd * torch.cat(z).double().cpu()
         if self.predictor is None:
             raise InvalidInput(
-                "this fixed-mean GP was fitted around a predictor that its run folder does not hold; "
-                "give it back with model.engine_.attach(predictor)."
+                "this fixed-mean GP was fitted around a predictor in memory, which a run folder cannot hold; "
+                "give it back with geogp.load(path, predictor=..) or model.engine_.attach(predictor)."
             )
         return as_function(self.predictor)(X.cpu())
 
@@ -144,10 +150,15 @@ class FixedMeanEngine(LowRankEngine):
         return (self.mean_in_units(X) - self.plan.target_mean) / self.plan.target_sd
 
     def with_mean(self, data: Data) -> Data:
-        """The rows with the standardised mean as one more column."""
-        return Data(
-            torch.cat([data.X.cpu(), self.standardised_mean(data.X)[:, None]], 1), data.y, data.counts
-        )
+        """The rows with the standardised mean as one more column; a raster must have a value at each of them."""
+        mean = self.standardised_mean(data.X)
+        without = int((~torch.isfinite(mean)).sum())
+        if without:
+            raise InvalidInput(
+                f"the raster has no value at {without:,} of {len(mean):,} rows to fit; fill its gaps (gdal_fillnodata), "
+                "take one that covers them, or drop those rows."
+            )
+        return Data(torch.cat([data.X.cpu(), mean[:, None]], 1), data.y, data.counts)
 
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
         fixed = self.mean_in_units(X)
@@ -159,12 +170,19 @@ class FixedMeanEngine(LowRankEngine):
         tensors, facts = super().state()
         if self.own is not None:
             tensors |= {f"own.{k}": v.detach().cpu().contiguous() for k, v in self.own.state_dict().items()}
+        if isinstance(self.predictor, Raster):
+            values, about = self.predictor.state()
+            tensors |= {f"raster.{k}": v for k, v in values.items()}
+            facts = {**facts, "raster": about}
         return tensors, facts
 
     @classmethod
     def from_state(cls, plan: Plan, tensors: dict[str, Tensor], facts: dict) -> Self:
         engine = super().from_state(plan, tensors, facts)
         engine.attach(plan.options.get("predictor"))
+        if "raster" in facts:
+            values = {k.removeprefix("raster."): v for k, v in tensors.items() if k.startswith("raster.")}
+            engine.attach(Raster.from_state(values, facts["raster"]))
         own = {k.removeprefix("own."): v for k, v in tensors.items() if k.startswith("own.")}
         if own:
             engine.own = build(OWN, plan.shape, plan.size, seed=plan.seed)
@@ -182,17 +200,32 @@ def two_measures(model: FixedMeanGP, batch: Data, n_total: int, loss_of: Callabl
     return loss_of(given, Weights()) + loss_of(own, Weights())
 
 
+def kind_of(predictor: Any) -> str:
+    """What run.json says of a predictor."""
+    if predictor is None:
+        return "own network"
+    return "raster" if isinstance(predictor, Raster) else f"given ({type(predictor).__name__})"
+
+
 def as_function(predictor: Any) -> Callable[[Tensor], Tensor]:
-    """X (N, D) float64 -> (N,) float64, from a torch module, an object with `predict`, or a function.
+    """X (N, D) float64 -> (N,) float64, from a torch module, an object with `predict`, a function or a raster.
+
+    A raster alone may have no value (NaN) at some rows.
 
     Raises
     ------
     InvalidInput
         when it is none of them, or does not give one finite number a row.
     """
+    if isinstance(predictor, str | Path):
+        raise InvalidInput(
+            f"predictor {str(predictor)!r} is a file: open it first, as options={{'predictor': maps.open_raster(path)}}; "
+            "on the command line --predictor does so."
+        )
     if not (isinstance(predictor, nn.Module) or hasattr(predictor, "predict") or callable(predictor)):
         raise InvalidInput(
-            f"predictor must be a function, a torch module or a model with predict; got {type(predictor).__name__}."
+            "predictor must be a function, a torch module, a model with predict, or a raster; got "
+            f"{type(predictor).__name__}."
         )
 
     def function(X: Tensor) -> Tensor:
@@ -205,6 +238,8 @@ def as_function(predictor: Any) -> Callable[[Tensor], Tensor]:
         else:
             out = torch.as_tensor(np.asarray(predictor(X.numpy()), dtype=np.float64))
         out = out.double().reshape(-1)
+        if isinstance(predictor, Raster):
+            return out
         if len(out) != len(X) or not bool(torch.isfinite(out).all()):
             raise InvalidInput(
                 f"the predictor must give one finite number for each of the {len(X)} rows; it gave {len(out)}"

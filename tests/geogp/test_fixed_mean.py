@@ -6,8 +6,10 @@ import geogp  # first: it sets OMP_WAIT_POLICY before torch loads
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from sklearn.linear_model import LinearRegression
 
+from geogp import storage
 from geogp.engines.fixed_mean import two_measures
 from geogp.model import in_double
 from geogp.objectives import OBJECTIVES
@@ -36,16 +38,26 @@ def network():
     return torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
 
 
-@pytest.mark.parametrize("kind", ["function", "scikit-learn", "torch", "raster"])
+def array():
+    """The same raster as a DataArray, rows from the top."""
+    centres = np.linspace(-3.0, 3.0, 7)
+    values = np.linspace(4.0, 6.0, 49).reshape(7, 7).T[::-1]
+    return xr.DataArray(values, coords={"y": centres[::-1], "x": centres}, dims=("y", "x"))
+
+
+@pytest.mark.parametrize("kind", ["function", "scikit-learn", "torch", "sampled", "raster"])
 def test_the_mean_is_the_predictor_bit_for_bit(kind):
     predictor = {
         "function": lambda inputs: 1e5 + np.sin(inputs[:, 0]) / 3.0,
         "scikit-learn": LinearRegression().fit(X, Y),
         "torch": network(),
-        "raster": raster,
+        "sampled": raster,
+        "raster": array(),
     }[kind]
     model = fit(predictor, epochs=3)
-    new = RNG.uniform(-5.0, 5.0, (600, 2))
+    new = RNG.uniform(-3.4, 3.4, (600, 2))
+    if kind == "raster":
+        predictor = raster
     expected = predictor.predict(new) if kind == "scikit-learn" else None
     if kind == "torch":
         with torch.no_grad():
@@ -107,19 +119,54 @@ def test_a_run_holds_its_own_network_but_asks_for_a_given_predictor():
     again = geogp.GPRegressor.from_state(*own.state())
     assert np.array_equal(own.predict(X), again.predict(X))
 
-    given = fit(raster, epochs=3)
-    tensors, facts = given.state()
-    assert facts["parameters"]["options"] == {}
-    restored = geogp.GPRegressor.from_state(tensors, facts)
-    with pytest.raises(geogp.InvalidInput, match="attach"):
-        restored.predict(X)
-    restored.engine_.attach(raster)
-    assert np.array_equal(given.predict(X, return_std=True), restored.predict(X, return_std=True))
+
+@pytest.mark.parametrize(
+    "predictor", [LinearRegression().fit(X, Y), raster, network()], ids=["sklearn", "function", "torch"]
+)
+def test_a_predictor_in_memory_is_asked_for_again(predictor, tmp_path):
+    """Its code would have to be stored, and a run holds no pickle."""
+    given = fit(predictor, epochs=3)
+    run = storage.save(tmp_path / "run", given, {"target": "value"})
+    assert run.facts["model"]["parameters"]["options"] == {}
+    assert type(predictor).__name__ in run.facts["model"]["engine"]["predictor"]
+    with pytest.raises(geogp.InvalidInput, match=r"predictor in memory.*geogp.load\(path, predictor=..\)"):
+        run.model.predict(X)
+    again = geogp.load(run.path, predictor=predictor).model
+    assert np.array_equal(given.predict(X, return_std=True), again.predict(X, return_std=True))
+    with pytest.raises(geogp.InvalidInput, match="takes no predictor"):
+        other = geogp.GPRegressor("sgpr", rank=4, epochs=1).fit(X, Y)
+        geogp.load(storage.save(tmp_path / "other", other, {}).path, predictor=predictor)
+
+
+def test_a_run_holds_its_raster(tmp_path):
+    given = fit(array(), epochs=3)
+    run = storage.save(tmp_path / "run", given, {"target": "value"})
+    new = RNG.uniform(-3.4, 3.4, (99, 2))
+    assert np.array_equal(given.predict(new, return_std=True), run.model.predict(new, return_std=True))
+    assert np.array_equal(run.model.predict(new), raster(new))
+    assert {p.suffix for p in run.path.iterdir()} == {".json", ".safetensors", ""}
+
+
+def test_outside_its_raster_there_is_no_mean_but_the_sd_is_the_priors():
+    model = fit(array(), epochs=3)
+    mean, _ = model.predict(np.array([[0.0, 0.0], [90.0, 0.0]]), return_std=True)
+    assert np.isfinite(mean[0]) and np.isnan(mean[1])
+    m = model.moments(np.array([[90.0, 0.0]]))
+    assert m.latent_variance[0] == pytest.approx(float(m.prior_variance[0]), rel=1e-4)
 
 
 @pytest.mark.parametrize(
     ("predictor", "words"),
-    [(3.0, "must be a function"), (lambda inputs: np.full(len(inputs), np.nan), "finite")],
+    [
+        (3.0, "must be a function"),
+        (lambda inputs: np.full(len(inputs), np.nan), "finite"),
+        ("map.tif", r"maps\.open_raster"),
+        (array().isel(x=slice(0, 4)), "no value at .* of 96 rows"),
+        (array().expand_dims(band=[1]), r"dimensions \(y, x\)"),
+        (array().assign_coords(x=[-3, -2, -1, 0, 1, 2, 4]), "not evenly spaced"),
+        (array() * np.nan, "no value in the area"),
+        (array().isel(x=slice(0, 1)), "two or more pixels"),
+    ],
 )
 def test_a_bad_predictor_is_refused(predictor, words):
     with pytest.raises(geogp.InvalidInput, match=words):

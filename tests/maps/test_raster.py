@@ -351,3 +351,68 @@ print(counter.pixels, next(s.split()[1] for s in open("/proc/self/status") if s.
     assert pixels < 0.02 * 20_000**2
     assert peak_kb < 1024**2
     assert cog_validate(tmp_path / "huge" / "median.tif", strict=True)[0]
+
+
+# -- reading any raster -----------------------------------------------------------------------------
+
+
+def _write_image(path, values, *, transform, crs="EPSG:4326", **options):
+    import rasterio
+
+    profile = {
+        "driver": "GTiff",
+        "count": values.shape[0],
+        "height": values.shape[1],
+        "width": values.shape[2],
+    }
+    with rasterio.open(
+        path, "w", **profile, dtype=values.dtype, transform=transform, crs=crs, **options
+    ) as target:
+        target.write(values)
+        target.units = tuple("m" for _ in values)
+    return path
+
+
+def test_any_raster_is_an_array_with_its_place(tmp_path):
+    from affine import Affine
+
+    from maps import open_raster
+
+    values = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    path = _write_image(tmp_path / "a.tif", values, transform=Affine(1, 0, 10, 0, -1, 50), nodata=5)
+    da = open_raster(path)
+    assert da.dims == ("y", "x") and da.x.values.tolist() == [10.5, 11.5, 12.5, 13.5]
+    assert da.y.values.tolist() == [49.5, 48.5, 47.5] and da.attrs["units"] == "m"
+    assert np.isnan(da.values[1, 1]) and da.values[0].tolist() == [0, 1, 2, 3]
+    assert "4326" in da["spatial_ref"].attrs["crs_wkt"]
+    assert open_raster(path, band=2).values[0, 0] == 12
+    cut = open_raster(path, bounds=(12.2, 47.1, 12.8, 47.9))  # one pixel, and one more around it
+    assert cut.x.values.tolist() == [11.5, 12.5, 13.5] and cut.y.values.tolist() == [48.5, 47.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"band": 3}, "no band 3"),
+        ({"bounds": (100.0, 0.0, 101.0, 1.0)}, "does not meet"),
+        ({"crs": None}, "no CRS"),
+        ({"rotation": 10.0}, "rotated"),
+        ({"text": True}, "cannot be read"),
+    ],
+)
+def test_what_is_no_raster_of_the_place_is_refused(tmp_path, change, words):
+    from affine import Affine
+
+    from maps import open_raster
+    from maps.errors import InvalidInput
+
+    path = tmp_path / "a.tif"
+    if "text" in change:
+        path.write_text("no raster")
+    else:
+        transform = Affine(1, 0, 10, 0, -1, 50) * Affine.rotation(change.get("rotation", 0.0))
+        _write_image(
+            path, np.ones((1, 3, 4), np.float32), transform=transform, crs=change.get("crs", "EPSG:4326")
+        )
+    with pytest.raises(InvalidInput, match=words):
+        open_raster(path, **{k: v for k, v in change.items() if k in ("band", "bounds")})

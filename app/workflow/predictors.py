@@ -1,0 +1,72 @@
+"""A raster file as the frozen predictor of a fixed-mean GP: its pixels, on the map and the scale of a run."""
+
+from pathlib import Path
+
+import numpy as np
+from pyproj import CRS, Transformer
+
+from app.errors import InvalidInput, Usage
+from app.workflow.rows import Rows
+from geogp.methods import METHODS
+from geogp.rasters import Raster
+from geogp.targets import target as target_named
+from maps.reader import open_raster
+
+#: How far beyond the observations a raster is kept, as a share of their extent: maps reach the region's edge.
+MARGIN = 0.1
+#: Places on a coast often lie in a pixel that a raster of the land leaves empty: so many pixels on there is one.
+FILL_PIXELS = 3.0
+
+
+def raster_predictor(path: str | Path, rows: Rows, method: str) -> Raster:
+    """The first band of a raster as a predictor for observations: in the target's unit, sampled where they lie.
+
+    A place in a gap takes the nearest pixel with a value, at most `FILL_PIXELS` away.
+
+    Raises
+    ------
+    Usage
+        a method that takes no predictor.
+    InvalidInput
+        no raster, one in another unit, or one that has no value at some observations.
+    """
+    if method not in METHODS or METHODS[method].engine != "fixed_mean":
+        able = ", ".join(name for name, row in METHODS.items() if row.engine == "fixed_mean")
+        raise Usage(
+            f"--predictor goes with --method {able}, which keeps it as its mean; got --method {method}."
+        )
+    goal = target_named(rows.target)
+    own = CRS.from_user_input(rows.metadata["crs"])
+    image = open_raster(path, bounds=_degrees(rows, own))
+    wanted, unit = (
+        rows.metadata.get("value_unit") if goal.name == "value" else goal.unit,
+        image.attrs.get("units"),
+    )
+    if unit and wanted and unit != wanted and goal.name != "tests":
+        raise InvalidInput(
+            f"{path} is in {unit!r} and target {goal.name} in {wanted!r}; convert the raster first."
+        )
+    raster = Raster.of(image, from_crs=own.to_wkt(), scale="" if goal.name == "value" else goal.name)
+    raster = raster.filled(FILL_PIXELS)
+    try:
+        mean = raster(rows.X[rows.usable])
+    except ValueError as error:  # a logged target and a value that has no logarithm
+        raise InvalidInput(f"{path}: {error}") from None
+    without = int((~np.isfinite(mean)).sum())
+    if without:
+        raise InvalidInput(
+            f"{path} has no value within {FILL_PIXELS:g} pixels of {without:,} of {len(mean):,} observations; fill its "
+            "gaps (gdal_fillnodata), or take one that covers them."
+        )
+    return raster
+
+
+def _degrees(rows: Rows, own: CRS) -> tuple[float, float, float, float]:
+    """The observations' region with a margin: W, S, E, N."""
+    xy = rows.X[rows.usable, :2]
+    low, high = xy.min(axis=0), xy.max(axis=0)
+    reach = np.maximum(MARGIN * (high - low), 5000.0)
+    to_degrees = Transformer.from_crs(own, 4326, always_xy=True)
+    (left, bottom), (right, top) = low - reach, high + reach
+    west, south, east, north = to_degrees.transform_bounds(left, bottom, right, top, densify_pts=41)
+    return (west, south, east, north)

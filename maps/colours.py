@@ -161,8 +161,11 @@ def _from_values(parts: Mapping[str, NDArray[np.float64]], kind: str, quantity: 
         return Scale(-end, end)
     low = min(float(np.percentile(v, 2)) for v in parts.values())
     high = max(float(np.percentile(v, 98)) for v in parts.values())
+    central = [parts[k] for k in ("median", "latent_median", "mean") if k in parts]
+    if kind == "log" and low == 0 and min(v.min() for v in parts.values()) >= 0 and central:
+        # Counts: intervals that reach down to 0 must not take the log scale from the median.
+        low = max(min(float(np.percentile(v, 2)) for v in central), high / 1000)
     if kind == "log" and low > 0:
-        central = [parts[k] for k in ("median", "latent_median", "mean") if k in parts]
         if (
             central
         ):  # the ends of the intervals may stretch the legend only half way, or the median looks flat

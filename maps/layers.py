@@ -237,7 +237,9 @@ def subtitle(ds: xr.Dataset) -> str:
 
 def _of(ds: xr.Dataset) -> str:
     tests = ds.attrs.get("tests")
-    if tests is None or ds.attrs.get("target") in ("tests", "value"):
+    if ds.attrs.get("target") == "tests":
+        return "tile counts"
+    if tests is None or ds.attrs.get("target") == "value":
         return "measurements"
     count = number(float(tests))
     return f"tile averages of {count} test{'' if count == '1' else 's'}"
@@ -291,7 +293,7 @@ def _planes(ds: xr.Dataset, key: str) -> Sequence[Band]:
         "of": _of(ds),
         "level": level_text(ds),
         "tail": f"{number(50 * (1 - float(ds.attrs.get('level', 0.95))))}%",
-        "unit": str(ds.attrs.get("target_unit", "")),
+        "unit": "" if ds.attrs.get("target_unit") == "1" else str(ds.attrs.get("target_unit", "")),
         "threshold": "",
     }
     if key != "exceedance":
@@ -314,6 +316,8 @@ def _band(
     unit: str,
 ) -> Band:
     def fill(text: str) -> str:  # one pass, so that braces in a word stay what they are
+        if not words["unit"]:
+            text = text.replace(" {unit}", "")
         return re.sub(r"\{(\w+)\}", lambda m: words.get(m[1], m[0]), text)
 
     return Band(name, key, index, threshold, fill(layer.title), fill(layer.short), fill(layer.about), unit)

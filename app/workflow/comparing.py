@@ -14,7 +14,7 @@ import numpy as np
 from app.console import Report
 from app.errors import Failed, InvalidInput, Usage
 from app.peers import PEERS, MissingPackage
-from app.workflow.evaluating import Evaluation, evaluate
+from app.workflow.evaluating import Evaluation, evaluate, unit_words
 from app.workflow.rows import read_rows
 from data_pipelines.splits import make_split
 from geogp import storage
@@ -41,7 +41,8 @@ class Comparison:
         for d in (e.document for e in self.evaluations):
             s = d["scores"]
             numbers = [f"{s[name]:.3f}" for name in ("nll", "crps", "mae", "rmse", "coverage95", "width95")]
-            native = f"{d['scores_native']['crps']:.4g} {d['scores_native']['unit']}"
+            crps, unit = d["scores_native"]["crps"], unit_words(d["scores_native"]["unit"], d["target"])
+            native = f"{crps:.4g} {unit}".rstrip()
             out.append([d["method"], *numbers, native, f"{d['fit_seconds']:.0f}", f"{d['peak_rss_mb']:.0f}"])
         return out
 

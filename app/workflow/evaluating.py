@@ -54,8 +54,13 @@ class Evaluation:
         return (
             f"{d['method']}, {d['target']}, {d['part']} rows of split {d['split']}: "
             f"scores on z = (t - {d['target_mean']:.3f}) / {d['target_sd']:.3f}; "
-            f"MAE {native['mae']:.4g}, CRPS {native['crps']:.4g} {native['unit']}"
+            f"MAE {native['mae']:.4g}, CRPS {native['crps']:.4g} {unit_words(native['unit'], d['target'])}".rstrip()
         )
+
+
+def unit_words(unit: str, target: str) -> str:
+    """A unit as people read it: pure numbers have none, tests are tests."""
+    return unit if unit != "1" else "tests" if target == "tests" else ""
 
 
 def evaluate(

@@ -1,11 +1,13 @@
 """Cox process: counts whose log intensity is a deep basis GP."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Self
 
 import numpy as np
 import torch
+from scipy.stats import gamma
 from torch import Tensor
 
 from geogp.build import build
@@ -14,28 +16,34 @@ from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination, InvalidInput
 from geogp.initialise import warm_start
 from geogp.model import LowRankGP, Moments
-from geogp.objectives.poisson import poisson
+from geogp.objectives.poisson import LEAST, hermite_nodes, poisson
+from geogp.objectives.poisson import bursts as bursts_of_counts
 from geogp.train import Data, terms_of, train
 
 #: Log intensities between which the moments of log10(1 + N) are tabulated.
 TABLE = (-9.0, 16.0, 501)
+#: Means below which the moments are summed.
+SUMMED = 500.0
+#: Of the gamma factor, above.
+QUANTILES = 2000
 #: Quadrature points for each event of a point process.
 POINTS = 2
 LN10 = math.log(10.0)
 
 
 class CoxEngine(LowRankEngine):
-    """N | f ~ Poisson(exp f(x)), f a deep basis GP with a constant mean; targets t = log10(1 + N).
+    """N | f ~ Poisson(G exp f(x)), f a deep basis GP with a constant mean; targets t = log10(1 + N).
 
-    Predictions are those of t, by its exact first two moments given f, overdispersed by the Pearson ratio of the
-    training counts (at least 1): tests come in bursts. `intensity` gives E[exp f]. kernel and latent variance
-    of `prior_covariance` are those of f.
+    G is a gamma factor of each row with mean 1 and a learned variance c: tests come in bursts. Predictions are those
+    of t, by its exact first two moments given f. `intensity` gives E[exp f]. kernel and latent variance of
+    `prior_covariance` are those of f.
 
     options : scale "log10(1 + n)" (targets are t, as target `tests` has them) or "count" (targets are N);
         process "binned" (each row is a bin with its count) or "points" (each row is so many events at a place;
-        the integral over the bounding box of the rows by Monte Carlo, intensity per row of uniform density)
+        the integral over the bounding box of the rows by Monte Carlo, intensity per row of uniform density);
+        bursts False takes G = 1, the published process (points have no bursts)
 
-    Source: low-rank-deep-kernel-decomposition, appendix A.5.
+    Source: low-rank-deep-kernel-decomposition, appendix A.5; G is ours.
     """
 
     @classmethod
@@ -47,6 +55,7 @@ class CoxEngine(LowRankEngine):
         process = plan.options.get("process", "binned")
         if process not in ("binned", "points"):
             raise ImpossibleCombination(f"option process must be 'binned' or 'points'; got {process!r}.")
+        bursts = process == "binned" and bool(plan.options.get("bursts", True))
         device = torch.device(plan.device)
         model = build(plan.row, plan.shape, plan.size, seed=plan.seed)
         model.encoder.fit_scaling(data.X)
@@ -67,11 +76,15 @@ class CoxEngine(LowRankEngine):
         warm_start(model, rows.X, (counts_to_log(rows) - level).float(), None, seed=plan.seed)
         with torch.no_grad():
             model.constant_mean.fill_(level)
+        objective = bursts_of_counts if bursts else poisson
 
         def backward(batch: Data) -> Tensor:
-            loss = loss_of(model, batch, len(rows))
+            loss = loss_of(model, batch, len(rows), objective)
             loss.backward()
             return loss
+
+        def held_out(model: LowRankGP, rows: Data) -> float:
+            return held_out_loss(model, rows, objective)
 
         model.train()
         progress = train(
@@ -81,7 +94,7 @@ class CoxEngine(LowRankEngine):
             backward=backward,
             schedule=plan.schedule,
             validation=held,
-            score_of=held_out_loss,
+            score_of=held_out,  # type: ignore[arg-type]
             seed=plan.seed,
             resume=hooks.resume,
             on_epoch=hooks.on_epoch,
@@ -92,10 +105,8 @@ class CoxEngine(LowRankEngine):
             "epochs": progress.epoch,
             "best_epoch": progress.best_epoch + 1,
             "history": progress.history,
-            "dispersion": 1.0,
+            "bursts": bursts,
         }
-        if process == "binned":
-            engine.facts["dispersion"] = engine.dispersion_of(rows)
         return engine
 
     def counts_of(self, y: Tensor) -> Tensor:
@@ -116,23 +127,26 @@ class CoxEngine(LowRankEngine):
         rate = torch.exp(mean + 0.5 * variance)
         return rate, rate * torch.expm1(variance).sqrt()
 
-    def dispersion_of(self, rows: Data) -> float:
-        """Pearson's ratio: mean of (N - E N)^2 / Var N under the Poisson model, at least 1."""
-        rate, sd = self.intensity(rows.X)
-        ratio = (rows.y.cpu().double() - rate).square() / (rate + sd.square())
-        return max(1.0, float(ratio.mean()))
+    @property
+    def burst_variance(self) -> float:
+        """c, the variance of a row's gamma factor; 0 for the published process."""
+        if not self.facts["bursts"]:
+            return 0.0
+        with torch.no_grad():
+            c = self.model.noise(torch.zeros(1, self.model.encoder.n_inputs, device=self.device), None)
+        return float(c)
 
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
         """Of t = log10(1 + N), or of N on scale "count": the latent part is what f leaves open."""
         m = super().moments(X)
         eta, variance = m.mean.double(), m.latent_variance.double()
         centre, scale = self.plan.target_mean, self.plan.target_sd
-        dispersion = self.facts["dispersion"]
+        c = self.burst_variance
         if self.plan.options.get("scale") == "count":
             rate, sd = self.intensity(X)
-            mean, latent, noise = rate, sd.square(), dispersion * rate
+            mean, latent, noise = rate, sd.square(), rate + c * (rate.square() + sd.square())
         else:
-            mean, latent, noise = log_count_moments(eta, variance, dispersion)
+            mean, latent, noise = log_count_moments(eta, variance, c)
         prior = latent * (m.prior_variance.double() / variance.clamp_min(1e-12)).clamp_min(1.0)
         return Moments(
             ((mean - centre) / scale).float(),
@@ -147,23 +161,26 @@ class CoxEngine(LowRankEngine):
         if self.plan.options.get("scale") == "count":
             value = eta.exp()
         else:
-            value = look_up(eta, *table(self.facts["dispersion"]))[0]
+            value = look_up(eta, *table(self.burst_variance))[0]
         return (value - self.plan.target_mean) / self.plan.target_sd
 
 
-def loss_of(model: LowRankGP, batch: Data, n_total: int) -> Tensor:
-    """The Poisson bound with each row's exposure."""
-    return poisson(terms_of(model, Data(batch.X, batch.y), n_total), exposure=batch.counts)
+Objective = Callable[..., Tensor]
 
 
-def held_out_loss(model: LowRankGP, rows: Data) -> float:
-    """Mean Poisson loss of held-out rows, without the KL."""
+def loss_of(model: LowRankGP, batch: Data, n_total: int, objective: Objective) -> Tensor:
+    """The bound with each row's exposure."""
+    return objective(terms_of(model, Data(batch.X, batch.y), n_total), exposure=batch.counts)
+
+
+def held_out_loss(model: LowRankGP, rows: Data, objective: Objective) -> float:
+    """Mean loss of held-out rows, without the KL."""
     total = 0.0
     with torch.no_grad():
         for i in range(0, len(rows), 8192):
             part = rows.rows(torch.arange(i, min(i + 8192, len(rows)), device=rows.y.device))
             terms = replace(terms_of(model, Data(part.X, part.y), len(rows)), kl=torch.zeros(()))
-            total += float(poisson(terms, exposure=part.counts)) * len(part)
+            total += float(objective(terms, exposure=part.counts)) * len(part)
     return total / len(rows)
 
 
@@ -192,34 +209,41 @@ def with_quadrature(events: Data, box: tuple[Tensor, Tensor], seed: int) -> Data
 _TABLES: dict[float, tuple[Tensor, Tensor]] = {}
 
 
-def table(dispersion: float) -> tuple[Tensor, Tensor]:
+def table(c: float) -> tuple[Tensor, Tensor]:
     """E and Var of log10(1 + N) over the grid of log intensities `TABLE`: two (501,).
 
-    N is Poisson, or negative binomial with variance dispersion * mean. Summed where the mean is below 500, by the
-    delta method above (there its relative error is below dispersion / 1,000).
+    N is Poisson (c = 0), or negative binomial with mean mu and variance mu + c mu^2. Summed where the mean is below
+    500; above, the gamma factor is averaged over its quantiles and the Poisson part taken by the delta method
+    (relative error there below 1/500).
     """
-    key = round(dispersion, 6)
+    key = round(c, 9)
     if key in _TABLES:
         return _TABLES[key]
     grid = torch.linspace(*TABLE, dtype=torch.float64)
+    size = 1.0 / c if c > LEAST else math.inf
+    factor = torch.ones(1, dtype=torch.float64)
+    if not math.isinf(size):
+        factor = torch.as_tensor(c * gamma.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES, size))
     means, variances = [], []
     for rate in grid.exp().tolist():
-        if rate < 500.0:
-            top = int(rate + 12.0 * math.sqrt(dispersion * rate) + 20.0 * dispersion + 30.0)
+        if rate < SUMMED:
+            spread = math.sqrt(rate + c * rate**2)
+            top = int(min(rate * (1.0 + 30.0 * c) + 12.0 * spread + 30.0, 1e6))
             k = torch.arange(top + 1, dtype=torch.float64)
-            if dispersion < 1.0 + 1e-6:
+            if math.isinf(size):
                 log_p = k * math.log(rate) - rate - torch.lgamma(k + 1.0)
             else:
-                size = rate / (dispersion - 1.0)
                 log_p = torch.lgamma(k + size) - math.lgamma(size) - torch.lgamma(k + 1.0)
-                log_p = log_p - size * math.log(dispersion) + k * math.log1p(-1.0 / dispersion)
+                log_p = log_p - size * math.log1p(rate / size) - k * math.log1p(size / rate)
             p = log_p.exp() / log_p.exp().sum()
             t = torch.log10(1.0 + k)
             mean = float(p @ t)
             variance = float(p @ (t - mean).square())
         else:
-            mean = math.log10(1.0 + rate) - 0.5 * dispersion * rate / ((1.0 + rate) ** 2 * LN10)
-            variance = dispersion * rate / ((1.0 + rate) * LN10) ** 2
+            n = rate * factor
+            t = torch.log10(1.0 + n) - 0.5 * n / ((1.0 + n).square() * LN10)
+            mean = float(t.mean())
+            variance = float((t - mean).square().mean() + (n / ((1.0 + n) * LN10).square()).mean())
         means.append(mean)
         variances.append(variance)
     _TABLES[key] = torch.tensor(means, dtype=torch.float64), torch.tensor(variances, dtype=torch.float64)
@@ -235,20 +259,14 @@ def look_up(eta: Tensor, *columns: Tensor) -> list[Tensor]:
     return [column[i] * (1.0 - part) + column[i + 1] * part for column in columns]
 
 
-def log_count_moments(eta: Tensor, variance: Tensor, dispersion: float) -> tuple[Tensor, Tensor, Tensor]:
+def log_count_moments(eta: Tensor, variance: Tensor, c: float) -> tuple[Tensor, Tensor, Tensor]:
     """Mean of t = log10(1 + N), its variance through f ~ N(eta, variance) and its mean variance given f: (N,) each.
 
     Gauss-Hermite with 20 nodes over f.
     """
     nodes, weights = hermite_nodes(20)
     f = eta[:, None] + variance.sqrt()[:, None] * nodes
-    given, spread = look_up(f, *table(dispersion))
+    given, spread = look_up(f, *table(c))
     mean = given @ weights
     latent = (given - mean[:, None]).square() @ weights
     return mean, latent.clamp_min(1e-12), (spread @ weights).clamp_min(1e-12)
-
-
-def hermite_nodes(n: int) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of a standard normal."""
-    x, w = np.polynomial.hermite_e.hermegauss(n)
-    return torch.as_tensor(x), torch.as_tensor(w / w.sum())

@@ -102,3 +102,26 @@ def test_words() -> None:
     assert subtitle(xr.Dataset(attrs={"quarter": "2023Q4", "tests": 1})) == (
         "2023 Q4 · new tile averages of 1 test · 95% intervals"
     )
+
+
+def test_counts_have_no_unit_and_keep_their_log_scale():
+    """Intervals that reach down to 0 must not flatten the median; a pure number is not written as `1`."""
+    rng = np.random.default_rng(0)
+    median = np.exp(rng.normal(2, 1, (20, 20)))
+    ds = xr.Dataset(
+        {
+            "median": (("y", "x"), median, {"units": "1"}),
+            "lower": (("y", "x"), np.zeros((20, 20)), {"units": "1"}),
+            "upper": (("y", "x"), 9 * median, {"units": "1"}),
+            "exceedance": (("threshold", "y", "x"), rng.uniform(size=(1, 20, 20)), {"units": "1"}),
+        },
+        coords={"threshold": [10.0]},
+        attrs={"target": "tests", "target_unit": "1"},
+    )
+    planes = {b.name: b for b in bands(ds)}
+    assert planes["exceedance_10"].title == "Probability that number of tests exceeds 10"
+    assert planes["exceedance_10"].short == "P(> 10)" and "tile counts" in planes["median"].about
+    scale = scales(ds, planes.values())["level"]
+    assert scale.kind == "log" and 0.1 < scale.low < 3 and scale.below
+    depth = ds.assign(lower=ds["lower"] - 1.0)  # a value that may be negative stays on a linear scale
+    assert scales(depth, planes.values())["level"].kind == "linear"

@@ -63,7 +63,7 @@ _ROWS = [
         "geogp",
         "local field with a level and a noise that know counts and surroundings, Student-t, calibrated",
         OWN,
-        "see geogp/field.py",
+        "geogp/field.py; Vecchia 1988; Katzfuss and Guinness 2021",
         engine="local",
         encoder="none",
         backbone="identity",
@@ -73,15 +73,15 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         reverts_to_prior=True,
-        use_when="the default: the most accurate map near data, honest in gaps; generic features without a "
-        "position fall back to dbk-rbf",
+        use_when="the default: most accurate where there are data, honest where there are none; rows with generic "
+        "features and no position fall back to dbk-rbf",
         cost="O(n log n + (targets + n_new) k^3) with k = 48 neighbours",
     ),
     Method(
         "local-gp",
         "local (Vecchia) Gaussian process with tau^2 + s^2/n noise, alone",
         OWN,
-        "see geogp/residuals/local.py",
+        "geogp/residuals/local.py; Vecchia 1988; Katzfuss and Guinness 2021",
         engine="local",
         encoder="none",
         backbone="identity",
@@ -91,7 +91,8 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         reverts_to_prior=True,
-        use_when="as geogp, when the noise is the same everywhere and speed matters",
+        use_when="as geogp where one noise variance serves everywhere: half the time, no network; what the smooth "
+        "noise of geogp is worth",
         cost="O(n log n + n_new k^3) with k = 48 neighbours",
     ),
     Method(
@@ -99,7 +100,8 @@ _ROWS = [
         "deep basis kernel with SiLU basis functions",
         DBK,
         "8, 13, 15",
-        use_when="many rows, a pattern that changes its character across the map, speed first",
+        use_when="many rows, and a pattern that changes its character across the map; the fastest of the deep "
+        "ones, and the most likely to be wrong in gaps",
     ),
     Method(
         "dbk-rbf",
@@ -107,7 +109,7 @@ _ROWS = [
         DBK,
         "8, 12, 15",
         expansion="rbf",
-        use_when="as dbk-silu; usually a little more accurate, 1.5 times the time",
+        use_when="as dbk-silu; usually a little more accurate, at 1.5 times the time",
     ),
     Method(
         "sv-rbf",
@@ -120,7 +122,8 @@ _ROWS = [
         residual="nystrom",
         objective="elbo",
         reverts_to_prior=True,
-        use_when="a smooth stationary field, or as the baseline everyone knows",
+        use_when="a smooth field that varies alike everywhere, with more rows than sgpr takes; the baseline "
+        "everyone knows",
         cost="O(n r (d + r))",
     ),
     Method(
@@ -131,7 +134,8 @@ _ROWS = [
         expansion="rbf",
         residual="nystrom",
         objective="elbo",
-        use_when="comparison with deep kernel learning",
+        use_when="the baseline that deep basis kernels are compared with: the same network, its output fed to a "
+        "sparse GP",
     ),
     Method(
         "pp-rbf",
@@ -144,7 +148,8 @@ _ROWS = [
         residual="nystrom",
         objective="ppgp",
         reverts_to_prior=True,
-        use_when="as sv-rbf, with intervals trained for what they predict",
+        use_when="as sv-rbf where intervals matter more than the mean: trained for what is predicted; its latent "
+        "sd may overfit the noise",
         cost="O(n r (d + r))",
     ),
     Method(
@@ -155,7 +160,7 @@ _ROWS = [
         expansion="rbf",
         residual="nystrom",
         objective="ppgp",
-        use_when="comparison with deep kernel learning",
+        use_when="the stronger of the two deep baselines: sv-dkl trained for its predictions",
     ),
     Method(
         "vbll",
@@ -163,7 +168,8 @@ _ROWS = [
         DBK,
         "appendix B",
         objective="elbo",
-        use_when="comparison: the last layer alone is Bayesian",
+        use_when="what the Bayesian last layer alone gives: dbk-silu by the ELBO, whose latent sd ignores how "
+        "noise varies",
     ),
     Method(
         "dbk-silu-exact",
@@ -174,7 +180,8 @@ _ROWS = [
         objective="mll",
         route="closed_form",
         posterior="solved",
-        use_when="up to some 10^5 rows with one noise level; its latent sd is flat, see dbk-silu",
+        use_when="up to some 10^5 rows with one noise level, and a posterior that is to be exact; its latent sd "
+        "is nearly the same everywhere, see dbk-silu",
     ),
     Method(
         "dbk-rbf-exact",
@@ -186,7 +193,7 @@ _ROWS = [
         objective="mll",
         route="closed_form",
         posterior="solved",
-        use_when="as dbk-silu-exact",
+        use_when="as dbk-silu-exact, with the basis of dbk-rbf",
     ),
     Method(
         "sgpr",
@@ -202,7 +209,8 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         reverts_to_prior=True,
-        use_when="a smooth stationary field with up to some 10^5 rows, honest far from data",
+        use_when="a smooth field that varies alike everywhere, up to some 10^5 rows: exact given its inducing "
+        "points, no step size to choose, honest far from data",
         cost="O(n r (d + r))",
     ),
     Method(
@@ -216,7 +224,8 @@ _ROWS = [
         objective="collapsed_elbo",
         route="closed_form",
         posterior="solved",
-        use_when="comparison with deep kernel learning",
+        use_when="deep kernel learning with the weights solved instead of learned: what the variational route of "
+        "sv-dkl costs",
     ),
     Method(
         "fgp",
@@ -230,7 +239,8 @@ _ROWS = [
         objective="mll",
         route="closed_form",
         posterior="solved",
-        use_when="comparison of low-rank approximations",
+        use_when="comparison of low-rank approximations: its error falls as 1/sqrt(r), slower than inducing "
+        "points for smooth fields",
         cost="O(n r (d + r))",
     ),
     Method(
@@ -245,7 +255,8 @@ _ROWS = [
         objective="mll",
         route="closed_form",
         posterior="solved",
-        use_when="comparison of low-rank approximations",
+        use_when="comparison of low-rank approximations on a network's output; rough fields that few inducing "
+        "points cannot follow",
     ),
     Method(
         "mgp",
@@ -260,7 +271,8 @@ _ROWS = [
         objective="mll",
         route="closed_form",
         posterior="solved",
-        use_when="few inputs that matter and a smooth field; comparison of low-rank approximations",
+        use_when="few directions of the inputs matter and the field is smooth: needs the lowest rank of all "
+        "approximations there; no good outside the data's range",
         cost="O(n r (d + r)), once for each projection tried",
     ),
     Method(
@@ -276,7 +288,7 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         rank=15,
-        use_when="comparison of low-rank approximations",
+        use_when="comparison of low-rank approximations: 15 basis functions on one learned direction",
     ),
     Method(
         "softki",
@@ -292,8 +304,8 @@ _ROWS = [
         posterior="solved",
         rank=512,
         steps=300,
-        use_when="about ten features, many rows, the mean matters most",
-        cost="O(n r (d + r)); r^3 a batch",
+        use_when="about ten features and many rows, when the mean matters most; points that lattices cannot cover",
+        cost="O(n r (d + r)), and r^3 a batch",
     ),
     Method(
         "ski",
@@ -308,7 +320,8 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         rank=400,
-        use_when="one to three inputs that the data fill evenly; comparison",
+        use_when="one to three inputs that the data fill evenly; the lattice that softki replaces by learned "
+        "points",
         cost="O(n r^2)",
     ),
     Method(
@@ -324,7 +337,7 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         reverts_to_prior=True,
-        use_when="up to a few thousand rows: the reference that the others approximate",
+        use_when="up to a few thousand rows: the reference that the sparse methods approximate",
         cost="O(n^3) a step, O(n^2) memory",
     ),
     Method(
@@ -337,7 +350,8 @@ _ROWS = [
         objective="mll",
         route="closed_form",
         posterior="solved",
-        use_when="up to a few thousand rows; comparison",
+        use_when="up to a few thousand rows: the reference that the sparse deep methods approximate; overfits "
+        "where rows are few",
         cost="O(n^3) a step, O(n^2) memory",
     ),
     Method(
@@ -349,7 +363,8 @@ _ROWS = [
         expansion="linear",
         residual="unit",
         objective="elbo",
-        use_when="many rows and one noise level; comparison of the correction with its ablations",
+        use_when="many rows and one noise level; with its ablations it tells what the diagonal correction is "
+        "worth",
     ),
     Method(
         "svdbk-c",
@@ -359,7 +374,7 @@ _ROWS = [
         backbone="mlp",
         expansion="linear",
         objective="elbo",
-        use_when="ablation",
+        use_when="never for a map: beside svdbk it tells what the variance correction is worth",
     ),
     Method(
         "svdbk-r",
@@ -371,7 +386,7 @@ _ROWS = [
         residual="unit",
         objective="elbo",
         rank=1,
-        use_when="ablation",
+        use_when="never for a map: beside svdbk it tells what more than one basis function is worth",
         cost="O(n h^2)",
     ),
     Method(
@@ -383,7 +398,7 @@ _ROWS = [
         expansion="linear",
         objective="elbo",
         rank=1,
-        use_when="ablation",
+        use_when="never for a map: beside svdbk it tells what correction and rank are worth together",
         cost="O(n h^2)",
     ),
     Method(
@@ -398,7 +413,8 @@ _ROWS = [
         objective="collapsed_elbo",
         route="closed_form",
         posterior="solved",
-        use_when="up to some 10^5 rows with one noise level; comparison with its ablations",
+        use_when="up to some 10^5 rows with one noise level, when the posterior is to be exact; with its "
+        "ablations it tells what the correction is worth",
     ),
     Method(
         "dbk-corrected-c",
@@ -411,7 +427,7 @@ _ROWS = [
         objective="mll",
         route="closed_form",
         posterior="solved",
-        use_when="ablation",
+        use_when="never for a map: beside dbk-corrected it tells what the variance correction is worth",
     ),
     Method(
         "dbk-corrected-r",
@@ -426,7 +442,7 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         rank=1,
-        use_when="ablation",
+        use_when="never for a map: beside dbk-corrected it tells what more than one basis function is worth",
         cost="O(n h^2)",
     ),
     Method(
@@ -441,7 +457,7 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         rank=1,
-        use_when="ablation",
+        use_when="never for a map: beside dbk-corrected it tells what correction and rank are worth together",
         cost="O(n h^2)",
     ),
     Method(
@@ -457,7 +473,8 @@ _ROWS = [
         objective="fixed_mean",
         reverts_to_prior=True,
         rank=100,
-        use_when="a good predictor exists (a network, LightGBM, a raster) and only its variance is missing",
+        use_when="a predictor exists (a network, LightGBM, a raster somebody published) that must stay as it is, "
+        "and only its intervals are missing",
         cost="O(n (predictor + r (d + r)))",
     ),
     Method(
@@ -469,7 +486,7 @@ _ROWS = [
         expansion="last_layer",
         objective="mse",
         posterior="point",
-        use_when="baseline: the mean alone",
+        use_when="the baseline for the mean: what a network does without a Gaussian process around it",
         cost="O(n h^2)",
     ),
     Method(
@@ -481,7 +498,7 @@ _ROWS = [
         expansion="last_layer",
         objective="map",
         posterior="point",
-        use_when="baseline: the mean alone",
+        use_when="as dnn, with noise and network trained together",
         cost="O(n h^2)",
     ),
     Method(
@@ -493,7 +510,7 @@ _ROWS = [
         expansion="last_layer",
         objective="mse",
         posterior="laplace",
-        use_when="a quick latent sd for a network; baseline",
+        use_when="a latent sd for a network that is trained already, in one more pass; a baseline for vbll",
         cost="O(n h^2), once more for the covariance",
     ),
     Method(
@@ -509,7 +526,7 @@ _ROWS = [
         objective="collapsed_elbo",
         route="closed_form",
         posterior="solved",
-        use_when="comparison: what training network and GP together is worth",
+        use_when="what training network and GP together is worth: here one comes after the other",
     ),
     Method(
         "dnn-m",
@@ -524,7 +541,7 @@ _ROWS = [
         objective="mll",
         route="closed_form",
         posterior="solved",
-        use_when="comparison: what training network and GP together is worth",
+        use_when="as dnn-s with 15 Mercer functions in place of inducing points",
         rank=15,
     ),
     Method(
@@ -540,19 +557,20 @@ _ROWS = [
         objective="mll",
         route="closed_form",
         posterior="solved",
-        use_when="comparison: what training network and GP together is worth",
+        use_when="as dnn-s with 40 Fourier features in place of inducing points",
         rank=40,
     ),
     Method(
         "cox",
-        "Cox process: a log-normal intensity of counts",
+        "Cox process: counts of a log-normal intensity, with bursts",
         LRDKD,
         "appendix A.5",
         engine="cox",
         residual="none",
         noise="constant",
         objective="poisson",
-        use_when="where people measure: target tests, for the support of every other map",
+        use_when="where people measure (target tests): the number of tests to expect of a tile that has any, for "
+        "the support of every other map",
     ),
 ]
 
@@ -578,128 +596,3 @@ def method(name: str) -> Method:
         raise ImpossibleCombination(
             f"there is no method {name!r}; `geogp methods` lists them: {', '.join(METHODS)}."
         ) from None
-
-
-#: The formula of each choice, as the reference pages print it.
-_FORMULAS = {
-    "expansion": {
-        "silu": "φ(h) = a ∘ silu(W h + b)",
-        "rbf": "φ(h) = K_ZZ^(-1/2) k_Z(h)",
-        "softki": "φ(h) = L' s(h), K_ZZ = L L', s the softmax of -‖h/T - z‖",
-        "ski": "φ(h) = L' w(h), w cubic weights on a lattice",
-        "fourier": "φ(h) = sqrt(2/r) [cos(Ω h), sin(Ω h)]",
-        "hermite": "φ_n(h) = sqrt(λ_n) e_n(h), Hermite functions",
-        "linear": "φ(h) = W h + b",
-        "last_layer": "φ(h) = [h, 1]",
-        "exact": "k(x, x') = s² exp(-½ ‖(h - h')/ℓ‖²), no basis",
-    },
-    "residual": {
-        "none": "var r(x) = 0",
-        "nystrom": "var r(x) = k~(x, x) - ‖φ(x)‖²",
-        "unit": "var r(x) = max ‖φ‖² - ‖φ(x)‖²",
-        "distance": "var r(x) = a (1 - exp(-d(x) / ρ))",
-        "local": "r a Gaussian process conditioned on the nearest observations",
-    },
-    "objective": {
-        "dppgp": "mean -log N(y; μ, σ_f² + σ²) + α trace + β/n KL",
-        "ppgp": "mean -log N(y; μ, σ_f² + σ²) + β/n KL",
-        "elbo": "mean -log N(y; μ, σ²) + σ_f²/(2σ²) + KL/n",
-        "mll": "-log N(y; m, Φ Φ' + σ² I)",
-        "collapsed_elbo": "-log N(y; m, Φ Φ' + σ² I) + tr(C)/(2σ²)",
-        "softki": "-log N(y; m, Φ Φ' + σ² I) of a batch",
-        "fixed_mean": "the α = 1 bound of q (mean given) and of the auxiliary q*",
-        "poisson": "mean exp(μ + σ_f²/2) - y μ, + KL/n",
-        "mse": "mean ½ (y - μ)²",
-        "map": "mean -log N(y; μ, σ²) + ‖w‖²/(2n)",
-    },
-}
-
-
-def page(name: str) -> str:
-    """The reference page of a method in markdown: formula, choices, when to use it, cost, source.
-
-    Made from its row and from the docstrings of its choices, so that it cannot lag behind them.
-
-    Raises
-    ------
-    ImpossibleCombination
-        for a name that is not in the table.
-
-    Examples
-    --------
-    >>> page("sgpr").splitlines()[0]
-    '# sgpr'
-    """
-    row = method(name)
-    lines = [f"# {row.name}", "", f"{row.summary[:1].upper()}{row.summary[1:]}.", ""]
-    lines += ["## Formula", "", "    y | f ~ noise(f(x), n),  f(x) = m + φ(x)'w + r(x),  w ~ N(0, I)"]
-    for kind, table in _FORMULAS.items():
-        formula = table.get(getattr(row, kind))
-        if formula:
-            lines.append(f"    {kind + ':':<11}{formula}")
-    lines += ["", "## Choices", "", "| choice | value | what it is |", "|---|---|---|"]
-    lines += [f"| {kind} | {value} | {words} |" for kind, value, words in _choices(row)]
-    sizes = [f"rank {row.rank}" if row.rank else "", f"{row.steps} steps" if row.steps else ""]
-    own = ", ".join(s for s in sizes if s)
-    lines += [
-        "",
-        "## When to use it",
-        "",
-        f"{row.use_when[:1].upper()}{row.use_when[1:]}." if row.use_when else "-",
-    ]
-    far = (
-        "Far from data its latent variance returns to the prior."
-        if row.reverts_to_prior
-        else "Far from data its latent variance need not return to the prior (`reverts_to_prior: false`): a fit warns."
-    )
-    lines += ["", far, "", "## Cost", "", f"{row.cost}, n rows, rank r, hidden width h, d inputs."]
-    if own:
-        lines += ["", f"Its own defaults: {own}."]
-    lines += ["", "## Source", "", row.paper if row.paper != "-" else "This library."]
-    if row.equations != "-":
-        lines[-1] += f": equations {row.equations}." if row.equations[0].isdigit() else f": {row.equations}."
-    lines += ["", "## Use", "", f'    geogp.GPRegressor(method="{row.name}").fit(X, y)']
-    lines += [f"    geogp fit obs.parquet --target download --method {row.name} -o run/"]
-    return "\n".join(lines) + "\n"
-
-
-def _choices(row: Method) -> list[tuple[str, str, str]]:
-    """(kind, value, first line of the docstring) of each choice of a row."""
-    from geogp.backbones import BACKBONES
-    from geogp.expansions import EXPANSIONS
-    from geogp.noise import NOISES
-    from geogp.objectives import BATCH_EVIDENCES, EVIDENCES, OBJECTIVES
-    from geogp.posterior import POSTERIORS
-    from geogp.residuals import RESIDUALS
-
-    encoders = {
-        "fourier": "standardised inputs and multi-scale Fourier features of the position",
-        "standardise": "inputs with mean 0 and sd 1",
-        "none": "coordinates in spacings of the places, time in spans of the data",
-    }
-    noises = {"auto": "tau^2 + s^2 / n when counts are given, else one noise variance"}
-    registries: dict[str, dict] = {
-        "backbone": dict(BACKBONES),
-        "expansion": dict(EXPANSIONS),
-        "residual": dict(RESIDUALS),
-        "noise": dict(NOISES),
-        "objective": {**OBJECTIVES, **EVIDENCES, **BATCH_EVIDENCES},
-        "posterior": dict(POSTERIORS),
-    }
-    # Choices that are an engine's own rather than an entry of a registry.
-    own = {
-        ("expansion", "none"): "no basis: the field is all residual",
-        ("expansion", "exact"): "the kernel itself, no basis",
-        ("residual", "local"): "a Gaussian process conditioned on the nearest observations on all sides",
-        ("objective", "vecchia"): "conditional (Vecchia) likelihood, then the likelihood of held-out rows",
-        ("posterior", "solved"): "computed from the data, not trained",
-    }
-    out = [("encoder", row.encoder, encoders.get(row.encoder, ""))]
-    for kind, registry in registries.items():
-        value = getattr(row, kind)
-        words = noises.get(value, "") if kind == "noise" else own.get((kind, value), "")
-        for part in value.split("+"):
-            doc = getattr(registry.get(part), "__doc__", None) or ""
-            words = words or doc.strip().split("\n")[0].rstrip(".:").replace("|", "\\|")
-        out.append((kind, value, words))
-    return [*out, ("route", row.route.replace("_", " "), "how the weights get their distribution")]

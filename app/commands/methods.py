@@ -19,7 +19,7 @@ def methods(
     if as_json:
         console.document({"schema": 1, "methods": [row.to_dict() for row in rows]})
     elif name:
-        from geogp.methods import page
+        from geogp.pages import page
 
         console.data(page(name).rstrip())
     else:

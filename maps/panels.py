@@ -4,16 +4,22 @@ figure = panels_figure(result.to_dict()["panels"], title=result.title)
 write_png(figure, "dbk-fig1.png")
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from cmcrameri import cm
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from maps.errors import InvalidInput
 
 WIDTH_IN, HEIGHT_IN = 3.6, 2.7
+#: Lines of these are drawn dashed and grey.
+REFERENCES = ("paper", "truth", "true", "oracle")
+GREY = "#666666"
 
 
 def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Figure:
@@ -42,7 +48,9 @@ def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Fi
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(WIDTH_IN * columns, HEIGHT_IN * rows + 0.4), layout="constrained")
     if title:
-        figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+        # About 14 characters an inch at this size: a figure of one panel needs two lines.
+        words = textwrap.fill(title, int(14 * WIDTH_IN * columns))
+        figure.suptitle(words, fontsize=11 if columns > 1 else 10, x=0.01, ha="left")
     for k, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, k + 1)
         lines = panel["lines"]
@@ -50,13 +58,16 @@ def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Fi
         colours = cm.batlow(np.linspace(0.05, 0.8, max(len(lines), 2)))
         for line, colour in zip(lines, colours):
             few = len(line["x"]) <= 12
+            given = str(line["label"]).startswith(REFERENCES)  # what ours is held against
+            colour = GREY if given else colour
             axes.plot(
                 line["x"],
                 line["y"],
                 color=colour,
-                lw=1.4,
+                lw=1.0 if given else 1.4,
+                ls="--" if given else "-",
                 marker="o" if few else None,
-                ms=3.5,
+                ms=2.5 if given else 3.5,
                 label=line["label"],
             )
             if line["band"] is not None:
@@ -69,8 +80,19 @@ def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Fi
         axes.spines[["top", "right"]].set_visible(False)
         if panel["log_x"]:
             axes.set_xscale("log")
+            _plain_ticks(axes.xaxis, [v for line in lines for v in line["x"]])
         if panel["log_y"]:
             axes.set_yscale("log")
+            _plain_ticks(axes.yaxis, [v for line in lines for v in line["y"]])
         if lines:
             axes.legend(fontsize=7, frameon=False)
     return figure
+
+
+def _plain_ticks(axis: Axis, values: Sequence[float]) -> None:
+    """Ticks of a logarithmic axis at 1, 2, 5 of each decade, or at decades alone over more than three; no powers."""
+    known = np.array([v for v in values if np.isfinite(v) and v > 0])
+    decades = np.log10(known.max() / known.min()) if len(known) else 1.0
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades <= 3 else (1.0,)))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda v, _: np.format_float_positional(v, precision=6, trim="-")))

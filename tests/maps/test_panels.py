@@ -36,3 +36,22 @@ def test_each_panel_has_its_axes_and_lines(tmp_path):
 def test_nothing_to_draw_is_said():
     with pytest.raises(InvalidInput, match="nothing to draw"):
         panels_figure([])
+
+
+def test_log_axes_have_plain_ticks_and_titles_fit(tmp_path):
+    figure = panels_figure(
+        [panel(1, log_x=True)], title="a title that is a good deal longer than one panel is wide"
+    )
+    figure.canvas.draw()
+    labels = [t.get_text() for t in figure.axes[0].get_xticklabels()]
+    assert {"1", "2", "5"} <= set(labels) and not any("10^" in text or "times" in text for text in labels)
+    assert not [t.get_text() for t in figure.axes[0].get_xticklabels(minor=True) if t.get_text()]
+    box = figure._suptitle.get_window_extent()
+    assert box.x1 <= figure.bbox.x1 and "\n" in figure._suptitle.get_text()
+
+
+def test_what_ours_is_held_against_is_dashed():
+    reference = panel(2)
+    reference["lines"][1]["label"] = "paper, best of 10"
+    ours, theirs = panels_figure([reference]).axes[0].lines
+    assert ours.get_linestyle() == "-" and theirs.get_linestyle() == "--"

@@ -303,7 +303,7 @@ _ROWS = [
         route="closed_form",
         posterior="solved",
         rank=512,
-        steps=300,
+        steps=240,
         use_when="about ten features and many rows, when the mean matters most; points that lattices cannot cover",
         cost="O(n r (d + r)), and r^3 a batch",
     ),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
+from geogp.predictive import Predictive
 from geogp.scores import binomial_band
 
 Array = NDArray[np.float64]
@@ -25,10 +25,22 @@ FAR_SPACINGS = 1.75
 
 
 def standardised_miss(
-    y: Array, location: Array, scale: Array, degrees_of_freedom: Array, level: float
+    y: Array,
+    location: Array,
+    scale: Array,
+    degrees_of_freedom: Array,
+    level: float,
+    log_skewness: Array | None = None,
 ) -> Array:
-    """|y - location| in units of the half-width of the central interval at `level`: (n,), at most 1 inside."""
-    return np.abs(y - location) / (scale * stdtrit(degrees_of_freedom, 0.5 * (1.0 + level)))
+    """|y - location| in units of the central interval's reach on that side at `level`: (n,), at most 1 inside.
+
+    Parameters
+    ----------
+    y, location, scale, degrees_of_freedom, log_skewness : (n,) as of `Predictive`
+    """
+    zero, one = np.zeros_like(scale), np.ones_like(scale)
+    lower, upper = Predictive(zero, one, degrees_of_freedom, log_skewness=log_skewness).interval(level)
+    return np.abs(y - location) / (scale * np.where(y < location, -lower, upper))
 
 
 def conformal_factor(miss: Array, level: float = 0.95) -> float:

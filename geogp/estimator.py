@@ -300,15 +300,17 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def distribution(self, moments: Moments, *, latent: bool = False) -> Predictive:
         """The distribution, on the scale of y, that moments of this model describe."""
         variance = moments.latent_variance if latent else moments.latent_variance + moments.noise_variance
-        location = self.target_mean_ + self.target_sd_ * moments.mean.double().numpy()
+        center = moments.mean if latent else moments.location()
+        location = self.target_mean_ + self.target_sd_ * center.double().numpy()
         if moments.in_units is not None:
             location = moments.in_units.numpy()
-        nu = None if latent else moments.degrees_of_freedom
+        nu, skew = (None, None) if latent else (moments.degrees_of_freedom, moments.log_skewness)
         return Predictive(
             location=location,
             scale=self.target_sd_ * np.sqrt(np.maximum(variance.double().numpy(), 1e-30)),
             degrees_of_freedom=None if nu is None else nu.double().numpy(),
             transform=self.transform_,
+            log_skewness=None if skew is None else skew.double().numpy(),
         )
 
     def predict(

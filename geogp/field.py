@@ -1,6 +1,6 @@
 """The local field: trend + local Gaussian process + level shift + noise that knows its counts, in one fit.
 
-    u = β₀ + β₁ t + r(x) + b(x, n) + ε,   r ~ local GP,   ε ~ Student-t(0, τ²(x) + s²(x)/n)
+    u = β₀ + β₁ t + r(x) + b(x, n) + ε,   r ~ local GP,   ε ~ skewed Student-t(0, τ²(x) + s²(x)/n)
 
 Steps: weighted trend; kernel, global noise and level shift by the conditional likelihood; then every kind of
 missing data is played through on the training rows (`crossfit`), and the smooth noise learns from the result
@@ -21,6 +21,7 @@ from geogp.calibrate import Calibration, fit_calibration, groups_of, standardise
 from geogp.crossfit import HeldOut, hold_out
 from geogp.frame import SPACINGS, SPAN_SHARE, Frame, frame_of
 from geogp.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
+from geogp.predictive import standard_moments
 from geogp.residuals import local
 from geogp.residuals.local import LocalFit, LocalKernel
 from geogp.residuals.surroundings import NAMES, Observations, Surroundings, count_features, survey
@@ -51,7 +52,7 @@ class FieldOptions:
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)
     hidden: int = 64
-    epochs: int = 15
+    epochs: int = 30
     steps: int = 120
     batch: int = 128
     seed: int = 0
@@ -64,13 +65,21 @@ IN_SPACE = (("matern12", 10.0, 1.0), ("matern32", 100.0, 1.0))
 
 @dataclass(frozen=True)
 class FieldMoments:
-    """(N,) each. The predictive distribution is Student-t with squared scale latent + noise variance."""
+    """(N,) each. The predictive distribution is a skewed Student-t about its mode `location`, with squared
+    scale latent + noise variance; see `Predictive`."""
 
-    mean: Tensor
+    location: Tensor
     latent_variance: Tensor
     noise_variance: Tensor
     prior_variance: Tensor
     degrees_of_freedom: Tensor
+    log_skewness: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """(N,) of a new observation."""
+        shift, _ = standard_moments(self.degrees_of_freedom.numpy(), self.log_skewness.numpy())
+        return self.location + (self.latent_variance + self.noise_variance).sqrt() * torch.as_tensor(shift)
 
 
 class LocalField:
@@ -246,17 +255,15 @@ class LocalField:
         if self.noise is None:
             location, latent, noise = around.mean, around.variance, self.local.noise_variance(n)
             nu = torch.full_like(base, self.local.degrees_of_freedom or 1e6)
+            skew = torch.zeros_like(base)
         else:
             with torch.no_grad():
                 p = self.noise(self._inputs(around, n, X), around.mean, around.variance, prior, n)
-            location, latent, noise, nu = (
-                p.location,
-                p.latent_variance,
-                p.noise_variance,
-                p.degrees_of_freedom,
-            )
+            location, latent, noise = p.location, p.latent_variance, p.noise_variance
+            nu, skew = p.degrees_of_freedom, p.log_skewness
             prior = prior * self.noise.prior_factor()
-        return FieldMoments(base + location, latent + ahead, noise, prior.expand(len(X)) + ahead, nu), group
+        prior = prior.expand(len(X)) + ahead
+        return FieldMoments(base + location, latent + ahead, noise, prior, nu, skew), group
 
     def _calibrated(self, m: FieldMoments, group: NDArray[np.int64]) -> FieldMoments:
         """Stretch the predictive scale by the noise alone: the surface's own sd stays that of the model."""
@@ -271,7 +278,12 @@ class LocalField:
         m, group = self._moments(X.double(), counts)
         scale = (m.latent_variance + m.noise_variance).sqrt().numpy()
         miss = standardised_miss(
-            y.double().numpy(), m.mean.numpy(), scale, m.degrees_of_freedom.numpy(), 0.95
+            y.double().numpy(),
+            m.location.numpy(),
+            scale,
+            m.degrees_of_freedom.numpy(),
+            0.95,
+            m.log_skewness.numpy(),
         )
         cell = np.floor(self.frame.coordinates(X.double())[:, :2].numpy() * (SPACINGS / CLUSTER_SPACINGS))
         _, cluster = np.unique(cell, axis=0, return_inverse=True)
@@ -424,12 +436,15 @@ class LocalField:
                 spacing=1.0 / SPACINGS,
                 space=(0, 1),
                 latest=latest,
+                degrees_of_freedom=self.local.degrees_of_freedom,
             )
         return Surroundings(around.mean.cpu(), around.variance.cpu(), around.features.cpu())
 
     def _inputs(self, around: Surroundings, n: Tensor, X: Tensor) -> Tensor:
-        """Inputs of the smooth noise: surroundings, count, covariates."""
+        """Inputs of the smooth noise: surroundings, count, time (held at the newest known), covariates."""
         parts = [around.features]
+        if self.frame.time is not None:
+            parts.append(self.frame.coordinates(X)[:, 2:].clamp_max(self.latest))
         if self.has_counts:
             parts.append(count_features(n))
         parts += [X[:, d : d + 1] for d in self.frame.others]

@@ -2,14 +2,20 @@
 
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from geogp.encoders import Encoder
 from geogp.expansions import Expansion
 from geogp.posterior import LowRankWeights, WeightPosterior
+from geogp.predictive import standard_moments
 from geogp.residuals import Residual
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,8 @@ class Moments:
     in_units : the mean in target units, where a method fixes it there to the bit; else None
     degrees_of_freedom : (N,), or None where a new observation is Gaussian. A Student-t observation has the
         squared scale latent + noise variance; its variance is nu / (nu - 2) times that
+    log_skewness : (N,), or None where a new observation is symmetric; see `Predictive`. The mean is that of
+        the new observation either way
     """
 
     mean: Tensor
@@ -28,27 +36,50 @@ class Moments:
     prior_variance: Tensor
     in_units: Tensor | None = None
     degrees_of_freedom: Tensor | None = None
+    log_skewness: Tensor | None = None
+
+    #: Rows of `stack`.
+    PLANES: ClassVar[int] = 6
 
     def stack(self) -> Tensor:
-        """(5, N) float32, infinite degrees of freedom for a Gaussian: what a grid keeps of each pixel."""
-        nu = self.degrees_of_freedom
+        """(6, N) float32, what a grid keeps of each pixel: infinite degrees of freedom for a Gaussian, and
+        skewness 0 for a symmetric observation."""
+        nu, skew = self.degrees_of_freedom, self.log_skewness
         nu = torch.full_like(self.mean, torch.inf) if nu is None else nu
+        skew = torch.zeros_like(self.mean) if skew is None else skew
         return torch.stack(
-            [self.mean, self.latent_variance, self.noise_variance, self.prior_variance, nu]
+            [self.mean, self.latent_variance, self.noise_variance, self.prior_variance, nu, skew]
         ).float()
 
     @classmethod
     def unstack(cls, values: Tensor) -> "Moments":
-        """What `stack` made (5, N)."""
-        mean, latent, noise, prior, nu = values
-        gaussian = bool(torch.isinf(nu).all())
-        return cls(mean, latent, noise, prior, degrees_of_freedom=None if gaussian else nu)
+        """What `stack` made (6, N)."""
+        mean, latent, noise, prior, nu, skew = values
+        return cls(
+            mean,
+            latent,
+            noise,
+            prior,
+            degrees_of_freedom=None if bool(torch.isinf(nu).all()) else nu,
+            log_skewness=skew if bool(skew.any()) else None,
+        )
 
     def new_variance(self) -> Tensor:
         """(N,) variance of a new observation."""
         total = self.latent_variance + self.noise_variance
-        nu = self.degrees_of_freedom
-        return total if nu is None else total * nu / (nu - 2.0)
+        return total * torch.as_tensor(self.standard_moments()[1], dtype=total.dtype)
+
+    def location(self) -> Tensor:
+        """(N,) mode of a new observation: its mean less what skewness adds."""
+        scale = (self.latent_variance + self.noise_variance).sqrt()
+        return self.mean - scale * torch.as_tensor(self.standard_moments()[0], dtype=scale.dtype)
+
+    def standard_moments(self) -> tuple[Array | float, Array | float]:
+        """Mean and variance of a new observation at mode 0 and scale 1."""
+        nu, skew = self.degrees_of_freedom, self.log_skewness
+        return standard_moments(
+            None if nu is None else nu.double().numpy(), None if skew is None else skew.double().numpy()
+        )
 
 
 class Trainable(nn.Module):

@@ -65,7 +65,7 @@ class Blocks:
     """Moments of a grid by aligned block, computed on demand and kept while they fit."""
 
     #: Numbers kept of each pixel.
-    planes = 5
+    planes = Moments.PLANES
 
     def __init__(
         self, run: Run, geobox: GeoBox, setting: Setting, where: Where | None, max_distance_m: float | None

@@ -1,7 +1,7 @@
 """The distribution of a new observation, or of the surface, at each of N places.
 
 On a working scale u the distribution is Gaussian or Student-t with a location, a scale and degrees of
-freedom; the target y is an increasing function of u. Quantiles, exceedance probabilities and densities go
+freedom, and its two halves may be stretched differently; the target y is an increasing function of u. Quantiles, exceedance probabilities and densities go
 through that function exactly; only the mean and the CRPS under a curved transform need quadrature.
 """
 
@@ -29,12 +29,16 @@ class Predictive:
     location, scale : (N,) on the working scale u; scale > 0 is the Student-t's own scale, not its sd
     degrees_of_freedom : (N,), or None for a Gaussian
     transform : increasing map y -> u
+    log_skewness : (N,) log γ, or None for 0: beyond the location the scale is γ times, before it 1/γ times,
+        with the masses that make the density continuous (Fernández and Steel 1998, eq. 1); the location is
+        then the mode
     """
 
     location: Array
     scale: Array
     degrees_of_freedom: Array | None = None
     transform: Transform = Identity()
+    log_skewness: Array | None = None
 
     def __len__(self) -> int:
         return len(self.location)
@@ -42,15 +46,59 @@ class Predictive:
     def rows(self, index: NDArray) -> "Predictive":
         """The same distributions at some of the places."""
         df = None if self.degrees_of_freedom is None else self.degrees_of_freedom[index]
-        return replace(self, location=self.location[index], scale=self.scale[index], degrees_of_freedom=df)
+        skew = None if self.log_skewness is None else self.log_skewness[index]
+        return replace(
+            self,
+            location=self.location[index],
+            scale=self.scale[index],
+            degrees_of_freedom=df,
+            log_skewness=skew,
+        )
 
-    # -- the standard distribution -----------------------------------------------------------------
+    # -- the standard distribution: location 0, scale 1 ----------------------------------------------
 
-    def _cdf(self, u: Array) -> Array:
+    def _halves(self) -> tuple[Array | float, Array | float]:
+        """Scales before and beyond the location."""
+        if self.log_skewness is None:
+            return 1.0, 1.0
+        return np.exp(-self.log_skewness), np.exp(self.log_skewness)
+
+    def _tail(self, u: Array) -> Array:
+        """P(U <= u) of the symmetric base at u <= 0."""
         return ndtr(u) if self.degrees_of_freedom is None else stdtr(self.degrees_of_freedom, u)
 
-    def _quantile(self, p: ArrayLike) -> Array:
-        return ndtri(p) if self.degrees_of_freedom is None else stdtrit(self.degrees_of_freedom, p)
+    def _below(self, u: Array, *, upper: bool = False) -> Array:
+        """P(U <= u), or P(U > u), accurate in both tails: (N,)."""
+        left, right = self._halves()
+        if upper:
+            left, right, u = right, left, -u
+        share = 2.0 / (left + right)
+        before = share * left * self._tail(np.minimum(u, 0.0) / left)
+        beyond = share * right * self._tail(-np.maximum(u, 0.0) / right)
+        return np.where(u < 0.0, before, 1.0 - beyond)
+
+    def _standard(self, p: ArrayLike, *, upper: bool = False) -> Array:
+        """The p-quantile, or the (1 - p)-quantile: p a scalar or (N,) gives (N,), p (N, K) gives (N, K).
+
+        p is held off 0 and 1.
+        """
+        p = np.clip(p, 1e-300, 1.0)
+        wide = np.ndim(p) == 2
+        nu = self.degrees_of_freedom
+        if nu is not None and wide:
+            nu = nu[:, None]
+        left, right = (np.asarray(v)[:, None] if wide and np.ndim(v) else v for v in self._halves())
+        if upper:
+            left, right = right, left
+        share = 0.5 * (left + right)
+        tail = ndtri if nu is None else (lambda q: stdtrit(nu, q))
+        first = p * share < 0.5 * left
+        u = tail(np.where(first, p * share / left, (1.0 - p) * share / right))
+        u = np.where(first, left, -right) * u
+        return -u if upper else u
+
+    def _standard_moments(self) -> tuple[Array | float, Array | float]:
+        return standard_moments(self.degrees_of_freedom, self.log_skewness)
 
     # -- what callers ask --------------------------------------------------------------------------
 
@@ -62,11 +110,11 @@ class Predictive:
         >>> Predictive(np.zeros(1), np.ones(1)).quantile(0.975).round(3)
         array([1.96])
         """
-        return self.transform.inverse(self.location + self.scale * self._quantile(p))
+        return self.transform.inverse(self.location + self.scale * self._standard(p))
 
     def median(self) -> Array:
         """(N,)"""
-        return self.transform.inverse(self.location)
+        return self.transform.inverse(self.location) if self.log_skewness is None else self.quantile(0.5)
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Central interval that holds y with probability `level`: (lower, upper), each (N,)."""
@@ -78,14 +126,16 @@ class Predictive:
     def sd(self) -> Array:
         """Standard deviation of y: (N,). Student-t: scale * sqrt(nu / (nu - 2))."""
         if isinstance(self.transform, Identity):
-            return self.scale * self._sd_factor()
+            return self.scale * np.sqrt(self._standard_moments()[1])
         y = self._nodes()
         mean = y @ _WEIGHTS
         return np.sqrt(np.maximum(np.square(y - mean[:, None]) @ _WEIGHTS, 0.0))
 
     def mean(self) -> Array:
         """(N,)"""
-        return self.location.copy() if isinstance(self.transform, Identity) else self._nodes() @ _WEIGHTS
+        if isinstance(self.transform, Identity):
+            return self.location + self.scale * self._standard_moments()[0]
+        return self._nodes() @ _WEIGHTS
 
     def mean_of(self, function: Callable[[Array], Array], bounds: tuple[float, float]) -> Array:
         """Mean of an increasing function of y, e.g. the speed whose logarithm y is: (N,).
@@ -97,46 +147,47 @@ class Predictive:
 
     def cdf(self, y: ArrayLike) -> Array:
         """P(Y <= y): (N,)."""
-        return self._cdf((self.transform.forward(np.asarray(y, float)) - self.location) / self.scale)
+        return self._below((self.transform.forward(np.asarray(y, float)) - self.location) / self.scale)
 
     def exceedance(self, threshold: float) -> Array:
         """P(Y > threshold): (N,)."""
         u = (self.transform.forward(np.asarray(threshold, float)) - self.location) / self.scale
-        return self._cdf(-u)
+        return self._below(u, upper=True)
 
     def log_density(self, y: Array) -> Array:
         """Log density of y, the transform's Jacobian included: (N,)."""
         u = (self.transform.forward(y) - self.location) / self.scale
         jacobian = self.transform.log_derivative(y) - np.log(self.scale)
-        nu = self.degrees_of_freedom
-        if nu is None:
-            return -0.5 * u * u - 0.5 * math.log(2 * math.pi) + jacobian
-        constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * np.log(nu * math.pi)
-        return constant - 0.5 * (nu + 1) * np.log1p(u * u / nu) + jacobian
+        left, right = self._halves()
+        halves = np.log(0.5 * (left + right))
+        return _log_density(u / np.where(u < 0.0, left, right), self.degrees_of_freedom) - halves + jacobian
 
     def crps(self, y: Array) -> Array:
         """Continuous ranked probability score, in the unit of y: (N,).
 
-        Closed form without a transform (Gaussian: Gneiting and Raftery 2007, eq. 21; Student-t: Jordan et
-        al. 2019, appendix A.1); with one, the quantile form 2 * integral of the pinball loss (same, eq. 5).
+        Closed form without a transform (symmetric Gaussian: Gneiting and Raftery 2007, eq. 21; Student-t:
+        Jordan et al. 2019, appendix A.1; two halves: the same integrals, half by half); with one, the quantile form 2 * integral of the pinball loss (same, eq. 5).
         """
         if not isinstance(self.transform, Identity):
             return self.crps_of(lambda v: v, y)
         u = (y - self.location) / self.scale
-        F = self._cdf(u)
         nu = self.degrees_of_freedom
+        left, right = self._halves()
+        # With w the scale of the half that y lies in, a = |u| / w, T the base's cdf and G(a) the integral of
+        # its first moment beyond a: |u| - 4 w²/(l + r) ∫₀^a T(-s) ds + 4 (l³ + r³)/(l + r)² ∫₀^∞ T(-s)² ds.
+        w = np.where(u < 0.0, left, right)
+        a = np.abs(u) / w
+        T = self._tail(-a)
         if nu is None:
-            density = np.exp(-0.5 * u * u) / math.sqrt(2 * math.pi)
-            return self.scale * (u * (2 * F - 1) + 2 * density - 1 / math.sqrt(math.pi))
-        log_density = (
-            gammaln(0.5 * (nu + 1))
-            - gammaln(0.5 * nu)
-            - 0.5 * np.log(nu * math.pi)
-            - 0.5 * (nu + 1) * np.log1p(u * u / nu)
-        )
-        ratio = np.exp(betaln(0.5, nu - 0.5) - 2.0 * betaln(0.5, 0.5 * nu))
-        first = u * (2 * F - 1) + 2.0 * np.exp(log_density) * (nu + u * u) / (nu - 1)
-        return self.scale * (first - 2.0 * np.sqrt(nu) / (nu - 1) * ratio)
+            beyond = np.exp(_log_density(a, None))
+            squared = (math.sqrt(2.0) - 1.0) / (2.0 * math.sqrt(math.pi))
+        else:
+            beyond = np.exp(_log_density(a, nu)) * (nu + a * a) / (nu - 1.0)
+            ratio = np.exp(betaln(0.5, nu - 0.5) - 2.0 * betaln(0.5, 0.5 * nu))
+            squared = _mean_of_half(nu) - np.sqrt(nu) / (nu - 1.0) * ratio
+        first = a * T + _mean_of_half(nu) - beyond
+        both = (left**3 + right**3) / np.square(left + right)
+        return self.scale * (np.abs(u) - 4.0 * w * w / (left + right) * first + 4.0 * both * squared)
 
     def crps_of(
         self, function: Callable[[Array], Array], y: Array, bounds: tuple[float, float] | None = None
@@ -158,17 +209,12 @@ class Predictive:
         low, high = (-np.inf, np.inf) if bounds is None else bounds
         F = np.where(y >= high, 1.0, np.where(y < low, 0.0, self.cdf(y)))[:, None]
         v = function(y)[:, None]
-        below, above = F * _NODES, (1.0 - F) * _NODES  # p, and 1 - p by the symmetry of both families
+        below, above = F * _NODES, (1.0 - F) * _NODES  # p, and 1 - p
         q_below = function(np.clip(self._at(self._standard(below)), low, high))
-        q_above = function(np.clip(self._at(-self._standard(above)), low, high))
+        q_above = function(np.clip(self._at(self._standard(above, upper=True)), low, high))
         left = F[:, 0] * ((below * (v - q_below)) @ _WEIGHTS)
         right = (1.0 - F[:, 0]) * ((above * (q_above - v)) @ _WEIGHTS)
         return 2.0 * (left + right)
-
-    def _standard(self, p: Array) -> Array:
-        """Standard quantiles of p (N, K), held off 0 and 1."""
-        p = np.clip(p, 1e-300, 1.0)
-        return ndtri(p) if self.degrees_of_freedom is None else stdtrit(self.degrees_of_freedom[:, None], p)
 
     def _at(self, u: Array) -> Array:
         """y at standard quantiles u (N, K)."""
@@ -176,21 +222,47 @@ class Predictive:
 
     def sample(self, n_samples: int, rng: np.random.Generator) -> Array:
         """Independent draws at each place: (N, n_samples). Joint draws: `GPRegressor.sample_y`."""
-        p = rng.random((len(self), n_samples))
-        if self.degrees_of_freedom is None:
-            u = ndtri(p)
-        else:
-            u = stdtrit(self.degrees_of_freedom[:, None], p)
-        return self.transform.inverse(self.location[:, None] + self.scale[:, None] * u)
-
-    def _sd_factor(self) -> Array | float:
-        nu = self.degrees_of_freedom
-        return 1.0 if nu is None else np.sqrt(nu / (nu - 2.0))
+        return self._at(self._standard(rng.random((len(self), n_samples))))
 
     def _nodes(self) -> Array:
         """Quantiles of y at the quadrature nodes: (N, 64)."""
-        if self.degrees_of_freedom is None:
-            u = np.broadcast_to(ndtri(_NODES), (len(self), len(_NODES)))
-        else:
-            u = stdtrit(self.degrees_of_freedom[:, None], _NODES[None, :])
-        return self.transform.inverse(self.location[:, None] + self.scale[:, None] * u)
+        return self._at(self._standard(np.broadcast_to(_NODES, (len(self), len(_NODES)))))
+
+
+def standard_moments(
+    degrees_of_freedom: Array | None, log_skewness: Array | None
+) -> tuple[Array | float, Array | float]:
+    """Mean and variance at location 0 and scale 1; the mean of a skewed distribution is not its location.
+
+    Examples
+    --------
+    >>> mean, variance = standard_moments(np.array([4.0]), np.array([0.0]))
+    >>> float(mean[0]), float(variance[0])
+    (0.0, 2.0)
+
+    References
+    ----------
+    Fernández and Steel 1998, eq. 5
+    """
+    nu = degrees_of_freedom
+    square = 1.0 if nu is None else nu / (nu - 2.0)
+    if log_skewness is None:
+        return 0.0, square
+    left, right = np.exp(-log_skewness), np.exp(log_skewness)
+    mean = 2.0 * _mean_of_half(nu) * (right - left)
+    return mean, square * (left**3 + right**3) / (left + right) - np.square(mean)
+
+
+def _mean_of_half(nu: Array | None) -> Array | float:
+    """Integral of u times the base's density over u > 0."""
+    if nu is None:
+        return 1.0 / math.sqrt(2.0 * math.pi)
+    return np.exp(_log_density(np.zeros_like(nu), nu)) * nu / (nu - 1.0)
+
+
+def _log_density(u: Array, nu: Array | None) -> Array:
+    """Of the standard Gaussian, or Student-t."""
+    if nu is None:
+        return -0.5 * u * u - 0.5 * math.log(2 * math.pi)
+    constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * np.log(nu * math.pi)
+    return constant - 0.5 * (nu + 1) * np.log1p(u * u / nu)

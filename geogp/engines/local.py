@@ -71,6 +71,7 @@ class LocalEngine(Engine):
             m.noise_variance,
             m.prior_variance if below is None else m.prior_variance + below.prior_variance,
             degrees_of_freedom=m.degrees_of_freedom,
+            log_skewness=m.log_skewness,
         )
 
     def prior_variance(self, X: Tensor) -> Tensor:

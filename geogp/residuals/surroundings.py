@@ -61,6 +61,7 @@ def survey(
     spacing: float,
     space: tuple[int, ...],
     latest: float,
+    degrees_of_freedom: float | None = None,
 ) -> Surroundings:
     """Local GP moments at X_new, and a summary of the observations they rest on.
 
@@ -73,6 +74,7 @@ def survey(
     spacing : typical distance between neighbouring places
     space : spatial columns of X
     latest : time of the newest observation; places after it have a time gap
+    degrees_of_freedom : of the observations, None for Gaussian ones
 
     Returns
     -------
@@ -91,7 +93,7 @@ def survey(
     chunk = CHUNK if X_new.device.type == "cpu" else DEVICE_CHUNK
     for start in range(0, len(X_new), chunk):
         x, i = X_new[start : start + chunk], index[start : start + chunk]
-        c = condition(kernel, x, seen.X, values, seen.noise_variance, i)
+        c = condition(kernel, x, seen.X, values, seen.noise_variance, i, degrees_of_freedom)
         rows, present = i.clamp_min(0), (i >= 0).to(x.dtype)
         expected = seen.noise_variance[rows] + 0.3
         weight = c.covariance / kernel.prior_variance / expected

@@ -177,3 +177,52 @@ def test_fit_recovers_degrees_of_freedom():
 def test_unknown_smoothness_is_refused():
     with pytest.raises(ValueError, match="smoothness must be one of"):
         local.correlation(torch.zeros(1), "rbf")
+
+
+def crowd(n=120):
+    """Places close together, so that every value has company, and a smooth surface on them."""
+    rng = np.random.default_rng(2)
+    X = torch.from_numpy(rng.uniform(0, 1.5, (n, 2)))
+    y = torch.sin(X[:, 0]) + 0.05**0.5 * torch.from_numpy(rng.normal(size=n))
+    return X, y, torch.full((n,), 0.05).double()
+
+
+def test_student_weights_are_the_fixed_point_of_the_variational_equations():
+    X, y, noise = crowd(30)
+    y[4] += 3.0
+    K, nu = kernel()(X, X), 4.0
+    w = local.student_weights(K[None], noise[None], y[None], nu, steps=60)[0].numpy()
+    # The Gaussian posterior of f under these weights, written out, gives the weights back.
+    S = np.linalg.inv(np.linalg.inv(K.numpy()) + np.diag(w / 0.05))
+    f = S @ (w / 0.05 * y.numpy())
+    square = (y.numpy() - f) ** 2 + np.diag(S)
+    np.testing.assert_allclose(w, (nu + 1) / (nu + square / 0.05), rtol=1e-6)
+
+
+def test_student_weights_ignore_the_wild_and_keep_the_rest():
+    X, y, noise = crowd()
+    wild = y.clone()
+    wild[7] += 6.0
+    K = kernel()(X, X)[None]
+    calm, w = (local.student_weights(K, noise[None], v[None], 4.0)[0] for v in (y, wild))
+    assert w[7] < 0.05 < 0.5 < calm[7]
+    others = torch.arange(120) != 7
+    assert (w[others] - calm[others]).abs().mean() < 0.02
+    assert torch.allclose(
+        local.student_weights(K, noise[None], wild[None], 1e9), torch.ones(1).double(), atol=1e-4
+    )
+
+
+def test_one_wild_value_does_not_pull_its_surroundings():
+    X, y, noise = crowd()
+    wild = y.clone()
+    wild[3] += 6.0
+    place, index = X[3:4] + 0.02, torch.arange(120)[None]
+
+    def mean(v, nu):
+        return local.condition(kernel(), place, X, v, noise, index, nu).mean
+
+    gaussian, student = ((mean(wild, nu) - mean(y, nu)).abs().item() for nu in (None, 4.0))
+    assert gaussian > 0.5 and student < 0.2 * gaussian
+    # From 30 degrees of freedom on observations are Gaussian, to the bit.
+    assert torch.equal(mean(wild, 30.0), mean(wild, None))

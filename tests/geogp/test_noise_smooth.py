@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import torch
 
-from geogp.noise.smooth import HeldOutRows, fit_smooth_noise, new_smooth_noise
+from geogp.noise.smooth import HeldOutRows, Parts, fit_smooth_noise, new_smooth_noise
+from geogp.predictive import Predictive
 
 
 def parts(model, features, variance, counts, prior=2.0):
@@ -75,3 +77,42 @@ def test_the_same_seed_gives_the_same_network():
     a, b, c = new_smooth_noise(3, seed=1), new_smooth_noise(3, seed=1), new_smooth_noise(3, seed=2)
     assert torch.equal(a.first.weight, b.first.weight)
     assert not torch.equal(a.first.weight, c.first.weight)
+
+
+def test_recovers_skewness_that_differs_from_place_to_place():
+    # 20,000 rows of two-piece Gaussians: gamma 0.6 in the west, 1 in the east. The sd of an estimated log gamma
+    # from n rows is about .75 / sqrt(n) ~ .01 a half; the network smooths across the border.
+    g = torch.Generator().manual_seed(0)
+    N = 20_000
+    x = torch.rand(N, generator=g).double()
+    log_gamma = torch.where(x < 0.5, math.log(0.6), 0.0)
+    gamma = log_gamma.exp()
+    right = torch.rand(N, generator=g).double() < gamma**2 / (1 + gamma**2)
+    size = torch.randn(N, generator=g).double().abs()
+    y = 0.4 * torch.where(right, gamma, -1 / gamma) * size
+    model = new_smooth_noise(1)
+    model.start_from(x[:, None], 0.1, 0.1, 10.0)
+    zero, one = torch.zeros(N).double(), torch.ones(N).double()
+    rows = HeldOutRows(x[:, None], zero, zero + 1e-4, one, y, one)
+    fit_smooth_noise(model, rows, torch.tensor(1.0).double(), epochs=12)
+    p = parts(model, x[:, None], zero + 1e-4, one, 1.0)
+    for west in (True, False):
+        half = (x < 0.4) if west else (x > 0.6)
+        assert abs(p.log_skewness[half].mean() - log_gamma[half].mean()) < 0.06
+        assert p.location[half].mean().abs() < 0.04  # the mode stays where it was
+
+
+def test_its_density_is_that_of_the_predictive_distribution():
+    g = torch.Generator().manual_seed(2)
+    location, value, skew = torch.randn(3, 40, generator=g).double()
+    latent, noise, df = (torch.rand(3, 40, generator=g).double() + 0.1).unbind()
+    p = Parts(location, latent, noise, df + 2.0, skew.clamp(-0.7, 0.7))
+    predictive = Predictive(
+        location.numpy(),
+        (latent + noise).sqrt().numpy(),
+        p.degrees_of_freedom.numpy(),
+        log_skewness=p.log_skewness.numpy(),
+    )
+    np.testing.assert_allclose(
+        p.log_density(value).numpy(), predictive.log_density(value.numpy()), rtol=1e-10
+    )

@@ -1,5 +1,7 @@
 """Predictive distributions against scipy, scoringrules and brute-force quadrature."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scoringrules
@@ -13,9 +15,13 @@ LOCATION = rng.normal(size=6)
 SCALE = rng.uniform(0.2, 2.0, 6)
 DF = rng.uniform(2.5, 30.0, 6)
 Y = rng.normal(size=6) * 2
+SKEW = np.array([-0.7, -0.2, 0.0, 0.1, 0.4, 0.7])
 CASES = {
     "gaussian": Predictive(LOCATION, SCALE),
     "student": Predictive(LOCATION, SCALE, DF),
+    "gaussian-skewed": Predictive(LOCATION, SCALE, log_skewness=SKEW),
+    "student-skewed": Predictive(LOCATION, SCALE, DF, log_skewness=SKEW),
+    "skewed-curved": Predictive(LOCATION, SCALE, DF, YeoJohnson(0.8, 0.1, 1.3), SKEW),
     "gaussian-curved": Predictive(LOCATION, SCALE, None, YeoJohnson(0.6, 0.1, 1.3)),
     "student-curved": Predictive(LOCATION, SCALE, DF, YeoJohnson(0.8, 0.1, 1.3)),
 }
@@ -83,3 +89,41 @@ def test_samples_follow_the_distribution():
     draws = p.sample(20_000, np.random.default_rng(0))[0]
     # Kolmogorov-Smirnov at the 0.1% level: 1.95 / sqrt(n).
     assert stats.kstest(draws, lambda y: p.cdf(y)).statistic < 1.95 / np.sqrt(20_000)
+
+
+def test_skewness_stretches_the_halves_and_leaves_the_mode():
+    p = Predictive(np.zeros(1), np.ones(1), np.array([5.0]), log_skewness=np.array([np.log(1.5)]))
+    h = np.array([1e-3])
+    assert p.log_density(0 * h) > p.log_density(h) and p.log_density(0 * h) > p.log_density(-h)
+    # Equal densities lie gamma and 1 / gamma away from the mode, and gamma^2 : 1 is the ratio of the masses.
+    np.testing.assert_allclose(p.log_density(np.array([1.5])), p.log_density(np.array([-1 / 1.5])))
+    np.testing.assert_allclose(p.exceedance(0.0) / p.cdf(np.zeros(1)), 1.5**2)
+
+
+def test_zero_skewness_is_the_symmetric_distribution():
+    for df in (None, DF):
+        a, b = Predictive(LOCATION, SCALE, df), Predictive(LOCATION, SCALE, df, log_skewness=0 * SKEW)
+        for f in ("median", "mean", "sd"):
+            np.testing.assert_allclose(getattr(b, f)(), getattr(a, f)(), rtol=1e-12)
+        for f in ("cdf", "log_density", "crps"):
+            np.testing.assert_allclose(getattr(b, f)(Y), getattr(a, f)(Y), rtol=1e-12)
+
+
+def test_skewed_mean_and_sd_match_quadrature():
+    for p in (CASES["gaussian-skewed"], Predictive(LOCATION, SCALE, DF + 3.0, log_skewness=SKEW)):
+        for i in range(6):
+            one = p.rows(np.array([i]))
+
+            def density(x, one=one):
+                return np.exp(one.log_density(np.array([x]))[0])
+
+            grid = [-np.inf, LOCATION[i], np.inf]
+            m, m2 = (
+                sum(
+                    integrate.quad(lambda x, k=k: x**k * density(x), a, b, limit=200)[0]
+                    for a, b in pairwise(grid)
+                )
+                for k in (1, 2)
+            )
+            np.testing.assert_allclose(one.mean()[0], m, rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(one.sd()[0], np.sqrt(m2 - m * m), rtol=1e-5)

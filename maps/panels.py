@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from maps.errors import InvalidInput
 
 WIDTH_IN, HEIGHT_IN = 3.6, 2.7
-#: Lines of these are drawn dashed and grey.
+#: Lines of these are grey: dashed for the paper's numbers, dotted for the truth.
 REFERENCES = ("paper", "truth", "true", "oracle")
 GREY = "#666666"
 
@@ -27,8 +27,8 @@ def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Fi
 
     Parameters
     ----------
-    panels : mappings with title, x_label, y_label, log_x, log_y and lines; a line has label, x, y and a
-        half-width band or None
+    panels : mappings with title, x_label, y_label, log_x, log_y and lines; a line has label, x, y, a half-width
+        band or None and perhaps points (drawn as dots)
 
     Raises
     ------
@@ -55,17 +55,23 @@ def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Fi
         axes = figure.add_subplot(rows, columns, k + 1)
         lines = panel["lines"]
         # Up to .8 of the map: its pale end would vanish on white.
-        colours = cm.batlow(np.linspace(0.05, 0.8, max(len(lines), 2)))
-        for line, colour in zip(lines, colours):
+        ours = [line for line in lines if not (line.get("points") or _given(line))]
+        colours = iter(cm.batlow(np.linspace(0.05, 0.8, max(len(ours), 2))))
+        for line in lines:
+            if line.get("points"):
+                axes.plot(
+                    line["x"], line["y"], ".", color=GREY, ms=2.5, alpha=0.7, mew=0, label=line["label"]
+                )
+                continue
             few = len(line["x"]) <= 12
-            given = str(line["label"]).startswith(REFERENCES)  # what ours is held against
-            colour = GREY if given else colour
+            given = _given(line)
+            colour = GREY if given else next(colours)
             axes.plot(
                 line["x"],
                 line["y"],
                 color=colour,
                 lw=1.0 if given else 1.4,
-                ls="--" if given else "-",
+                ls="-" if not given else "--" if str(line["label"]).startswith("paper") else ":",
                 marker="o" if few else None,
                 ms=2.5 if given else 3.5,
                 label=line["label"],
@@ -87,6 +93,11 @@ def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Fi
         if lines:
             axes.legend(fontsize=7, frameon=False)
     return figure
+
+
+def _given(line: Mapping[str, Any]) -> bool:
+    """Whether a line is what ours is held against."""
+    return str(line["label"]).startswith(REFERENCES)
 
 
 def _plain_ticks(axis: Axis, values: Sequence[float]) -> None:

@@ -67,6 +67,12 @@ def reproduce(
         header, rows = reproducing.side_by_side(documents)
         reproducing.write_summary(output, header, rows, documents)
         if not as_json:
-            console.table("Ours beside the papers'", header, rows, numbers_from=3)
+            title = "Ours beside the papers'"
+            console.table(
+                f"{title}: quick runs, which tell nothing but that they run" if quick else title,
+                header,
+                rows,
+                numbers_from=3,
+            )
     if as_json:
         console.document({"schema": 1, "reproductions": documents})

@@ -56,11 +56,8 @@ def fmgp_fig1(*, quick: bool = False, seed: int = 0) -> Result:
                 kept,
             ]
         )
-        panels.append(
-            Panel(
-                name, "x", "y", [Line("mean and 2 sd", grid[:, 0].tolist(), mean.tolist(), (2 * sd).tolist())]
-            )
-        )
+        curve = Line("mean and 2 sd", grid[:, 0].tolist(), mean.tolist(), (2 * sd).tolist())
+        panels.append(Panel(name, "x", "y", [Line("data", X[:, 0].tolist(), y.tolist(), points=True), curve]))
     notes = [
         "The paper shows curves, no numbers. Its claims (section V-A): MAP's sd is too small in the gaps; LLA's too large, "
         "as it interpolates between clusters; FMGP's and the GP's grow as HMC's do; FMGP's mean is the network's, the "

@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True)
 class Line:
-    """y over x, with an optional half-width of a band."""
+    """y over x, with an optional half-width of a band; `points` for rows of data rather than a curve."""
 
     label: str
     x: list[float]
     y: list[float]
     band: list[float] | None = None
+    points: bool = False
 
 
 @dataclass(frozen=True)

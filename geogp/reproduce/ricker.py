@@ -44,8 +44,8 @@ def softki_ricker(*, quick: bool = False, seed: int = 0) -> Result:
                 "x",
                 "f",
                 [
-                    Line("mean and 95%", line[:, 0].tolist(), mean.tolist(), (1.96 * sd).tolist()),
                     Line("truth", line[:, 0].tolist(), wavelet(line).tolist()),
+                    Line("mean and 95%", line[:, 0].tolist(), mean.tolist(), (1.96 * sd).tolist()),
                 ],
             )
         )

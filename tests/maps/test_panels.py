@@ -53,5 +53,7 @@ def test_log_axes_have_plain_ticks_and_titles_fit(tmp_path):
 def test_what_ours_is_held_against_is_dashed():
     reference = panel(2)
     reference["lines"][1]["label"] = "paper, best of 10"
-    ours, theirs = panels_figure([reference]).axes[0].lines
+    reference["lines"].append({**reference["lines"][0], "label": "data", "points": True})
+    ours, theirs, data = panels_figure([reference]).axes[0].lines
     assert ours.get_linestyle() == "-" and theirs.get_linestyle() == "--"
+    assert data.get_linestyle() == "None" and data.get_marker() == "."

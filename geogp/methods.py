@@ -61,7 +61,7 @@ SOFTKI = (
 _ROWS = [
     Method(
         "geogp",
-        "local field with a level and a noise that know counts and surroundings, Student-t, calibrated",
+        "local field with a level and a noise that know counts and surroundings, skewed Student-t, calibrated",
         OWN,
         "geogp/field.py; Vecchia 1988; Katzfuss and Guinness 2021",
         engine="local",

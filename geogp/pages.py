@@ -53,7 +53,7 @@ _MODELS = {
     "cox": ["N | f ~ Poisson(G exp f(x)),  G ~ Gamma(mean 1, variance c),  f(x) = m + φ(x)'w,  w ~ N(0, I)"],
 }
 _NOISE = {
-    "geogp": "ε ~ Student-t, squared scale τ²(x) + s²(x)/n: smooth functions of what surrounds x",
+    "geogp": "ε ~ skewed Student-t, squared scale τ²(x) + s²(x)/n: smooth functions of what surrounds x",
     "local-gp": "ε ~ Student-t, squared scale τ² + s²/n",
 }
 _EXACT_OBJECTIVE = "-log N(y; m, K + σ² I)"

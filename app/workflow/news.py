@@ -84,14 +84,15 @@ def _of_own(run: Run, known: Known, rows: Rows, wanted: list[str] | None) -> New
         raise InvalidInput(f"The run knows all quarters of {rows.path} already; there is nothing to add.")
     fitted = run.tensors("split")["fitted"].numpy()
     mask = np.zeros(len(labels), dtype=bool)
-    notes = []
+    held = []
     for label in chosen:
         inside = rows.usable & (labels == label)
         if (inside & fitted).any():
             inside &= fitted
         else:
-            notes.append(f"{label} was held out and is so no longer: evaluations leave it out")
+            held.append(label)
         mask |= inside
+    notes = [f"{span(held)}, held out so far, is learned now: evaluations leave it out"] if held else []
     return News(rows, mask, labels, own=True, notes=tuple(notes))
 
 

@@ -19,8 +19,7 @@ def evaluate(
 ) -> None:
     """Score a run on rows it never saw, and certify its intervals: what they promised, what they kept.
 
-    Overall, urban and rural, near and far from data, by number of tests. Scores and certificate of the test rows go
-    into the run; exports carry the certificate in short.
+    By place, distance to data and number of tests; kept in the run and, in short, in exported files.
     """
     from app.workflow import certifying
     from app.workflow import evaluate as evaluate_run

@@ -34,8 +34,7 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the papers: ours beside theirs, with what differs.
 
-    With --all, what already lies in the output folder with the same settings is kept, so that the command goes on
-    where it was stopped; what lacks its data is left out and said. Many minutes without --quick.
+    --all goes on where it was stopped and leaves out what lacks its data; hours without --quick.
     """
     from app.workflow import reproducing
 

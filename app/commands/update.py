@@ -31,10 +31,9 @@ def update(
     as_json: Annotated[bool, typer.Option("--json", help="What changed as one JSON document.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
 ) -> None:
-    """Add or forget quarters: the weights are solved again from summaries, exactly; nothing is retrained.
+    """Add or forget quarters: the weights are solved again, exactly; kernel and noise stay as fitted.
 
-    A local field (geogp, local-gp) keeps its kernel and noise and knows other observations. Kernel, noise and
-    calibration stay those of the fit: after many quarters, fit again.
+    A local field (geogp, local-gp) knows other observations instead; after many quarters, fit again.
     """
     from app.workflow import update as update_run
 

@@ -8,6 +8,7 @@ what each kind is worth. Nothing is tuned by hand: lengths are measured in spaci
 spans of the data.
 """
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Self
 
@@ -52,7 +53,7 @@ class FieldOptions:
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)
     hidden: int = 64
-    epochs: int = 30
+    epochs: int = 20
     steps: int = 120
     batch: int = 128
     seed: int = 0
@@ -165,21 +166,18 @@ class LocalField:
             )
         time_axis = None if frame.time is None else 2
         sets = [_neighbours_of(C, h, options.neighbours, time_axis) for h in held]
-        single = [s for h, s in zip(held, sets) if h.kind == "rows"]
-        fit = local.fit(
-            C.to(device),
-            (y - trend(C)).to(device),
-            n.to(device),
-            [
-                (t.to(device), i.to(device))
-                for t, i in single or [_leave_one_out(C, options.neighbours, time_axis)]
-            ],
+        fit = _best_fit(
+            Observations(C, y - trend(C), n, n).to(device),
+            columns.to(device),
+            {
+                kind: [(t.to(device), i.to(device)) for h, (t, i) in zip(held, sets) if h.kind == kind]
+                for kind in ("rows", "blocks", "future")
+            }
+            if held
+            else {"rows": [_leave_one_out(C, options.neighbours, time_axis)]},
             _starting_kernel(options, frame),
-            columns=columns.to(device),
-            per_count=has_counts,
-            steps=options.steps,
-            batch=min(options.batch, max(n_rows, 8)),
-            seed=options.seed,
+            has_counts=has_counts,
+            options=options,
         )
         trend = fit_trend(clock, y - columns @ fit.shift, weight)
         field = cls(
@@ -371,6 +369,7 @@ class LocalField:
             "s2": fit.s2,
             "degrees_of_freedom": fit.degrees_of_freedom,
             "loss": list(fit.loss),
+            "weighted": fit.weighted,
             "calibration": None if self.calibration is None else asdict(self.calibration),
         }
         return {name: value.detach().contiguous() for name, value in tensors.items()}, facts
@@ -403,6 +402,7 @@ class LocalField:
             facts["degrees_of_freedom"],
             tensors["shift"],
             tuple(facts["loss"]),
+            facts["weighted"],
         )
         options = FieldOptions(**o)
         noise = None
@@ -436,7 +436,7 @@ class LocalField:
                 spacing=1.0 / SPACINGS,
                 space=(0, 1),
                 latest=latest,
-                degrees_of_freedom=self.local.degrees_of_freedom,
+                degrees_of_freedom=self.local.tails,
             )
         return Surroundings(around.mean.cpu(), around.variance.cpu(), around.features.cpu())
 
@@ -449,6 +449,83 @@ class LocalField:
             parts.append(count_features(n))
         parts += [X[:, d : d + 1] for d in self.frame.others]
         return torch.cat(parts, dim=-1)
+
+
+Targets = list[tuple[Tensor, Tensor]]
+
+
+def _best_fit(
+    seen: Observations,
+    columns: Tensor,
+    kinds: dict[str, Targets],
+    start: LocalKernel,
+    *,
+    has_counts: bool,
+    options: FieldOptions,
+) -> LocalFit:
+    """Kernel and noise that predict held-out rows best, over all kinds of missing data alike.
+
+    Rows left out singly ask for short lengths and left-out blocks for long ones, and weighing observations
+    as Student-t (`student_weights`) helps where outliers are wrong and hurts where they are right: each
+    choice is made by the held-out density.
+    """
+
+    def fitted(targets: Targets, weighted: bool) -> LocalFit:
+        return local.fit(
+            seen.X,
+            seen.value,
+            seen.counts,
+            targets,
+            start,
+            columns=columns,
+            weighted=weighted,
+            per_count=has_counts,
+            steps=options.steps,
+            batch=min(options.batch, max(len(seen.value), 8)),
+            seed=options.seed,
+        )
+
+    def quality(fit: LocalFit) -> float:
+        return sum(_held_out_density(fit, seen, columns, t) for t in kinds.values() if t)
+
+    rows, blocks = kinds["rows"], kinds.get("blocks", [])
+    best = fitted(rows, True)
+    reached = quality(best)
+    heavy = (best.degrees_of_freedom or math.inf) < local.GAUSSIAN_FROM
+    if heavy and quality(replace(best, weighted=False)) > reached:
+        best = fitted(rows, False)
+        reached = quality(best)
+    if blocks:
+        mixed = [s for i, block in enumerate(blocks) for s in (rows[i % len(rows)], block)]
+        other = fitted(mixed, best.weighted)
+        best = other if quality(other) > reached else best
+    return best
+
+
+def _held_out_density(
+    fit: LocalFit, seen: Observations, columns: Tensor, sets: Targets, most: int = 800
+) -> float:
+    """Mean log density of some held-out rows under the kernel and the constant noise."""
+    total, count = 0.0, 0
+    kernel, nu = fit.kernel.to(seen.X.device), fit.degrees_of_freedom
+    value = seen.value - columns @ fit.shift.to(seen.X.device)
+    noise = fit.noise_variance(seen.counts)
+    share = max(1, sum(len(t) for t, _ in sets) // most)
+    for target, index in sets:
+        for t, i in zip(target[::share].split(local.CHUNK), index[::share].split(local.CHUNK)):
+            with torch.no_grad():
+                density = local.conditional_log_density(
+                    kernel,
+                    seen.X,
+                    value,
+                    noise,
+                    t,
+                    i,
+                    None if nu is None else torch.as_tensor(nu, dtype=value.dtype),
+                    weighted=fit.weighted,
+                )
+            total, count = total + float(density.sum()), count + len(t)
+    return total / count
 
 
 def _neighbours_of(C: Tensor, held: HeldOut, k: int, time_axis: int | None) -> tuple[Tensor, Tensor]:

@@ -123,7 +123,7 @@ def fit_smooth_noise(
     rows: HeldOutRows,
     prior_variance: Tensor,
     *,
-    epochs: int = 30,
+    epochs: int = 20,
     batch: int = 1024,
     learning_rate: float = 3e-3,
     weight_decay: float = 1e-4,

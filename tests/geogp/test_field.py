@@ -1,11 +1,13 @@
 """The local field: order, units and chunks do not matter; honest coverage on simulated truth; a round trip."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from geogp import field as fields
 from geogp.crossfit import hold_out
 from geogp.field import FieldOptions, LocalField
 from geogp.scores import binomial_band
@@ -125,3 +127,41 @@ def test_trend_of_few_periods_has_no_slope_but_drifts():
     trend = fit_trend(t, 2 * t, torch.ones(60).double())
     assert trend.slope == 0.0
     assert trend.extra_variance(torch.tensor([1.0]).double()).item() >= 4.0
+
+
+def held_out_world(long):
+    """Blocks of 6 spacings are left out of a field whose lengthscale is `long` spacings: kinds and rows."""
+    rng = np.random.default_rng(0)
+    P = rng.uniform(0, 40.0, (1500, 2))
+    distance = np.linalg.norm(P[:, None] - P[None], axis=-1)
+    L = np.linalg.cholesky(np.exp(-distance / long) + 1e-8 * np.eye(1500))
+    y = L @ rng.normal(size=1500) + 0.3 * rng.normal(size=1500)
+    return torch.from_numpy(P), torch.from_numpy((y - y.mean()) / y.std())
+
+
+def test_the_kernel_is_the_one_that_predicts_held_out_rows_and_blocks_best(monkeypatch):
+    seen = []
+    density = fields._held_out_density
+
+    def spy(fit, *arguments, **named):
+        value = density(fit, *arguments, **named)
+        seen.append((fit, value))
+        return value
+
+    monkeypatch.setattr(fields, "_held_out_density", spy)
+    X, y = held_out_world(12.0)
+    fitted = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False))
+    quality: dict[int, float] = {}
+    for fit, value in seen:
+        quality[id(fit)] = quality.get(id(fit), 0.0) + value
+    best = max(seen, key=lambda pair: quality[id(pair[0])])[0]
+    assert len(quality) >= 2
+    # A candidate without weights is fitted anew before it is taken.
+    assert fitted.local is best or fitted.local.weighted is False
+
+
+def test_gaussian_noise_leaves_the_observations_unweighted_or_nearly_so():
+    X, y = held_out_world(6.0)
+    fitted = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False))
+    nu = fitted.local.tails
+    assert nu is None or nu > 8.0

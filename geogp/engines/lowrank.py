@@ -64,7 +64,7 @@ class LowRankEngine(Engine):
         )
         factors = Factors(1.0, 1.0, progress.best_score)
         if refits and validation is not None:
-            factors = factors_of(model, validation)
+            factors = factors_of(model, validation, tails=True)
             rescale(model, factors)
         model.residual.condition(model, data, validation)
         facts = {
@@ -73,6 +73,7 @@ class LowRankEngine(Engine):
             "history": progress.history,
             "trace_weight": weights.trace,
             "factors": {"weights": factors.weights, "noise": factors.noise},
+            "degrees_of_freedom": factors.degrees_of_freedom,
         }
         return cls(plan, model, facts)
 
@@ -87,11 +88,12 @@ class LowRankEngine(Engine):
             for i in range(0, max(len(X), 1), CHUNK):
                 n = None if counts is None else counts[i : i + CHUNK].to(self.device)
                 m = model.moments(X[i : i + CHUNK].to(self.device), n)
-                parts.append(
-                    Moments(
-                        *(v.cpu() for v in (m.mean, m.latent_variance, m.noise_variance, m.prior_variance))
-                    )
+                mean, latent, noise, prior = (
+                    v.cpu() for v in (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
                 )
+                nu = self.facts.get("degrees_of_freedom")
+                tails = None if nu is None else torch.full_like(mean, nu)
+                parts.append(Moments(mean, latent, noise, prior, degrees_of_freedom=tails))
         return concatenate(parts)
 
     def features(self, X: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import geogp  # first: it sets OMP_WAIT_POLICY before torch loads
 
 # isort: split
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geogp.engines.lowrank import LowRankEngine
-from geogp.rescale import Factors, Spread, factors_of, fit_factors, rescale, sharpness_score, spread_of
+from geogp.rescale import (
+    Factors,
+    Spread,
+    factors_of,
+    fit_factors,
+    fit_tails,
+    rescale,
+    sharpness_score,
+    spread_of,
+)
 from geogp.train import Data
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
@@ -51,6 +61,18 @@ def test_factors_never_score_worse_than_none(seed, weights, noise):
 
 def test_the_covariance_of_the_weights_is_kept_below_the_prior():
     assert fit_factors(spread(weights=50.0), 2.0).weights <= 2.0 + 1e-12
+
+
+def test_degrees_of_freedom_are_found_and_only_where_they_are():
+    rows = spread()
+    assert fit_tails(rows, fit_factors(rows)).degrees_of_freedom is None
+    # The sd of log(nu) from n = 20,000 draws is about 1.4 / sqrt(n) * nu / 2 ~ .02 at nu = 4.
+    g = np.random.default_rng(0)
+    sd = (rows.fixed + rows.weight_variance + rows.noise_variance).sqrt()
+    heavy = replace(rows, y=sd * torch.from_numpy(g.standard_t(4.0, len(sd))))
+    found = fit_tails(heavy, fit_factors(heavy))
+    assert found.degrees_of_freedom == pytest.approx(4.0, rel=0.15)
+    assert found.weights == pytest.approx(1.0, rel=0.15)
 
 
 def fitted(**keywords):

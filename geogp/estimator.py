@@ -22,7 +22,7 @@ from geogp.model import Moments
 from geogp.objectives import Weights
 from geogp.predictive import Predictive
 from geogp.train import Data, Schedule
-from geogp.transforms import Identity, Transform, from_dict
+from geogp.transforms import Identity, Transform, from_dict, transform_for
 
 Array = NDArray[np.float64]
 
@@ -52,6 +52,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     fourier_scales : radians per standard deviation of position
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule, see `geogp.train.Schedule`
+    transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
+        them on the training rows; quantiles and exceedance go through it exactly
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
         validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer. The CRPS counts by
         its logarithm, in `dppgp` only
@@ -99,6 +101,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         steps: int | None = None,
         batch_size: int = 1024,
         learning_rate: float = 5e-3,
+        transform: str = "identity",
         trace_weight: float | None = 0.01,
         kl_weight: float = 0.01,
         crps_weight: float = 1.0,
@@ -122,6 +125,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.steps = steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.transform = transform
         self.trace_weight = trace_weight
         self.kl_weight = kl_weight
         self.crps_weight = crps_weight
@@ -177,7 +181,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.target_sd_ = sd if sd > 1e-10 * max(1.0, abs(self.target_mean_)) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
         self.typical_count_ = None if n_counts is None else float(np.median(n_counts))
-        self.transform_: Transform = Identity()
+        self.transform_ = self._transform(X, y, row)
         engine = ENGINES[row.engine]
         data = self._data(X, y, n_counts, engine.dtype)
         held: Data | None = None
@@ -206,6 +210,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 stacklevel=3,
             )
         return self
+
+    def _transform(self, X: Array, y: Array, row: Method) -> Transform:
+        if self.transform != "identity" and row.engine in ("cox", "fixed_mean"):
+            raise ImpossibleCombination(
+                f"method {row.name!r} fixes the scale of its target; leave transform at 'identity'."
+            )
+        columns = [*(self.spatial or range(X.shape[1])), *([] if self.time is None else [self.time])]
+        return transform_for(self.transform, y, X[:, columns], seed=int(self.random_state or 0))
 
     def _plan(self, n_inputs: int, has_counts: bool, n_rows: int) -> tuple[Method, Plan]:
         row = method(self.method)

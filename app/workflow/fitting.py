@@ -132,6 +132,9 @@ def fit(
     if not masks["train"].any():
         raise InvalidInput(f"Split {split!r} leaves no usable {target} row of {observations} to train on.")
     options = {"device": _device(device), "random_state": seed, **(model or {})}
+    if target == "value" and method not in ("cox", "fmgp"):
+        # Speeds, latencies and counts are logarithms already; a measured value comes on any scale.
+        options.setdefault("transform", "auto")
     frozen = None
     if predictor is not None:
         raster = raster_predictor(predictor, rows, method)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks import accuracy, clouds, tables, targets
+import geogp
+from benchmarks import accuracy, clouds, slices, tables, targets
 from benchmarks.cases import CASES, Problem
 from benchmarks.measure import known
 from geogp.predictive import Predictive
@@ -97,3 +98,21 @@ def test_cases_whose_data_are_absent_are_skipped_by_name(monkeypatch, capsys, tm
 def test_cases_and_methods_are_listed(capsys):
     assert accuracy.main(["--list"]) == 0
     assert "heaton-satellite: geogp" in capsys.readouterr().out
+
+
+def test_slices_look_at_an_urban_a_rural_and_a_wild_place():
+    rng = np.random.default_rng(0)
+    town = rng.uniform(0, 5_000, (200, 2))
+    land = rng.uniform([20_000, 0], [40_000, 40_000], (200, 2))
+    X = np.column_stack([np.vstack([town, land]), np.full(400, 2023.0)])
+    urban = np.arange(400) < 200
+    counts = np.where(np.arange(400) == 17, 500.0, 3.0)
+    places = slices.places_of(X, counts, urban)
+    assert (places["urban"] == X[17]).all()
+    assert any((places["rural"] == x).all() for x in X[200:])
+    distance = np.linalg.norm(X[:, :2] - places["wild"][:2], axis=1).min()
+    assert abs(distance - slices.WILD_M) < 500
+    model = geogp.GPRegressor("sv-rbf", spatial=(0, 1), time=2, epochs=2, rank=16).fit(X, X[:, 0])
+    c = slices.correlation(model, places["rural"])
+    middle = slices.PIXELS // 2
+    assert c[middle, middle] == pytest.approx(1.0, abs=1e-4) and (np.abs(c) <= 1 + 1e-4).all()

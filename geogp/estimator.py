@@ -52,7 +52,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     fourier_scales : radians per standard deviation of position
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule, see `geogp.train.Schedule`
-    transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
+    target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
         them on the training rows; quantiles and exceedance go through it exactly
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
         validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer. The CRPS counts by
@@ -101,7 +101,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         steps: int | None = None,
         batch_size: int = 1024,
         learning_rate: float = 5e-3,
-        transform: str = "identity",
+        target_transform: str = "identity",
         trace_weight: float | None = 0.01,
         kl_weight: float = 0.01,
         crps_weight: float = 1.0,
@@ -125,7 +125,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.steps = steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.transform = transform
+        self.target_transform = target_transform
         self.trace_weight = trace_weight
         self.kl_weight = kl_weight
         self.crps_weight = crps_weight
@@ -212,12 +212,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return self
 
     def _transform(self, X: Array, y: Array, row: Method) -> Transform:
-        if self.transform != "identity" and row.engine in ("cox", "fixed_mean"):
+        if self.target_transform != "identity" and row.engine in ("cox", "fixed_mean"):
             raise ImpossibleCombination(
-                f"method {row.name!r} fixes the scale of its target; leave transform at 'identity'."
+                f"method {row.name!r} fixes the scale of its target; leave target_transform at 'identity'."
             )
         columns = [*(self.spatial or range(X.shape[1])), *([] if self.time is None else [self.time])]
-        return transform_for(self.transform, y, X[:, columns], seed=int(self.random_state or 0))
+        return transform_for(self.target_transform, y, X[:, columns], seed=int(self.random_state or 0))
 
     def _plan(self, n_inputs: int, has_counts: bool, n_rows: int) -> tuple[Method, Plan]:
         row = method(self.method)
@@ -356,7 +356,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _mean_and_covariance(self, X: ArrayLike, counts: Any, latent: bool) -> tuple[Array, Array]:
         if not isinstance(self.transform_, Identity):
             raise ImpossibleCombination(
-                "return_cov needs transform 'identity'; use sample_y for joint draws under another transform."
+                "return_cov needs target_transform 'identity'; use sample_y for joint draws under another transform."
             )
         moments = self.moments(X, counts)
         covariance = self.engine_.posterior_covariance(torch.as_tensor(self._inputs(X)))

@@ -185,13 +185,13 @@ def transform_for(name: str, y: Array, places: Array | None = None, *, seed: int
     'log10'
     """
     if name not in NAMES:
-        raise InvalidInput(f"transform must be one of {', '.join(NAMES)}; got {name!r}.")
+        raise InvalidInput(f"target_transform must be one of {', '.join(NAMES)}; got {name!r}.")
     sd = float(y.std())
     if name == "identity" or len(y) < 20 or not sd > 1e-10 * max(1.0, abs(float(y.mean()))):
         return Identity()
     if name == "log10" and not (y > 0).all():
         raise InvalidInput(
-            f"transform 'log10' needs positive targets; got {float(y.min()):g}: take 'yeo-johnson' or 'auto'."
+            f"target_transform 'log10' needs positive targets; got {float(y.min()):g}: take 'yeo-johnson' or 'auto'."
         )
     rows = np.sort(np.random.default_rng(seed).permutation(len(y))[:ROWS])
     near = None if places is None else _nearest(places, rows)

@@ -134,7 +134,7 @@ def fit(
     options = {"device": _device(device), "random_state": seed, **(model or {})}
     if target == "value" and method not in ("cox", "fmgp"):
         # Speeds, latencies and counts are logarithms already; a measured value comes on any scale.
-        options.setdefault("transform", "auto")
+        options.setdefault("target_transform", "auto")
     frozen = None
     if predictor is not None:
         raster = raster_predictor(predictor, rows, method)

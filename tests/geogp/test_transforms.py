@@ -53,7 +53,9 @@ def test_a_model_predicts_on_the_scale_of_its_targets():
     X, u = field(1500)
     y = 10.0**u
     plain = geogp.GPRegressor("sgpr", rank=64, random_state=0).fit(X[:1000], y[:1000])
-    curved = geogp.GPRegressor("sgpr", rank=64, random_state=0, transform="auto").fit(X[:1000], y[:1000])
+    curved = geogp.GPRegressor("sgpr", rank=64, random_state=0, target_transform="auto").fit(
+        X[:1000], y[:1000]
+    )
     p = curved.predictive(X[1000:])
     assert p.log_density(y[1000:]).mean() > plain.predictive(X[1000:]).log_density(y[1000:]).mean() + 0.2
     lower, upper = p.interval(0.95)
@@ -70,11 +72,11 @@ def test_constant_and_few_targets_stay_as_they_are():
 
 
 def test_bad_requests_are_refused():
-    with pytest.raises(InvalidInput, match="transform must be one of"):
+    with pytest.raises(InvalidInput, match="target_transform must be one of"):
         transform_for("sqrt", np.ones(30))
     with pytest.raises(InvalidInput, match="needs positive targets; got -1"):
         transform_for("log10", np.linspace(-1, 1, 30))
     with pytest.raises(ImpossibleCombination, match="fixes the scale"):
-        geogp.GPRegressor("cox", transform="auto").fit(
+        geogp.GPRegressor("cox", target_transform="auto").fit(
             np.random.default_rng(0).normal(size=(40, 2)), np.ones(40)
         )

@@ -105,12 +105,12 @@ def _uci(name: str, rows: Sequence[Row]) -> list[str]:
     for method in methods:
         mine = [row for row in rows if row["method"] == method]
         mean = {k: float(np.mean([row["scores"][k] for row in mine])) for k in keys}
-        seconds, cpu, mb = (
-            np.mean([row[k] for row in mine]) for k in ("fit_seconds", "cpu_seconds", "peak_rss_mb")
-        )
+        seconds, cpu = (np.mean([row[k] for row in mine]) for k in ("fit_seconds", "cpu_seconds"))
+        # Rows of several fits in one process have no peak memory of their own.
+        memory = [row["peak_rss_mb"] for row in mine if row["peak_rss_mb"] is not None]
         table.append(
             [_name(mine[0]), str(len(mine)), *(f"{mean[k]:.4f}" for k in keys[:4]), f"{100 * mean['coverage95']:.1f}%",
-             f"{seconds:.0f}", f"{cpu:.0f}", f"{mb:.0f}"]
+             f"{seconds:.0f}", f"{cpu:.0f}", f"{np.mean(memory):.0f}" if memory else ""]
         )  # fmt: skip
         goals = UCI_TARGETS[name].get(method, {})
         lines += [_line(method, k, mean[k], goal) for k, goal in goals.items()]

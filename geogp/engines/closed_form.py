@@ -29,6 +29,9 @@ CHUNK = 16384
 #: Without a network a fit bears longer steps: 200 of them reach what 600 plain ones do not (SoftKI, Elevators).
 KERNEL_RATE = 6.0
 BATCH_RATE = 7.0
+#: Full-batch steps end where steps n r² reaches this (three minutes of one core), but not before the 100th: of 16,000
+#: rows of Hawaii 134 steps reach a validation NLL of 1.110 and 400 steps 1.107.
+WORK, FEWEST_STEPS = 1.5e11, 100
 #: Rows in a batch for each point that its evidence has to place.
 ROWS_PER_POINT = 4
 
@@ -204,6 +207,10 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
         rate = BATCH_RATE * schedule.learning_rate
         return replace(schedule, epochs=epochs, batch_size=size, learning_rate=rate)
     rate = KERNEL_RATE if row.backbone in ("identity", "linear") else 1.0
+    schedule = replace(schedule, batch_size=n)
+    if schedule.epochs is None and rank:
+        affordable = max(FEWEST_STEPS, int(WORK / (n * rank**2)))
+        schedule = replace(schedule, epochs=min(schedule.n_epochs(n), affordable))
     return replace(schedule, batch_size=n, learning_rate=rate * schedule.learning_rate)
 
 

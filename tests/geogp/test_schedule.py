@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from geogp import GPRegressor
 from geogp.averaging import Average
+from geogp.engines.closed_form import closed_form_schedule
 from geogp.engines.lowrank import LowRankEngine
 from geogp.initialise import warm_start
+from geogp.methods import METHODS
 from geogp.train import Data, Schedule, train
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
@@ -120,3 +122,13 @@ def test_the_trace_weight_is_chosen_unless_it_is_given(given_weight, chosen):
     assert model.engine_.facts["trace_weight"] in chosen
     few = geogp.GPRegressor(**settings_).fit(X[200:], y[200:], validation=(X[:50], y[:50], None))
     assert few.engine_.facts["trace_weight"] == (given_weight or 0.01)
+
+
+def test_full_batch_steps_are_bounded_by_their_work_unless_asked_for():
+    row = METHODS["sgpr"]
+    epochs = {
+        n: closed_form_schedule(Schedule(), row, n, 128).n_epochs(n) for n in (2_000, 70_000, 10_000_000)
+    }
+    assert epochs[2_000] == 400 and epochs[10_000_000] == 100
+    assert 100 < epochs[70_000] < 150
+    assert closed_form_schedule(Schedule(epochs=300), row, 70_000, 128).n_epochs(70_000) == 300

@@ -160,6 +160,31 @@ def test_the_kernel_is_the_one_that_predicts_held_out_rows_and_blocks_best(monke
     assert fitted.local is best or fitted.local.weighted is False
 
 
+@pytest.mark.parametrize("in_time", [False, True])
+@pytest.mark.parametrize("blocks_win", [False, True])
+@pytest.mark.parametrize("weights_win", [False, True])
+def test_each_choice_of_the_kernel_goes_to_the_better_held_out_density(
+    monkeypatch, in_time, blocks_win, weights_win
+):
+    X, y, n = world(600) if in_time else (*held_out_world(6.0), None)
+    honest = fields.local.fit
+
+    def fit(*arguments, weighted, **named):
+        targets = arguments[3]
+        result = honest(*arguments, weighted=weighted, **{**named, "steps": 2})
+        return replace(result, degrees_of_freedom=4.0, loss=(float(len(targets)),))
+
+    def density(fit, *_, **__):
+        mixed = fit.loss[0] > 2.0  # both sets of single rows, and the blocks
+        return float(fit.weighted == weights_win) + 0.5 * float(mixed == blocks_win)
+
+    monkeypatch.setattr(fields.local, "fit", fit)
+    monkeypatch.setattr(fields, "_held_out_density", density)
+    chosen = LocalField.fit(X, y, n, time=2 if in_time else None, options=replace(QUICK, smooth=False)).local
+    assert chosen.weighted is weights_win
+    assert (chosen.loss[0] > 2.0) is (blocks_win and not in_time)
+
+
 def test_gaussian_noise_leaves_the_observations_unweighted_or_nearly_so():
     X, y = held_out_world(6.0)
     fitted = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False))

@@ -48,12 +48,9 @@ def correlation(model: geogp.GPRegressor, at: Array) -> Array:
     steps = np.linspace(-REACH_M, REACH_M, PIXELS)
     east, north = np.meshgrid(steps, steps[::-1])
     X = np.column_stack([at[0] + east.ravel(), at[1] + north.ravel(), np.full(east.size, at[2])])
-    engine = model.engine_
     with torch.no_grad():
-        k = engine.prior_covariance(torch.as_tensor(X), torch.as_tensor(at[None]))[:, 0].double().numpy()
-        there = engine.prior_variance(torch.as_tensor(X)).double().numpy()
-        own = float(engine.prior_variance(torch.as_tensor(at[None]))[0])
-    return (k / np.sqrt(np.maximum(there * own, 1e-30))).reshape(PIXELS, PIXELS)
+        _, c = model.engine_.prior_slice(torch.as_tensor(X), torch.as_tensor(at[None]))
+    return c.numpy().reshape(PIXELS, PIXELS)
 
 
 def main(argv: list[str] | None = None) -> int:

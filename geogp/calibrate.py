@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geogp.predictive import Predictive
-from geogp.scores import binomial_band
+from geogp.scores import SMALLEST_GROUP, binomial_band
 
 Array = NDArray[np.float64]
 
-#: Groups below this many rows share one factor.
-SMALLEST_GROUP = 500
 #: Edges of the count bins: single tests, a few, some, many.
 COUNT_EDGES = (1.5, 4.5, 19.5)
 #: Farther than this many spacings of places from the nearest observation is far.

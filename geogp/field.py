@@ -245,7 +245,7 @@ class LocalField:
         index = torch.from_numpy(neighbours.query(self.search, C.numpy(), k))
         around = self._survey(C, index, self.latest)
         group = groups_of(n.numpy(), torch.expm1(around.features[:, NAMES.index("log_nearest")]).numpy())
-        base = self.trend(C) + _shift_columns(n, self.has_counts) @ self.local.shift
+        base = self._level(C, n)
         ahead = torch.zeros_like(base)
         if self.time_axis is not None:
             ahead = self.trend.extra_variance((C[:, 2] - self.latest - self.horizon).clamp_min(0.0))
@@ -262,6 +262,10 @@ class LocalField:
             prior = prior * self.noise.prior_factor()
         prior = prior.expand(len(X)) + ahead
         return FieldMoments(base + location, latent + ahead, noise, prior, nu, skew), group
+
+    def _level(self, C: Tensor, n: Tensor) -> Tensor:
+        """Trend and level shift at coordinates C for n measurements: (N,)."""
+        return self.trend(C) + _shift_columns(n, self.has_counts) @ self.local.shift
 
     def _calibrated(self, m: FieldMoments, group: NDArray[np.int64]) -> FieldMoments:
         """Stretch the predictive scale by the noise alone: the surface's own sd stays that of the model."""
@@ -293,8 +297,7 @@ class LocalField:
         """Rows X (M, D), y (M,), counts (M,) as this field conditions on them: less trend and level shift."""
         n = torch.ones(len(y), dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
         C = self.frame.coordinates(X.double())
-        value = y.double() - self.trend(C) - _shift_columns(n, self.has_counts) @ self.local.shift
-        return Observations(C, value, n, self.local.noise_variance(n))
+        return Observations(C, y.double() - self._level(C, n), n, self.local.noise_variance(n))
 
     def conditioned_on(self, seen: Observations) -> Self:
         """A copy of this field, all that it learned kept, that knows these observations instead of its own.

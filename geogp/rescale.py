@@ -40,6 +40,10 @@ class Spread:
     weight_variance: Tensor
     noise_variance: Tensor
 
+    def variance(self, weights: Tensor | float, noise: Tensor | float) -> Tensor:
+        """(n,) of new observations under factors on the weights' covariance and on the noise."""
+        return self.fixed + weights * self.weight_variance + noise * self.noise_variance
+
 
 @dataclass(frozen=True)
 class Factors:
@@ -80,16 +84,9 @@ def fit_factors(spread: Spread, largest_weights: float = math.inf) -> Factors:
 
     Cost O(n) a step of L-BFGS, some 30 of them.
     """
-    top = min(LARGEST, math.log(largest_weights))
-
-    def bounded(logs: Tensor) -> Tensor:
-        return torch.stack([logs[0].clamp(-LARGEST, top), logs[1].clamp(-LARGEST, LARGEST)])
 
     def score(logs: Tensor) -> Tensor:
-        a, b = bounded(logs).exp()
-        return sharpness_score(
-            spread.y, spread.mean, spread.fixed + a * spread.weight_variance + b * spread.noise_variance
-        )
+        return sharpness_score(spread.y, spread.mean, spread.variance(*_bounded(logs, largest_weights).exp()))
 
     # Where the noise has all but vanished its slope has, too: a second start makes it as large as the rest.
     rest = (spread.fixed + spread.weight_variance).mean() / spread.noise_variance.mean()
@@ -100,7 +97,7 @@ def fit_factors(spread: Spread, largest_weights: float = math.inf) -> Factors:
             for logs in (start, found):
                 reached = float(score(logs))
                 if reached < lowest:
-                    best, lowest = bounded(logs), reached
+                    best, lowest = _bounded(logs, largest_weights), reached
     return Factors(float(best[0].exp()), float(best[1].exp()), lowest)
 
 
@@ -114,34 +111,32 @@ def fit_tails(spread: Spread, factors: Factors, largest_weights: float = math.in
     -----
     O(n) a step of L-BFGS. The score of the result is a mean NLL, not a `sharpness_score`.
     """
-    top = min(LARGEST, math.log(largest_weights))
 
     def unpacked(p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return (
-            p[0].clamp(-LARGEST, top).exp(),
-            p[1].clamp(-LARGEST, LARGEST).exp(),
-            p[2].clamp(-4.0, 4.0).exp(),
-        )
+        weights, noise = _bounded(p[:2], largest_weights).exp()
+        return weights, noise, SMALLEST_DF + p[2].clamp(-4.0, 4.0).exp()
 
     def nll(p: Tensor) -> Tensor:
-        a, b, nu = unpacked(p)
-        variance = spread.fixed + a * spread.weight_variance + b * spread.noise_variance
-        return -log_density(spread.y, spread.mean, variance, SMALLEST_DF + nu).mean()
+        weights, noise, nu = unpacked(p)
+        return -log_density(spread.y, spread.mean, spread.variance(weights, noise), nu).mean()
 
     start = torch.tensor(
         [math.log(factors.weights), math.log(factors.noise), math.log(5.0)], dtype=torch.float64
     ).to(spread.y)
     found = _minimised(nll, start)
     with torch.no_grad():
-        a, b, nu = (float(v) for v in unpacked(found))
-        variance = (
-            spread.fixed + factors.weights * spread.weight_variance + factors.noise * spread.noise_variance
-        )
-        gain = float(gaussian_nll(spread.y, spread.mean, variance).mean() - nll(found))
+        weights, noise, nu = (float(v) for v in unpacked(found))
+        gaussian = gaussian_nll(spread.y, spread.mean, spread.variance(factors.weights, factors.noise)).mean()
         score = float(nll(found))
-    if not gain > WORTH + 3.0 / len(spread.y):
+    if not float(gaussian) - score > WORTH + 3.0 / len(spread.y):
         return factors
-    return Factors(a, b, score, SMALLEST_DF + nu)
+    return Factors(weights, noise, score, nu)
+
+
+def _bounded(logs: Tensor, largest_weights: float) -> Tensor:
+    """Logarithms of the factors on weights and noise, (2,), held to their bounds."""
+    top = min(LARGEST, math.log(largest_weights))
+    return torch.stack([logs[0].clamp(-LARGEST, top), logs[1].clamp(-LARGEST, LARGEST)])
 
 
 def _minimised(score: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 LEVELS = (0.50, 0.80, 0.95)
+#: Coverage of fewer rows is too noisy to hold against anyone.
+SMALLEST_GROUP = 500
 
 
 def interval_score(y: Array, lower: Array, upper: Array, level: float) -> Array:
@@ -89,7 +91,7 @@ def score_strata(
     out: dict[str, dict] = {}
     for name, mask in strata.items():
         n = int(mask.sum())
-        row: dict = {"n": n, "judged": n >= 500}
+        row: dict = {"n": n, "judged": n >= SMALLEST_GROUP}
         if n:
             row |= score(predictive.rows(mask), y[mask], target_mean=target_mean, target_sd=target_sd)
             row["coverage95_band"] = list(binomial_band(n, 0.95))

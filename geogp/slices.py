@@ -36,18 +36,11 @@ class _SliceBlocks(Blocks):
     ):
         super().__init__(run, geobox, setting, where, None)
         self.x_ref = torch.as_tensor(x_ref[None])
-        self.variance_ref = float(self._prior_variance(self.x_ref)[0])
-
-    def _prior_variance(self, X: torch.Tensor) -> torch.Tensor:
-        return self.run.model.engine_.prior_variance(X).double()
 
     def _moments(self, X: NDArray[np.float64]) -> NDArray[np.float32]:
-        inputs = torch.as_tensor(X)
-        covariance = self.run.model.engine_.prior_covariance(inputs, self.x_ref)[:, 0].double()
-        scale = (self._prior_variance(inputs) * self.variance_ref).clamp_min(1e-30).sqrt()
-        correlation = (covariance / scale).clamp(-1.0, 1.0)
-        covariance = self.run.model.target_sd_**2 * covariance
-        return torch.stack([covariance, correlation]).float().numpy()
+        model = self.run.model
+        covariance, correlation = model.engine_.prior_slice(torch.as_tensor(X), self.x_ref)
+        return torch.stack([model.target_sd_**2 * covariance, correlation]).float().numpy()
 
 
 class _Lazy(BackendArray):

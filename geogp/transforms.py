@@ -204,17 +204,22 @@ def transform_for(name: str, y: Array, places: Array | None = None, *, seed: int
     def power(p: float) -> YeoJohnson:
         return YeoJohnson(float(p), float(y.mean()), sd)
 
-    candidates: dict[str, Transform] = {}
+    # The simplest first; one that curves more must be worth it.
+    candidates: list[Transform] = []
+    if name == "auto":
+        candidates.append(Identity())
     if name in ("log10", "auto") and (y > 0).all():
-        candidates["log10"] = Log10()
+        candidates.append(Log10())
     if name in ("yeo-johnson", "auto"):
         found = minimize_scalar(lambda p: -quality(power(p)), bounds=(-1.0, 3.0), method="bounded")
-        candidates["yeo-johnson"] = power(found.x)
-    best = max(candidates.values(), key=quality)
-    if "log10" in candidates and quality(best) < quality(candidates["log10"]) + WORTH:
-        best = candidates["log10"]
-    if name == "auto" and quality(best) < quality(Identity()) + WORTH:
-        return Identity()
+        candidates.append(power(found.x))
+    best = candidates.pop()
+    reached = quality(best)
+    for simpler in reversed(candidates):
+        if reached < (q := quality(simpler)) + WORTH:
+            best, reached = simpler, q
+    if isinstance(best, Identity):
+        return best
     u = best.forward(y)
     factor = sd / float(u.std())
     return Affine(best, float(y.mean()) - factor * float(u.mean()), factor)

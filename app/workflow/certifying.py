@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geogp import storage
-from geogp.calibrate import COUNT_EDGES, SMALLEST_GROUP, certificate
+from geogp.calibrate import COUNT_EDGES, certificate
 from geogp.predictive import Predictive
-from geogp.scores import LEVELS
+from geogp.scores import LEVELS, SMALLEST_GROUP
 
 #: Its file in the run folder.
 FILE = "certificate.json"

@@ -73,6 +73,12 @@ class Engine(ABC):
         n = X.new_ones(len(X), dtype=torch.float32) if self.plan.shape.has_counts else None
         return self.moments(X, n).prior_variance
 
+    def prior_slice(self, X: Tensor, x_ref: Tensor) -> tuple[Tensor, Tensor]:
+        """Prior covariance and correlation of the surface at X (N, D) with one place x_ref (1, D): (N,) float64 each."""
+        covariance = self.prior_covariance(X, x_ref)[:, 0].double()
+        variance = self.prior_variance(X).double() * float(self.prior_variance(x_ref)[0])
+        return covariance, (covariance / variance.clamp_min(1e-30).sqrt()).clamp(-1.0, 1.0)
+
     @abstractmethod
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         """k(x, x_ref) before data: (N, M)."""

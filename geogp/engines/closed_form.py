@@ -207,11 +207,11 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
         rate = BATCH_RATE * schedule.learning_rate
         return replace(schedule, epochs=epochs, batch_size=size, learning_rate=rate)
     rate = KERNEL_RATE if row.backbone in ("identity", "linear") else 1.0
-    schedule = replace(schedule, batch_size=n)
-    if schedule.epochs is None and rank:
-        affordable = max(FEWEST_STEPS, int(WORK / (n * rank**2)))
-        schedule = replace(schedule, epochs=min(schedule.n_epochs(n), affordable))
-    return replace(schedule, batch_size=n, learning_rate=rate * schedule.learning_rate)
+    schedule = replace(schedule, batch_size=n, learning_rate=rate * schedule.learning_rate)
+    if schedule.epochs is not None or not rank:
+        return schedule
+    affordable = max(FEWEST_STEPS, int(WORK / (n * rank**2)))
+    return replace(schedule, epochs=min(schedule.n_epochs(n), affordable))
 
 
 def hold_out(data: Data, seed: int) -> tuple[Data, Data]:

@@ -48,7 +48,7 @@ class LowRankEngine(Engine):
         validation = None if validation is None else validation.to(device)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         weights = choose_trace(model, plan, data, validation)
-        refits = plan.row.objective == "dppgp" and validation is not None and len(validation) >= ENOUGH
+        refits = _asks_validation(plan, validation)
         progress = train(
             model,
             data,
@@ -155,6 +155,11 @@ class LowRankEngine(Engine):
         return cls(plan, model, facts)
 
 
+def _asks_validation(plan: Plan, validation: Data | None) -> bool:
+    """Whether validation rows choose more than the epoch: the trace weight and the spread."""
+    return plan.row.objective == "dppgp" and validation is not None and len(validation) >= ENOUGH
+
+
 def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | None) -> Weights:
     """The objective's weights, alpha being the candidate whose short training scores the validation rows best.
 
@@ -163,8 +168,7 @@ def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | No
     fixed .01. Costs a fifth of a whole training for three candidates; changes nothing in the model.
     """
     weights = plan.weights
-    trains = plan.row.objective == "dppgp" and validation is not None and len(validation) >= ENOUGH
-    if not (trains and weights.trace_candidates):
+    if not (_asks_validation(plan, validation) and weights.trace_candidates):
         return weights
     trial = replace(plan.schedule, epochs=max(1, round(plan.schedule.n_epochs(len(data)) / 15)))
     start = {k: v.detach().clone() for k, v in model.state_dict().items()}

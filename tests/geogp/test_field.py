@@ -190,3 +190,17 @@ def test_gaussian_noise_leaves_the_observations_unweighted_or_nearly_so():
     fitted = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False))
     nu = fitted.local.tails
     assert nu is None or nu > 8.0
+
+
+def test_the_noise_knows_no_time_after_the_newest_observation(fitted):
+    field, X, _, n = fitted
+    late = X[:5].clone()
+    late[:, 2] = X[:2000, 2].max() + 3.0
+    now = late.clone()
+    now[:, 2] = X[:2000, 2].max()
+    around = field._survey(field.frame.coordinates(now), torch.arange(24).expand(5, 24), field.latest)
+    # With the same surroundings a later year changes nothing: the network never saw it.
+    assert torch.equal(field._inputs(around, n[:5], late), field._inputs(around, n[:5], now))
+    early = X[:5].clone()
+    early[:, 2] = X[:2000, 2].min()
+    assert not torch.equal(field._inputs(around, n[:5], early), field._inputs(around, n[:5], now))

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 import geogp
@@ -86,3 +87,44 @@ def test_heavy_tails_reach_the_interval_and_the_map():
     # A pixel keeps it too: what a grid stores of the moments gives the same distribution.
     kept = model.distribution(Moments.unstack(moments.stack()))
     np.testing.assert_allclose(kept.degrees_of_freedom, nu, rtol=1e-6)
+
+
+def lopsided(n=2000):
+    """A surface whose noise leans to the left: log gamma about -0.4."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(0, 10_000, (n, 2))
+    return X, np.sin(X[:, 0] / 3000) + 0.4 * stats.gumbel_l.rvs(size=n, random_state=rng)
+
+
+def test_lopsided_noise_reaches_the_interval_and_the_map():
+    X, y = lopsided()
+    model = geogp.GPRegressor("geogp", random_state=0).fit(X, y)
+    moments, predictive = model.moments(X[:200]), model.predictive(X[:200])
+    assert predictive.log_skewness is not None
+    assert predictive.log_skewness.mean() < -0.15
+    lower, upper = predictive.interval(0.95)
+    middle = predictive.median()
+    assert ((middle - lower) > 1.2 * (upper - middle)).mean() > 0.9
+    # The moments' mean is the mean of that distribution, not its mode.
+    mean = model.target_mean_ + model.target_sd_ * moments.mean.numpy()
+    np.testing.assert_allclose(predictive.mean(), mean, rtol=1e-6, atol=1e-6)
+    assert (predictive.location > mean).mean() > 0.9
+    assert model.predictive(X[:50], latent=True).log_skewness is None
+    kept = model.distribution(Moments.unstack(moments.stack()))
+    np.testing.assert_allclose(kept.log_skewness, predictive.log_skewness, rtol=1e-6)
+    np.testing.assert_allclose(kept.interval(0.95)[0], lower, rtol=1e-4, atol=1e-5)
+
+
+def test_a_slice_of_the_prior_is_covariance_over_both_scales():
+    X, y, _ = field(300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotDistanceAware)
+        model = geogp.GPRegressor("dbk-rbf", rank=8, hidden=8, epochs=3).fit(X, 7.0 * y)
+    engine, at = model.engine_, torch.as_tensor(X[:40])
+    covariance, correlation = engine.prior_slice(at, at[:1])
+    K = engine.prior_covariance(at, at).double()
+    sd = K.diagonal().sqrt()
+    torch.testing.assert_close(covariance, K[:, 0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(correlation, K[:, 0] / (sd * sd[0]), rtol=1e-4, atol=1e-5)
+    assert correlation[0].item() == pytest.approx(1.0, abs=1e-5)
+    assert sd[0].item() != pytest.approx(1.0, abs=1e-3)  # else a forgotten scale would not show

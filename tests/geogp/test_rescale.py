@@ -107,3 +107,18 @@ def test_a_fitted_deep_basis_needs_no_more_factors():
     assert again.noise == pytest.approx(1.0, abs=0.05)
     assert isinstance(model.engine_, LowRankEngine)
     assert set(model.engine_.facts["factors"]) == {"weights", "noise"}
+
+
+def test_heavy_tails_reach_the_predictions_of_a_fitted_deep_basis():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 4))
+    y = np.sin(X[:, 0]) + 0.5 * rng.standard_t(3.0, 3000)
+    held = (X[:1000], y[:1000], None)
+    model = geogp.GPRegressor("dbk-rbf", hidden=16, rank=16, epochs=10, random_state=0)
+    model.fit(X[1000:], y[1000:], validation=held)
+    nu = model.predictive(X[:5]).degrees_of_freedom
+    assert nu is not None and (nu < 6.0).all()
+    again = geogp.GPRegressor.from_state(*model.state())
+    np.testing.assert_array_equal(again.predictive(X[:5]).degrees_of_freedom, nu)
+    gaussian, _ = fitted()
+    assert gaussian.predictive(X[:5]).degrees_of_freedom is None

@@ -1,13 +1,15 @@
 """The satellite comparison of Heaton et al. (2019): its grid, cloud-shaped held-out sets, its five scores.
 
 The truth of the satellite test set is not in the data folder, so a test set is cut out of the training rows:
-the real cloud mask (the places to predict) is laid over the grid again, moved by a whole number of cells drawn
-from a seeded generator (wrapping at the edges), and the training rows under it are held out. The first move
-that hides between 15% and 25% of the training rows is taken. What remains has both gaps, the real one and the
-moved one, so the task is harder than the published one: rows are fewer and gaps join.
+the real cloud mask (the places to predict) is laid over the grid again, and the training rows under it are held
+out. It is moved by a whole number of cells drawn from a seeded generator, wrapping at the edges (the first move
+that hides between 15% and 25% of the training rows), or mirrored. What remains has both gaps, the real one and
+the other one, so the task is harder than the published one: rows are fewer and gaps join.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,13 +46,13 @@ def simulated(folder: Path) -> Scene:
     )
 
 
-def satellite(folder: Path, seed: int = 0) -> Scene:
-    """The satellite training rows, split by the moved cloud mask."""
+def satellite(folder: Path, mask: str = "moved") -> Scene:
+    """The satellite training rows, split by a cloud mask of `MASKS`."""
     train, clouds = (
         pq.read_table(folder / f"satellite_{part}.parquet") for part in ("train", "test_locations")
     )
     X, X_clouds = _metres(train), _metres(clouds)
-    held = moved_mask(X, X_clouds, seed)
+    held = MASKS[mask](X, X_clouds)
     y = train["y"].to_numpy().astype(float)
     return Scene(X[~held], y[~held], X[held], y[held])
 
@@ -63,18 +65,44 @@ def moved_mask(X: Array, X_clouds: Array, seed: int = 0) -> NDArray[np.bool_]:
     ValueError
         when no move among 1,000 hides between 15% and 25% of the rows.
     """
-    axes = [np.unique(np.concatenate([X[:, d], X_clouds[:, d]]).round(3)) for d in (0, 1)]
-    shape = tuple(len(a) for a in axes)
-    cell = [np.searchsorted(axes[d], X[:, d].round(3)) for d in (0, 1)]
-    mask = np.zeros(shape, dtype=bool)
-    mask[tuple(np.searchsorted(axes[d], X_clouds[:, d].round(3)) for d in (0, 1))] = True
+    mask, cell = _grid(X, X_clouds)
     rng = np.random.default_rng(seed)
     for _ in range(1000):
-        move = [int(rng.integers(0, n)) for n in shape]
-        held = np.roll(mask, move, axis=(0, 1))[cell[0], cell[1]]
+        move = [int(rng.integers(0, n)) for n in mask.shape]
+        held = np.roll(mask, move, axis=(0, 1))[cell]
         if SHARE[0] <= held.mean() <= SHARE[1]:
             return held
     raise ValueError("no move of the cloud mask hides between 15% and 25% of the training rows.")
+
+
+def mirrored_mask(X: Array, X_clouds: Array, axes: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Rows of X that lie under the clouds once these are mirrored: (n,).
+
+    axes : 0 exchanges east and west, 1 north and south; both turn the mask by 180 degrees
+    """
+    mask, cell = _grid(X, X_clouds)
+    return np.flip(mask, axes)[cell]
+
+
+#: name -> function of (training places, cloudy places) that marks the rows to hold out.
+MASKS: dict[str, Callable[[Array, Array], NDArray[np.bool_]]] = {
+    "moved": moved_mask,
+    "east-west": partial(mirrored_mask, axes=(0,)),
+    "north-south": partial(mirrored_mask, axes=(1,)),
+    "rotated": partial(mirrored_mask, axes=(0, 1)),
+}
+
+
+def _grid(X: Array, X_clouds: Array) -> tuple[NDArray[np.bool_], tuple[NDArray, NDArray]]:
+    """The cloud mask on the grid of all places, and the cell of each row of X on it."""
+    east, north = (np.unique(np.concatenate([X[:, d], X_clouds[:, d]]).round(3)) for d in (0, 1))
+
+    def cells(P: Array) -> tuple[NDArray, NDArray]:
+        return np.searchsorted(east, P[:, 0].round(3)), np.searchsorted(north, P[:, 1].round(3))
+
+    mask = np.zeros((len(east), len(north)), dtype=bool)
+    mask[cells(X_clouds)] = True
+    return mask, cells(X)
 
 
 def published_scores(predictive: Predictive, y: Array) -> dict[str, float]:

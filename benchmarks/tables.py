@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES, SECTIONS, Case
 from benchmarks.targets import (
     HEATON_PUBLISHED,
     STRATUM_COVERAGE,
@@ -16,12 +16,18 @@ from benchmarks.targets import (
 )
 
 DEFAULT = "geogp"
+#: Peers that stand on every set with gaps, in the table over all of them.
+GLANCE = (DEFAULT, "gpboost-vecchia", "knn")
 Row = dict[str, Any]
 HEADER_Z = (
     "method", "NLL", "CRPS", "MAE", "RMSE", "cov. 95", "width 95", "strata outside 93-97%", "fit s", "predict s",
     "CPU s", "MB",
 )  # fmt: skip
 HEADER_PUBLISHED = ("method", "MAE", "RMSE", "CRPS", "INT", "CVG", "fit s", "predict s", "CPU s", "MB")
+HEADER_AT_A_GLANCE = (
+    "held out", "rows", "NLL", "best peer", "CRPS", "best peer", "cov. 95", "strata outside 93-97%",
+)  # fmt: skip
+HEADER_GAPS = ("held out", "rows", "method", "MAE", "RMSE", "CRPS", "INT", "CVG")
 HEADER_UCI = ("method", "splits", "NLL", "CRPS", "MAE", "RMSE", "cov. 95", "fit s", "CPU s", "MB")
 
 
@@ -35,9 +41,19 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def report(rows: Sequence[Row]) -> list[str]:
-    """Every case that was measured, in the order of `CASES`: lines of markdown."""
+    """Every case that was measured, by section and in the order of `CASES`: lines of markdown."""
     lines: list[str] = []
-    for case in CASES.values():
+    for section, words in SECTIONS.items():
+        cases = [case for case in CASES.values() if case.section == section]
+        mine = [row for row in rows if row["case"] in {case.name for case in cases}]
+        if mine:
+            lines += ["", f"## {section}", "", words, *at_a_glance(cases, mine), *_tables(cases, mine)]
+    return lines
+
+
+def _tables(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
+    lines: list[str] = []
+    for case in cases:
         mine = [row for row in rows if row["case"] == case.name]
         if not mine or case.name.startswith("uci-"):
             continue
@@ -49,6 +65,39 @@ def report(rows: Sequence[Row]) -> list[str]:
             lines += ["", f"### {name.replace('uci-', 'UCI ')}, mean over test splits", ""]
             lines += _uci(name, mine)
     return lines
+
+
+def at_a_glance(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
+    """The default method over several cases in one table: beside the best peer of each, or, on gaps, beside two."""
+    standard, gaps = [], []
+    for case in cases:
+        mine = [row for row in rows if row["case"] == case.name]
+        ours = next((row for row in mine if row["method"] == DEFAULT), None)
+        peers = [row for row in mine if not row["ours"]]
+        if ours is None or not peers or case.name.startswith("uci-"):
+            continue
+        if case.scoring == "published":
+            shown = [row for row in mine if row["method"] in GLANCE]
+            gaps += [
+                [case.title.partition(", ")[2], f"{row['n_test']:,}", *_five(row)]
+                for row in _order(shown, "crps", "published")
+            ]
+        else:
+            s = ours["scores"]
+            standard.append(
+                [case.title, f"{ours['n_test']:,}", f"{s['nll']:.3f}", _best(peers, "nll"), f"{s['crps']:.3f}",
+                 _best(peers, "crps"), f"{100 * s['coverage95']:.1f}%", _outside(ours)]
+            )  # fmt: skip
+    lines: list[str] = []
+    for header, table in ((HEADER_AT_A_GLANCE, standard), (HEADER_GAPS, gaps)):
+        if table:
+            lines += ["", *markdown(header, table)]
+    return lines
+
+
+def _best(peers: Sequence[Row], key: str) -> str:
+    best = min(peers, key=lambda row: row["scores"][key])
+    return f"{best['scores'][key]:.3f} {best['method']}"
 
 
 def _counts(row: Row) -> str:
@@ -89,13 +138,15 @@ def _standard(case: str, rows: Sequence[Row]) -> list[str]:
 
 
 def _published(case: str, rows: Sequence[Row]) -> list[str]:
-    table = [
-        [_name(row), *(f"{row['published'][k]:.3f}" for k in ("mae", "rmse", "crps", "int", "cvg")), *_time(row)]
-        for row in _order(rows, "crps", "published")
-    ]  # fmt: skip
+    table = [[*_five(row), *_time(row)] for row in _order(rows, "crps", "published")]
     for name, s in HEATON_PUBLISHED.get(case, {}).items():
         table.append([name, *(f"{s[k]:.2f}" for k in ("mae", "rmse", "crps", "int", "cvg")), "", "", "", ""])
     return markdown(HEADER_PUBLISHED, table) + verdict(case, rows, "published")
+
+
+def _five(row: Row) -> list[str]:
+    """Name and the five published scores."""
+    return [_name(row), *(f"{row['published'][k]:.3f}" for k in ("mae", "rmse", "crps", "int", "cvg"))]
 
 
 def _uci(name: str, rows: Sequence[Row]) -> list[str]:

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import geogp
-from benchmarks import accuracy, clouds, slices, tables, targets
+from benchmarks import accuracy, cases, clouds, slices, tables, targets
 from benchmarks.cases import CASES, Problem
 from benchmarks.measure import known
+from data_pipelines.sources import synthetic
 from geogp.predictive import Predictive
 
 
@@ -25,6 +26,17 @@ def test_clouds_move_by_a_seeded_rule_and_keep_their_shape():
     assert (held != clouds.moved_mask(seen, hidden, seed=3)).any()
     order = np.random.default_rng(0).permutation(len(seen))
     np.testing.assert_array_equal(held[order], clouds.moved_mask(seen[order], hidden, seed=0))
+
+
+def test_mirrored_clouds_hide_what_lies_opposite():
+    X = grid()
+    cloudy = (X[:, 0] < 9_000) & (X[:, 1] < 5_000)
+    middle = (X.min(0) + X.max(0)) / 2
+    for name, signs in (("east-west", (-1, 1)), ("north-south", (1, -1)), ("rotated", (-1, -1))):
+        opposite = middle + (X - middle) * signs
+        expected = ((opposite[:, 0] < 9_000) & (opposite[:, 1] < 5_000))[~cloudy]
+        assert expected.any()
+        np.testing.assert_array_equal(clouds.MASKS[name](X[~cloudy], X[cloudy]), expected)
 
 
 def test_published_scores_of_a_perfect_gaussian():
@@ -57,6 +69,45 @@ def test_the_report_says_what_holds_and_who_is_ahead():
     assert "geogp crps 0.010 ahead of the best peer" in text
 
 
+def test_a_section_says_at_a_glance_who_is_ahead_and_what_no_choice_was_made_on():
+    case = "guam-fixed-download-block"
+    rows = [
+        row(case, "geogp", True, 0.91, 0.46),
+        row(case, "knn-counts", False, 0.95, 0.47),
+        row(case, "lightgbm-quantiles-counts", False, 0.97, 0.44),
+        row("heaton-satellite-rotated", "geogp", True, 0.1, 0.72),
+        row("heaton-satellite-rotated", "gpboost-vecchia", False, 0.1, 0.75),
+        row("no-such-case", "geogp", True, 0.1, 0.72),
+    ]
+    lines = tables.report(rows)
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## Regions nobody tuned on", "## Fields with gaps"
+    ]  # fmt: skip
+    assert any("No choice was made on these tables" in line for line in lines)
+    glance = next(line for line in lines if line.startswith("| Guam, fixed network, download, block split"))
+    cells = [cell.strip() for cell in glance.split("|")[1:-1]]
+    assert cells[1:] == [
+        "5", "0.910", "0.950 knn-counts", "0.460", "0.440 lightgbm-quantiles-counts", "95.0%", "far 91.0%"
+    ]  # fmt: skip
+    turned = [line for line in lines if line.startswith("| satellite, clouds turned by 180 degrees")]
+    assert [line.split("|")[3].strip() for line in turned] == ["**geogp**", "gpboost-vecchia"]
+
+
+def test_the_same_rows_of_other_regions_are_held_out_every_time(tmp_path, monkeypatch):
+    world = synthetic.write_world(tmp_path / "ookla-open-data", size="small")
+    monkeypatch.setenv("GEOGP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cases, "QUARTERS", f"{world.quarters[0]}..{world.quarters[-1]}")
+    monkeypatch.setitem(cases.ELSEWHERE, "guam", ("Halcyon", (-145.0, 32.0, -140.0, 36.0)))
+    first, again = (CASES["guam-fixed-download-block"].load(tmp_path) for _ in range(2))
+    assert first.time == 2 and set(first.strata) == {"near", "far"} and len(first.test[1]) > 10
+    for one, other in zip(
+        (first.train, first.validation, first.test), (again.train, again.validation, again.test)
+    ):
+        np.testing.assert_array_equal(one[0], other[0])
+    with pytest.raises(cases.Absent, match="type=fixed is not in the data folder"):
+        CASES["guam-fixed-download-block"].load(tmp_path / "nowhere")
+
+
 def test_uci_rows_are_averaged_over_splits():
     rows = [row(f"uci-pol-{k}", "dbk-rbf", True, -3.5 + 0.1 * k, 0.014) for k in range(3)]
     text = "\n".join(tables.report(rows))
@@ -69,7 +120,9 @@ def test_published_results_stand_beside_ours():
 
 
 def test_every_target_belongs_to_a_case_and_every_peer_is_known():
-    assert set(targets.TARGETS) <= set(CASES)
+    assert set(targets.TARGETS) <= set(CASES) and {case.section for case in CASES.values()} == set(
+        cases.SECTIONS
+    )
     assert {name.rpartition("-")[0] for name in CASES if name.startswith("uci-")} == set(targets.UCI_TARGETS)
     assert known("geogp") and known("knn") and not known("nobody")
 

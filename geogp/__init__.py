@@ -26,18 +26,22 @@ _WHERE = {
     "load": "geogp.storage",
     "predict": "geogp.prediction",
     "kernel_slice": "geogp.slices",
+    "area_moments": "geogp.areas",
+    "suggest_places": "geogp.suggest",
     "summarise": "geogp.update",
     "refresh": "geogp.update",
     "recondition": "geogp.update",
 }
 
 if TYPE_CHECKING:
+    from geogp.areas import area_moments
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
     from geogp.prediction import predict
     from geogp.slices import kernel_slice
     from geogp.storage import load
+    from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
     from geogp.update import recondition, refresh, summarise
 
@@ -52,6 +56,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure",
-    "kernel_slice", "load", "method", "predict", "recondition", "refresh",
-    "summarise",
+    "area_moments", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
+    "suggest_places", "summarise",
 ]  # fmt: skip

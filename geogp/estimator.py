@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.build import Shape, Size, check
+from geogp.capacity import BATCH, STEPS, Capacity, choose_capacity, kinds_asked
 from geogp.engines import ENGINES, Engine, Hooks, Plan
 from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
 from geogp.methods import Method, method
@@ -30,6 +31,8 @@ Array = NDArray[np.float64]
 HOLD_OUT_FROM = 1000
 #: Rows from which a fifth is, where a network is trained by minibatches: it would learn a few rows by heart.
 HOLD_OUT_FIFTH_FROM = 40
+#: Fourier scales are chosen where the fit sees so many times the rows of one trial; there are four, mostly.
+TRIALS_WORTH = 25
 
 # The last prediction of each estimator, kept outside it so that predicting changes no attribute.
 _LAST: "weakref.WeakKeyDictionary[GPRegressor, tuple[str, Moments]]" = weakref.WeakKeyDictionary()
@@ -49,7 +52,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     expansion, residual, noise, objective, posterior, backbone : replace that choice of the row
     rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
         the rows when there are fewer, and 64)
-    fourier_scales : radians per standard deviation of position
+    fourier_scales : radians per standard deviation of position. "auto": chosen on rows held out of
+        the training rows, weighed as `validation` lies beside them (see `geogp.capacity`), by methods that train by
+        minibatches on 2,500 or more rows; else 1, 4, 12. None: those
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule, see `geogp.train.Schedule`
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
@@ -66,6 +71,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     target_mean_, target_sd_ : of the training targets (ddof 0)
     typical_count_ : median training count, used where a prediction names none; None without counts
     fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
+    capacity_ : the Fourier scales that were chosen, and by which scores; None where there was no choice
     engine_ : the fitted model on standardised targets
 
     Notes
@@ -96,7 +102,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         posterior: str | None = None,
         rank: int | None = None,
         hidden: int | None = None,
-        fourier_scales: Sequence[float] | None = None,
+        fourier_scales: Sequence[float] | str | None = "auto",
         epochs: int | None = None,
         steps: int | None = None,
         batch_size: int = 1024,
@@ -196,6 +202,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             kept = order[cut:].sort().values
             data, held = data.rows(kept), data.rows(order[:cut].sort().values)
         plan = replace(plan, target_mean=self.target_mean_, target_sd=self.target_sd_)
+        self.capacity_ = self._capacity(plan, data, held if validation is not None else None)
+        if self.capacity_ is not None:
+            plan = replace(plan, size=replace(plan.size, fourier_scales=self.capacity_.fourier_scales))
         self.row_ = row
         self.n_rows_ = len(data)
         self.fitted_rows_ = kept.numpy()
@@ -218,6 +227,33 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             )
         columns = [*(self.spatial or range(X.shape[1])), *([] if self.time is None else [self.time])]
         return transform_for(self.target_transform, y, X[:, columns], seed=int(self.random_state or 0))
+
+    def _capacity(self, plan: Plan, data: Data, asked: Data | None) -> Capacity | None:
+        """The choice of Fourier scales, where there is one to make: rows to be asked for say how they lie."""
+        row, spatial, time = plan.row, plan.shape.spatial, plan.shape.time
+        if self.fourier_scales != "auto" or row.encoder != "fourier" or spatial is None:
+            return None
+        if (
+            row.engine != "lowrank"
+            or plan.schedule.n_epochs(len(data)) * len(data) < TRIALS_WORTH * STEPS * BATCH
+        ):
+            return None
+        X = data.X.numpy()
+
+        def where_and_when(rows: Array) -> tuple[Array, Array | None]:
+            return rows[:, list(spatial)], None if time is None else rows[:, time]
+
+        return choose_capacity(
+            X,
+            data.y.double().numpy(),
+            None if data.counts is None else data.counts.double().numpy(),
+            spatial=spatial,
+            time=time,
+            asked=None
+            if asked is None
+            else kinds_asked(*where_and_when(X), *where_and_when(asked.X.numpy())),
+            seed=plan.seed,
+        )
 
     def _plan(self, n_inputs: int, has_counts: bool, n_rows: int) -> tuple[Method, Plan]:
         row = method(self.method)
@@ -253,7 +289,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             size = replace(size, hidden=self.hidden)
         default = row.rank or size.rank
         size = replace(size, rank=min(default, max(16, n_rows)) if self.rank is None else self.rank)
-        if self.fourier_scales is not None:
+        if isinstance(self.fourier_scales, str):
+            if self.fourier_scales != "auto":
+                raise InvalidInput(
+                    f"fourier_scales must be numbers, 'auto' or None; got {self.fourier_scales!r}."
+                )
+        elif self.fourier_scales is not None:
             size = replace(size, fourier_scales=tuple(self.fourier_scales))
         schedule = Schedule(epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate)
         steps = self.steps if self.steps is not None else row.steps
@@ -423,6 +464,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 "has_counts": plan.shape.has_counts,
             },
             "rank": plan.size.rank,
+            "fourier_scales": list(plan.size.fourier_scales),
+            "capacity": None if self.capacity_ is None else self.capacity_.to_dict(),
             "target_mean": self.target_mean_,
             "target_sd": self.target_sd_,
             "target_range": list(self.target_range_),
@@ -445,7 +488,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         model.target_mean_, model.target_sd_ = facts["target_mean"], facts["target_sd"]
         plan = replace(
             plan,
-            size=replace(plan.size, rank=facts["rank"]),
+            size=replace(
+                plan.size,
+                rank=facts["rank"],
+                fourier_scales=tuple(facts.get("fourier_scales", plan.size.fourier_scales)),
+            ),
             target_mean=model.target_mean_,
             target_sd=model.target_sd_,
         )
@@ -453,6 +500,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         model.target_range_ = (low, high)
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
         model.transform_ = from_dict(facts["transform"])
+        capacity = facts.get("capacity")
+        model.capacity_ = None if capacity is None else Capacity.from_dict(capacity)
         model.engine_ = ENGINES[row.engine].from_state(plan, tensors, facts["engine"])
         return model
 

@@ -333,14 +333,19 @@ def _train(
         if not refit:
             return estimator, {}
         chosen = int(getattr(estimator.engine_, "facts", {}).get("best_epoch") or 0)
-        training.note(best_epoch=chosen)
+        capacity = None if estimator.capacity_ is None else estimator.capacity_.to_dict()
+        training.note(best_epoch=chosen, capacity=capacity)
     both = rows.select(masks["train"] | masks["val"])
-    changes = {"epochs": chosen, "steps": None} if chosen else {}
+    changes: dict[str, Any] = {"epochs": chosen, "steps": None} if chosen else {}
+    # What the validation rows had a say in stays as it was chosen.
+    capacity = training.notes.get("capacity")
+    if options.get("fourier_scales", "auto") == "auto":
+        changes["fourier_scales"] = capacity["fourier_scales"] if capacity else None
     estimator = make(**changes)
     # No rows to choose by: everything is conditioned on, and the last epoch of the chosen length stands.
     nothing = (np.empty((0, rows.X.shape[1])), np.empty(0), None)
     estimator.fit(*both, validation=nothing, hooks=training.hooks({"words": "refitting", "epochs": chosen}))
-    return estimator, {"refit_epochs": chosen}
+    return estimator, {"refit_epochs": chosen, **({"refit_capacity": capacity} if capacity else {})}
 
 
 def _manifest(rows: Rows) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from app.workflow.rows import read_rows
 from data_pipelines import geoparquet
 from data_pipelines.observations import read
 from data_pipelines.splits import PARTS, make_split
-from geogp import storage
+from geogp import estimator, storage
+from geogp.capacity import Capacity
 
 TINY = ("--rank", "32", "--hidden", "32", "--epochs", "20")
 LONG = ("--method", "dbk-silu", "--split", "random", "--rank", "16", "--hidden", "16", "--epochs", "150")
@@ -149,6 +150,23 @@ def test_refit_conditions_on_validation_rows_and_says_so(cli, table, tmp_path):
     )
     document = json.loads(cli("evaluate", out, "--json").out)
     assert document["n_train"] == facts["rows"]["fitted"] and document["refit"] == "train+val"
+
+
+def test_a_refit_keeps_the_scales_that_validation_rows_had_a_say_in(cli, table, tmp_path, monkeypatch):
+    asked = []
+
+    def choose(*args, **keywords):
+        asked.append(keywords["asked"])
+        return Capacity((1.0, 4.0), {"rows": 1.0}, ({"fourier_scales": [1.0, 4.0], "rows": 1.0},))
+
+    monkeypatch.setattr(estimator, "TRIALS_WORTH", 0)
+    monkeypatch.setattr(estimator, "choose_capacity", choose)
+    line = ("fit", table, "--method", "dbk-silu", "--split", "random", "--refit", "train+val", *TINY)
+    assert cli(*line, "--set", "fourier_scales=auto", "-o", tmp_path / "run").code == 0
+    facts = storage.load(tmp_path / "run").facts
+    assert len(asked) == 1 and asked[0]["rows"] > 0.5
+    assert facts["model"]["fourier_scales"] == facts["refit_capacity"]["fourier_scales"] == [1.0, 4.0]
+    assert facts["refit_capacity"]["scores"] == [{"fourier_scales": [1.0, 4.0], "rows": 1.0}]
 
 
 def test_a_split_from_a_file(cli, table, tmp_path):

@@ -52,9 +52,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     expansion, residual, noise, objective, posterior, backbone : replace that choice of the row
     rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
         the rows when there are fewer, and 64)
-    fourier_scales : radians per standard deviation of position. "auto": chosen on rows held out of
-        the training rows, weighed as `validation` lies beside them (see `geogp.capacity`), by methods that train by
-        minibatches on 2,500 or more rows; else 1, 4, 12. None: those
+    fourier_scales : radians per standard deviation of position. "auto": chosen on rows held out of the training
+        rows, weighed as `validation` lies beside them (see `geogp.capacity`), by methods that train by
+        minibatches on some 3,000 or more rows; else 1, 4, 12. None: those
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule, see `geogp.train.Schedule`
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of

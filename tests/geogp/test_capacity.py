@@ -63,7 +63,9 @@ def town(n=2400, seed=1):
     return X, np.sin(X[:, 0] / 3000) + rng.standard_normal(n) / np.sqrt(counts), counts
 
 
-def test_the_order_of_rows_changes_nothing(quick):
+@pytest.mark.parametrize("most", [10_000, 2_100])
+def test_the_order_of_rows_changes_nothing(quick, monkeypatch, most):
+    monkeypatch.setattr(C, "MOST", most)
     X, y, counts = town()
     order = np.random.default_rng(0).permutation(len(y))
     one = choose_capacity(X, y, counts, spatial=(0, 1), time=2, asked=ROWS)

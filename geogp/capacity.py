@@ -121,9 +121,10 @@ def choose_capacity(
 ) -> Capacity:
     """Fourier scales by the held-out density of a small network, from training rows alone.
 
-    From the first three of `LADDER` upwards, or else downwards, while that gains; then the choice nearest to the three
-    that is as good as the best but for .01 a row and a standard error. Held out are single rows, square blocks of 10 and 30 spacings, and the last of the times (`crossfit.hold_out`), all at once,
-    so that one short training serves each choice.
+    From the first three of `LADDER` upwards, or else downwards, while that gains; then the choice nearest to the
+    three that is as good as the best but for .01 a row and a standard error. Held out are single rows, square blocks
+    of 10 and 30 spacings, and the last of the times (`crossfit.hold_out`), all at once, so that one short training
+    serves each choice.
 
     Parameters
     ----------
@@ -136,11 +137,11 @@ def choose_capacity(
 
     Returns
     -------
-    Capacity : with `SCALES` below 2,000 rows, or where nothing gains
+    Capacity : with `SCALES` below 2,000 rows, where less than 500 are left to train on, or where nothing gains
 
     Notes
     -----
-    Three to five trainings of 100 batches of 512 rows, .4 s each of one core, at any n; O(n log n) beside.
+    Three or four trainings of 100 batches of 512 rows, .4 s each of one core, at any n; O(n log n) beside.
     Tancik et al. 2020 on the spread of frequencies as the width of a kernel; Roberts et al. 2017 on why blocks.
 
     Examples
@@ -166,7 +167,7 @@ def choose_capacity(
     position = X[:, list(spatial)]
     fitted, held = held_out(position, None if time is None else X[:, time], seed=seed)
     share = {kind: v for kind, v in (asked or {}).items() if kind in held and v > 0}
-    if not held or (asked is not None and not share):
+    if len(fitted) < ENOUGH // 4 or not held or (asked is not None and not share):
         return Capacity()
     share = {kind: v / sum(share.values()) for kind, v in share.items()}
     shape = Shape(X.shape[1], spatial, time, counts is not None)

@@ -92,7 +92,7 @@ def test_kinds_that_are_not_asked_for_do_not_choose(quick, monkeypatch):
 
     monkeypatch.setattr(C, "_trial", trial)
     held = {"rows": np.arange(40_000), "blocks": np.arange(40_000)}
-    monkeypatch.setattr(C, "held_out", lambda *a, **k: (np.arange(100), held))
+    monkeypatch.setattr(C, "held_out", lambda *a, **k: (np.arange(1000), held))
     X, y, counts = town(20_000)
 
     def chosen(asked):
@@ -142,6 +142,15 @@ def test_few_rows_and_constant_targets_keep_the_usual_scales():
     assert choose_capacity(X, y, spatial=(0, 1), asked=ROWS) == Capacity()
     X, y = field(60.0, n=2500)
     assert choose_capacity(X, np.full(len(y), 3.7), spatial=(0, 1), asked=ROWS) == Capacity()
+
+
+def test_awkward_places_and_times_keep_the_usual_scales(quick):
+    X, y, counts = town()
+    one_place = X * [0.0, 0.0, 1.0]
+    found = choose_capacity(one_place, y, counts, spatial=(0, 1), time=2, asked=ROWS)
+    assert found.fourier_scales == SCALES
+    late = np.column_stack([X[:, :2], np.where(np.arange(len(X)) < 200, np.arange(len(X)) % 8, 9.0)])
+    assert choose_capacity(late, y, counts, spatial=(0, 1), time=2, asked=ROWS) == Capacity()
 
 
 CHOSEN = Capacity((1.0, 4.0, 12.0, 40.0), {"rows": 1.0}, ({"fourier_scales": [1.0], "rows": 1.5},))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from app.commands.app import dashboard
+from app.commands.areas import areas
 from app.commands.compare import compare
 from app.commands.demo import demo
 from app.commands.doctor import doctor
@@ -13,6 +14,7 @@ from app.commands.ingest import ingest
 from app.commands.methods import methods
 from app.commands.reproduce import reproduce
 from app.commands.slice import slice_
+from app.commands.suggest import suggest
 from app.commands.update import update
 
 COMMANDS: dict[str, Callable[..., object]] = {
@@ -23,7 +25,9 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "compare": compare,
     "export": export,
     "slice": slice_,
+    "areas": areas,
     "update": update,
+    "suggest": suggest,
     "app": dashboard,
     "methods": methods,
     "reproduce": reproduce,

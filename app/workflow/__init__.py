@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _WHERE = {
+    "areas": "app.workflow.averaging",
+    "Areas": "app.workflow.averaging",
     "compare": "app.workflow.comparing",
     "Comparison": "app.workflow.comparing",
     "demo": "app.workflow.demonstrating",
@@ -26,12 +28,15 @@ _WHERE = {
     "prediction": "app.workflow.exporting",
     "read_rows": "app.workflow.rows",
     "Rows": "app.workflow.rows",
+    "suggest": "app.workflow.suggesting",
+    "Suggested": "app.workflow.suggesting",
     "update": "app.workflow.updating",
     "Update": "app.workflow.updating",
     "write_slice": "app.workflow.slicing",
 }
 
 if TYPE_CHECKING:
+    from app.workflow.averaging import Areas, areas
     from app.workflow.comparing import Comparison, compare
     from app.workflow.demonstrating import Demo, demo
     from app.workflow.evaluating import Evaluation, evaluate
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from app.workflow.grids import grid_of
     from app.workflow.rows import Rows, read_rows
     from app.workflow.slicing import write_slice
+    from app.workflow.suggesting import Suggested, suggest
     from app.workflow.updating import Update, update
 
 
@@ -52,6 +58,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Comparison", "Demo", "Evaluation", "Export", "Fit", "Rows", "Update", "compare", "demo", "estimate", "evaluate",
-    "export", "fit", "grid_of", "prediction", "read_rows", "update", "write_slice",
+    "Areas", "Comparison", "Demo", "Evaluation", "Export", "Fit", "Rows", "Suggested", "Update", "areas", "compare",
+    "demo", "estimate", "evaluate", "export", "fit", "grid_of", "prediction", "read_rows", "suggest", "update",
+    "write_slice",
 ]  # fmt: skip

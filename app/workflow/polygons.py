@@ -1,0 +1,210 @@
+"""Polygons that people bring: read from any vector file, carried to the plane of a run, and filled with points."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+from pyproj import CRS
+from pyproj.exceptions import ProjError
+from scipy.spatial import cKDTree
+from shapely.geometry.base import BaseGeometry
+
+from app.errors import InvalidInput
+from app.workflow.grids import usual_reach_m
+from geogp.prediction import quarter_to_years
+from geogp.storage import Run
+from maps.region import polygon, to_crs
+
+if TYPE_CHECKING:
+    import geopandas
+
+Array = NDArray[np.float64]
+
+#: Points of a mesh looked at for one polygon.
+MOST_MESH = 4_000_000
+#: Longest edge of a projected polygon before it is carried over.
+DENSE_M = 5000.0
+
+
+def read_polygons(path: str | Path) -> "geopandas.GeoDataFrame":
+    """The polygons of a GeoJSON, GeoPackage, GeoParquet or shapefile, in its own CRS, a row each.
+
+    Raises
+    ------
+    InvalidInput
+        no such file, not a vector file, empty, without CRS, a row that is no valid polygon.
+    """
+    import geopandas
+    import pyogrio
+
+    path = Path(path)
+    if not path.exists():
+        raise InvalidInput(f"The file {path} does not exist.")
+    try:
+        read = geopandas.read_parquet if path.suffix == ".parquet" else geopandas.read_file
+        frame = read(path)
+    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidInput(
+            f"{path} cannot be read as a vector file ({reason.rstrip('.')}); give a GeoJSON, GeoPackage or GeoParquet."
+        ) from None
+    if not isinstance(frame, geopandas.GeoDataFrame) or not len(frame):
+        raise InvalidInput(f"{path} holds no polygon; give a file of polygons.")
+    if frame.crs is None:
+        raise InvalidInput(f"{path} does not say its coordinate reference system; write the CRS into it.")
+    for row, shape in enumerate(frame.geometry):
+        words = _wrong(shape)
+        if words:
+            raise InvalidInput(
+                f"Row {row} of {path} {words}; areas are valid polygons: repair or drop that row."
+            )
+    return frame
+
+
+def _wrong(shape: BaseGeometry | None) -> str:
+    """What keeps a geometry from being an area, or nothing."""
+    if shape is None or shape.is_empty:
+        return "has no geometry"
+    if shape.geom_type not in ("Polygon", "MultiPolygon"):
+        return f"is a {shape.geom_type}"
+    if not np.isfinite(shapely.get_coordinates(shape)).all():
+        return "has coordinates that are not numbers"
+    return "" if shape.is_valid else f"is not valid ({shapely.is_valid_reason(shape)})"
+
+
+def in_plane(frame: "geopandas.GeoDataFrame", run: Run) -> list[BaseGeometry]:
+    """The polygons of a frame in the plane of a run, metres.
+
+    Raises
+    ------
+    InvalidInput
+        coordinates that do not exist in their CRS or cannot be carried over.
+    """
+    crs = frame.crs
+    shapes = frame.geometry
+    if crs.is_projected:
+        shapes = shapes.segmentize(DENSE_M / crs.axis_info[0].unit_conversion_factor)
+    plane = CRS.from_user_input(run.facts["data"]["crs"]).to_wkt()
+    try:
+        degrees = shapes.to_crs(4326)
+    except ProjError as error:
+        raise InvalidInput(
+            f"The polygons' CRS ({crs.name}) leads to no place on Earth: {str(error).splitlines()[0]}."
+        ) from None
+    out = []
+    for row, shape in enumerate(degrees):
+        if not np.isfinite(shapely.get_coordinates(shape)).all():
+            raise InvalidInput(
+                f"Row {row} of the polygons has coordinates that do not exist in its CRS ({crs.name})."
+            )
+        out.append(to_crs(polygon(shapely.geometry.mapping(shape)), plane))
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """Where a run's map has values, in its plane: its boundary or, without one, the reach of its data.
+
+    outline : polygon, or the box of the reach; tree, reach_m : of the training places, None with a boundary
+    """
+
+    outline: BaseGeometry
+    tree: cKDTree | None = None
+    reach_m: float = 0.0
+
+    @classmethod
+    def of(cls, run: Run) -> "Ground":
+        """Of a run, as `grid_of` masks its maps."""
+        boundary = run.facts["data"].get("boundary")
+        if boundary is not None:
+            plane = CRS.from_user_input(run.facts["data"]["crs"]).to_wkt()
+            return cls(to_crs(polygon(boundary), plane))
+        places = run.tensors("support")["positions_m"].numpy()
+        reach = usual_reach_m(run)
+        box = shapely.box(*(places.min(axis=0) - reach), *(places.max(axis=0) + reach))
+        return cls(box, cKDTree(places), reach)
+
+    def part(self, shape: BaseGeometry) -> BaseGeometry | None:
+        """What of a polygon lies within the outline, or None."""
+        near = shapely.clip_by_rect(self.outline, *shapely.buffer(shape.envelope, 1.0).bounds)
+        cut = shapely.intersection(shape, near if near.is_valid else shapely.make_valid(near))
+        parts = [p for p in shapely.get_parts(shapely.get_parts(cut)) if p.geom_type == "Polygon"]
+        parts = [p for p in parts if p.area > 0]
+        return shapely.MultiPolygon(parts) if parts else None
+
+    def reached(self, P: Array) -> NDArray[np.bool_]:
+        """Which points (n, 2) of the outline's inside have a value."""
+        if self.tree is None:
+            return np.ones(len(P), dtype=bool)
+        return np.isfinite(self.tree.query(P, distance_upper_bound=self.reach_m)[0])
+
+
+def points_in(shape: BaseGeometry, wanted: int) -> Array:
+    """About `wanted` points of a square mesh inside a polygon: (n, 2), at least one."""
+    shapely.prepare(shape)
+    side = math.sqrt(shape.area / max(wanted, 1))
+    best = np.empty((0, 2))
+    for _ in range(5):  # a thin polygon misses most of the mesh: take a closer one
+        best = mesh(shape.bounds, side)
+        best = best[shapely.contains_xy(shape, best[:, 0], best[:, 1])]
+        if 2 * len(best) >= wanted:
+            return best
+        side *= 0.7
+    return best if len(best) else shapely.get_coordinates(shape.representative_point())
+
+
+def mesh(bounds: tuple[float, float, float, float], side: float) -> Array:
+    """Centres of the cells of a square mesh within bounds, its lines at multiples of its side: (n, 2)."""
+    left, bottom, right, top = bounds
+    side = max(side, math.sqrt((right - left) * (top - bottom) / MOST_MESH))
+    x = (np.arange(math.floor(left / side), math.ceil(right / side)) + 0.5) * side
+    y = (np.arange(math.floor(bottom / side), math.ceil(top / side)) + 0.5) * side
+    X, Y = np.meshgrid(x, y)
+    return np.column_stack([X.ravel(), Y.ravel()])
+
+
+def inputs_at(run: Run, P: Array, quarter: str | None) -> tuple[Array, str | None]:
+    """Model inputs at points P (n, 2) of the plane in a quarter (default: the run's last), and that quarter.
+
+    Raises
+    ------
+    InvalidInput
+        no quarter for a run that knows time, or a malformed one.
+    """
+    quarter = quarter or run.facts["data"].get("last_quarter")
+    years = None if quarter is None else quarter_to_years(quarter)
+    if run.model.engine_.plan.shape.time is None:
+        return P, quarter
+    if years is None:
+        raise InvalidInput("This run knows time; name the --quarter, such as 2023Q4.")
+    return np.column_stack([P, np.full(len(P), years)]), quarter
+
+
+def checked_tests(tests: float | None) -> float | None:
+    """--tests as given.
+
+    Raises
+    ------
+    InvalidInput
+        below one.
+    """
+    if tests is not None and not tests >= 1:
+        raise InvalidInput(f"--tests is a number of measurements, 1 or more; got {tests:g}.")
+    return tests
+
+
+def about(run: Run, quarter: str | None, tests: float | None) -> dict[str, Any]:
+    """What results say of the run they come from; no paths but the folder's own name."""
+    data = run.facts["data"]
+    return {
+        "run": run.path.resolve().name,
+        "method": run.facts["method"],
+        "target": run.facts["target"],
+        "quarter": quarter,
+        "tests": run.model.typical_count_ if tests is None else tests,
+        "observations_sha256": data["sha256"],
+    }

@@ -1,0 +1,248 @@
+"""`geogp areas`: numbers that are the model's own, files that are whole, and one sentence for what cannot be."""
+
+import json
+
+import geopandas
+import numpy as np
+import pytest
+import shapely
+import xarray as xr
+from pyproj import Transformer
+
+from app.workflow import areas
+from app.workflow.polygons import Ground, in_plane, points_in, read_polygons
+from geogp import storage
+from geogp.areas import area_moments
+
+FEW = ("--resolution", 6000, "--samples", 50)
+
+
+@pytest.fixture(scope="module")
+def field(table, tmp_path_factory):
+    """A finished run of a local field."""
+    from app.cli import main
+
+    path = tmp_path_factory.mktemp("field") / "run"
+    quick = "options={steps=20, n_targets=300, epochs=2, neighbours=24}"
+    line = ["fit", str(table), "--method", "geogp", "--set", quick, "-o", str(path), "-q"]
+    assert main(line) == 0
+    return path
+
+
+def boxes(world, *sizes, centre=(0.0, 0.0), crs=4326):
+    """A frame of boxes of the world's plane, one for each (left, bottom, right, top) in km."""
+    shapes = []
+    for left, bottom, right, top in sizes:
+        ring = [
+            world.to_degrees(x, y) for x, y in ((left, bottom), (right, bottom), (right, top), (left, top))
+        ]
+        shapes.append(shapely.Polygon(ring))
+    names = [f"box {i}" for i in range(len(shapes))]
+    return geopandas.GeoDataFrame(
+        {"label": range(len(shapes)), "name": names}, geometry=shapes, crs=4326
+    ).to_crs(crs)
+
+
+HALVES = ((-20, -15, 0, 15), (0, -15, 20, 15), (-20, -15, 20, 15))
+
+
+@pytest.fixture
+def file(world, tmp_path):
+    path = tmp_path / "boxes.geojson"
+    boxes(world, *HALVES).to_file(path)
+    return path
+
+
+def test_areas_are_the_joint_posteriors(cli, field, file, tmp_path):
+    out = tmp_path / "areas.parquet"
+    result = cli(
+        "areas",
+        field,
+        "--areas",
+        file,
+        "-o",
+        out,
+        "--resolution",
+        3000,
+        "--samples",
+        400,
+        "--json",
+        "--tests",
+        3,
+    )
+    assert result.code == 0, result.err
+    document = json.loads(result.out)
+    assert document["schema"] == 1 and document["run"] == "run" and document["tests"] == 3
+    assert (
+        document["quarter"] == "2023Q4"
+        and document["unit"] == "Mbit/s"
+        and document["thresholds"] == [25, 100]
+    )
+    assert [entry["path"] for entry in document["files"]] == ["areas.parquet", "areas_covariance.nc"]
+    assert str(tmp_path) not in result.out
+    table = geopandas.read_parquet(out)
+    assert table["name"].tolist() == ["box 0", "box 1", "box 2"] and table.crs == 4326
+    assert [row["mean"] for row in document["areas"]] == table["mean"].tolist()
+
+    run = storage.load(field)
+    ground = Ground.of(run)
+    shapes = [ground.part(shape) for shape in in_plane(read_polygons(file), run)]
+    np.testing.assert_allclose(table["area_km2"], [shape.area / 1e6 for shape in shapes])
+    for i, shape in enumerate(shapes):
+        P = points_in(shape, round(shape.area / 3000**2))
+        assert len(P) == table["n_points"][i] > 20 and shapely.contains_xy(shape, P[:, 0], P[:, 1]).all()
+        X = np.column_stack([P, np.full(len(P), 2023.875)])
+        found = area_moments(run.model, X, np.full((1, len(P)), 1 / len(P)), counts=3)
+        assert table["latent_mean"][i] == pytest.approx(found.mean[0], rel=1e-6)
+        assert table["latent_sd"][i] == pytest.approx(found.sd[0], rel=1e-6)
+        mean, sd = (np.log(10) * v for v in run.model.predict(X, return_std=True, counts=3, latent=True))
+        speed = np.exp(mean + 0.5 * sd**2) / 1000  # of a lognormal
+        assert table["mean"][i] == pytest.approx(speed.mean(), abs=4 * table["sd"][i] / np.sqrt(400))
+        below = 1 - run.model.exceedance(X, 5.0, counts=3, latent=True).mean()
+        assert table["share_below_100"][i] == pytest.approx(below, abs=0.05)
+    assert (table["lower"] < table["median"]).all() and (table["median"] < table["upper"]).all()
+    assert (table["share_below_25"] <= table["share_below_100"]).all()
+    assert ((table["share_below_100_upper"] <= 1) & (table["share_below_100_lower"] >= 0)).all()
+
+    with xr.open_dataset(tmp_path / "areas_covariance.nc", engine="h5netcdf") as ds:
+        exact, drawn = ds["latent_covariance"].values, ds["covariance"].values
+        assert ds["name"].values.tolist() == ["box 0", "box 1", "box 2"] and ds.attrs["method"] == "geogp"
+        assert ds["covariance"].attrs["units"] == "(Mbit/s)2" and str(tmp_path) not in str(ds.attrs)
+    np.testing.assert_allclose(np.sqrt(exact.diagonal()), table["latent_sd"], rtol=1e-9)
+    np.testing.assert_allclose(np.sqrt(drawn.diagonal()), table["sd"], rtol=1e-9)
+    assert np.linalg.eigvalsh(exact).min() > -1e-12
+    # Parts and whole, each by its own points: about additive, and the parts go with the whole.
+    share = (table["area_km2"] / table["area_km2"][2]).to_numpy()[:2]
+    assert table["latent_mean"][2] == pytest.approx(share @ table["latent_mean"][:2], abs=0.02)
+    assert exact[2, 2] == pytest.approx(share @ exact[:2, :2] @ share, rel=0.3)
+    assert exact[0, 2] > 0 and exact[1, 2] > 0
+
+
+def test_any_method_any_format_any_crs(cli, run, world, file, tmp_path):
+    """The same polygons as GeoPackage in another CRS give the same numbers; the table is for people."""
+    moved = tmp_path / "moved.gpkg"
+    boxes(world, *HALVES, crs=3857).to_file(moved)
+    first, second = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    for source, out in ((file, first), (moved, second)):
+        result = cli("areas", run, "--areas", source, "-o", out, *FEW, "--thresholds", "50", "--level", 0.8)
+        assert result.code == 0 and "box 1" in result.out and "80% interval" in result.out, result.err
+        assert "below 50" in result.out and "3 areas" in result.err
+    a, b = geopandas.read_parquet(first), geopandas.read_parquet(second)
+    assert b.crs == 3857
+    np.testing.assert_allclose(a["area_km2"], b["area_km2"], rtol=1e-4)
+    np.testing.assert_allclose(a["latent_mean"], b["latent_mean"], atol=1e-3)
+    again = tmp_path / "c.parquet"
+    b.to_parquet(tmp_path / "given.parquet")  # with columns of our own names
+    assert cli("areas", run, "--areas", tmp_path / "given.parquet", "-o", again, *FEW).code == 0
+    assert {"mean_given", "mean"} <= set(geopandas.read_parquet(again).columns)
+
+
+def test_what_lies_outside_has_no_numbers(cli, field, world, tmp_path):
+    path, out = tmp_path / "boxes.parquet", tmp_path / "areas.parquet"
+    boxes(world, (-3, -3, 3, 3), (2000, 500, 2010, 510), (-0.01, -0.01, 0.01, 0.01)).to_parquet(path)
+    result = cli("areas", field, "--areas", path, "-o", out, "--samples", 20, "--json")
+    assert result.code == 0 and "1 of 3 polygons" in result.err
+    rows = json.loads(result.out)["areas"]
+    assert rows[1]["mean"] is None and rows[1]["n_points"] == 0 and rows[1]["share_inside"] == 0
+    assert rows[2]["n_points"] >= 1 and rows[2]["sd"] > 0  # smaller than any tile
+    with xr.open_dataset(tmp_path / "areas_covariance.nc", engine="h5netcdf") as ds:
+        assert np.isnan(ds["covariance"].values[1]).all() and np.isfinite(ds["covariance"].values[0, 2])
+
+
+def test_a_run_without_boundary_averages_where_its_data_reach(field, world, tmp_path):
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(field, copy)
+    facts = json.loads((copy / "run.json").read_text())
+    storage.update_facts(copy, {"data": {**facts["data"], "boundary": None}})
+    path = tmp_path / "boxes.geojson"
+    boxes(world, (-10, -10, 10, 10), (-300, -300, 300, 300)).to_file(path)
+    table = areas(copy, path, tmp_path / "areas.parquet", n_samples=20).table
+    assert table["share_inside"][0] > 0.9 and table["share_inside"][1] < 0.5
+
+
+def test_points_fill_thin_and_tiny_polygons():
+    thin = shapely.LineString([(0, 0), (10_000, 9000)]).buffer(20)
+    P = points_in(thin, 200)
+    assert 100 <= len(P) < 1000 and shapely.contains_xy(thin, P[:, 0], P[:, 1]).all()
+    assert len(points_in(shapely.box(0.4, 0.4, 0.41, 0.41), 1)) >= 1
+    sliver = shapely.Polygon([(0, 0), (1e6, 1e-4), (1e6, 0)])
+    assert len(points_in(sliver, 10)) >= 1
+
+
+BAD = {
+    "no file": ("nowhere.geojson", (), "does not exist"),
+    "not a vector file": ("text.geojson", (), "cannot be read"),
+    "empty": ("empty.geojson", (), "holds no polygon"),
+    "without CRS": ("bare.parquet", (), "coordinate reference system"),
+    "bow tie": ("bow.geojson", (), "Row 1 of bow.geojson is not valid (Self-intersection"),
+    "point": ("point.geojson", (), "Row 0 of point.geojson is a Point"),
+    "outside": ("outside.geojson", (), "No polygon of outside.geojson meets the region"),
+    "quarter": ("good.geojson", ("--quarter", "2023-4"), "2023-4"),
+    "level": ("good.geojson", ("--level", "95"), "--level"),
+    "tests": ("good.geojson", ("--tests", "0"), "--tests"),
+    "threshold": ("good.geojson", ("--thresholds", "-5"), "-5"),
+    "resolution": ("good.geojson", ("--resolution", "0"), "--resolution"),
+    "too fine": ("good.geojson", ("--resolution", "10"), "coarser"),
+    "samples": ("good.geojson", ("--samples", "1"), "--samples"),
+}
+
+
+@pytest.mark.parametrize("case", list(BAD))
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, cli, run, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name, options, words = BAD[case]
+    good = boxes(world, *HALVES)
+    bow = shapely.Polygon([(-143, 34), (-142, 35), (-142, 34), (-143, 35)])
+    frames = {
+        "good.geojson": good, "bow.geojson": geopandas.GeoDataFrame(geometry=[good.geometry[0], bow], crs=4326),
+        "point.geojson": geopandas.GeoDataFrame(geometry=[shapely.Point(-143, 34)], crs=4326),
+        "outside.geojson": boxes(world, (2000, 500, 2010, 510)),
+    }  # fmt: skip
+    if name in frames:
+        frames[name].to_file(name)
+    (tmp_path / "text.geojson").write_text("no polygons here")
+    (tmp_path / "empty.geojson").write_text('{"type": "FeatureCollection", "features": []}')
+    good.set_crs(None, allow_override=True).to_parquet("bare.parquet")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    result = cli("areas", run, "--areas", name, "-o", "out.parquet", *options)
+    assert result.code == 3 and words in result.err and result.out == "", result.err
+    assert len(result.err.strip().splitlines()) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_existing_files_are_refused_unless_overwritten(cli, run, file, tmp_path):
+    for name in ("areas.parquet", "areas_covariance.nc"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text("precious")
+        line = ("areas", run, "--areas", file, "-o", folder / "areas.parquet", *FEW)
+        result = cli(*line)
+        assert result.code == 3 and name in result.err and (folder / name).read_text() == "precious"
+        assert cli(*line, "--overwrite").code == 0 and (folder / name).read_bytes() != b"precious"
+        assert {p.name for p in folder.iterdir()} == {"areas.parquet", "areas_covariance.nc"}
+    assert cli("areas", run, "--areas", file, "-o", tmp_path / "areas.csv").code == 3
+    assert cli("areas", run, "-o", tmp_path / "areas.parquet").code == 2
+    assert cli("areas", tmp_path / "no-run", "--areas", file, "-o", tmp_path / "a.parquet").code == 3
+
+
+def test_dense_methods_say_how_many_places_they_take(cli, table, file, tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    line = ("fit", table, "--method", "sgpr", "--rank", "16", "--epochs", "2", "-o", path, "-q")
+    assert cli(*line).code == 0
+    monkeypatch.setattr("geogp.joint.MOST_DENSE", 200)
+    out = tmp_path / "areas.parquet"
+    assert cli("areas", path, "--areas", file, "-o", out, "--samples", 20).code == 0
+    assert geopandas.read_parquet(out)["n_points"].sum() <= 200
+    result = cli("areas", path, "--areas", file, "-o", out, "--resolution", 1000, "--overwrite")
+    assert result.code == 3 and "at most 200" in result.err
+
+
+def test_degrees_of_the_world_are_those_of_its_run(world, run):
+    """The boxes above lie where they say."""
+    loaded = storage.load(run)
+    east, north = Transformer.from_crs(4326, loaded.facts["data"]["crs"], always_xy=True).transform(
+        *world.to_degrees(0.0, 0.0)
+    )
+    assert Ground.of(loaded).outline.distance(shapely.Point(east, north)) == 0

@@ -37,9 +37,11 @@ def areas(
 ) -> None:
     """Average the surface over polygons: mean speed, its credible interval, the share below thresholds.
 
-    From the joint posterior, since neighbouring places err together: `mean`, `sd`, `median`, `lower`, `upper` of the
-    mean over the ground (of the polygon's part inside the region) of the speed a tile average is about;
-    `latent_mean`, `latent_sd` the same of its logarithm; covariances between all areas beside.
+    From the joint posterior of all places, since neighbours err together; over the part inside the region.
+
+    `mean`, `sd`, `median`, `lower`, `upper`: of the mean over the ground of the speed a tile average is about.
+
+    `latent_mean`, `latent_sd`: the same of its logarithm, exact. Covariances between all areas lie beside.
     """
     from app.commands.export import numbers_of
     from app.workflow import areas as average_areas

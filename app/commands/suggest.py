@@ -25,8 +25,9 @@ def suggest(
 ) -> None:
     """Suggest tiles to measure: each lowers the map's mean variance most, given those before it.
 
-    Greedy, after Cohn (1996) and Krause et al. (2008). The map is cut into at most 1,500 cells; --within looks closer.
-    People may not be able to measure everywhere: name where they can.
+    Greedy, after Cohn (1996) and Krause et al. (2008), among at most 1,500 cells; --within looks closer.
+
+    The map's emptiest places are not always where one can measure: name those with --within.
     """
     from app.workflow import suggest as suggest_tiles
 

@@ -83,7 +83,7 @@ class Suggested:
     @property
     def title(self) -> str:
         """What the table shows."""
-        return f"Where to measure the {target(self.facts['target']).words} next (sd of the surface on the model's scale)"
+        return f"Where to measure {target(self.facts['target']).words} next"
 
     header = ("rank", "lon", "lat", "sd before", "sd after", "map's variance down by")
 

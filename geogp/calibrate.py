@@ -102,8 +102,9 @@ def fit_calibration(
 
     Notes
     -----
-    A factor other than 1 needs evidence: the coverage without it must lie outside the 99% binomial band, and
-    farther from the level than 2.58 standard errors between blocks.
+    A factor other than 1 needs evidence: the coverage without it must miss the level by more than the margin m, the
+    larger of the 99% binomial band's and 2.58 standard errors between blocks. A miss of d > m earns the conformal
+    factor to the power 1 - (m/d)²: near the margin a few unlucky blocks look like a wrong width.
     """
     rows = np.arange(len(miss)) if cluster is None else cluster
     pooled = _evident(miss, rows, level)
@@ -125,9 +126,12 @@ def _evident(miss: Array, cluster: NDArray[np.int64], level: float) -> float:
     _, block = np.unique(cluster, return_inverse=True)
     # Sandwich variance of a mean of clustered rows (Liang and Zeger 1986).
     between = math.sqrt(float(np.square(np.bincount(block.ravel(), weights=inside - covered)).sum())) / n
-    if low <= covered <= high or abs(covered - level) <= 2.58 * between:
+    margin = max(2.58 * between, level - low if covered < level else high - level)
+    if abs(covered - level) <= margin:
         return 1.0
-    return conformal_factor(miss, level)
+    # Positive-part shrinkage: nothing at the edge of the evidence, the whole conformal factor far beyond it.
+    trust = 1.0 - (margin / (covered - level)) ** 2
+    return conformal_factor(miss, level) ** trust
 
 
 def certificate(inside: Mapping[float, NDArray[np.bool_]], groups: Mapping[str, NDArray[np.bool_]]) -> dict:

@@ -2,9 +2,10 @@
 
     u = β₀ + β₁ t + r(x) + b(x, n) + ε,   r ~ local GP,   ε ~ skewed Student-t(0, τ²(x) + s²(x)/n)
 
-Steps: weighted trend; kernel, global noise and level shift by the conditional likelihood; then every kind of
-missing data is played through on the training rows (`crossfit`), and the smooth noise learns from the result
-what each kind is worth. Nothing is tuned by hand: lengths are measured in spacings of the places, times in
+Steps: weighted trend; kernel, global noise and level shift by the conditional likelihood; a regional level from all
+places at once, to lean on where the neighbours are few or odd; then every kind of missing data is played through on
+the training rows (`crossfit`), and the smooth noise learns from the result, and from validation rows where they are
+given, what each kind is worth. Nothing is tuned by hand: lengths are measured in spacings of the places, times in
 spans of the data.
 """
 
@@ -25,6 +26,7 @@ from geogp.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_s
 from geogp.predictive import standard_moments
 from geogp.residuals import local
 from geogp.residuals.local import LocalFit, LocalKernel
+from geogp.residuals.regional import Region, RegionalLevel, fit_level
 from geogp.residuals.surroundings import NAMES, Observations, Surroundings, count_features, survey
 from geogp.trend import Trend, fit_trend
 
@@ -34,6 +36,10 @@ SMOOTH_FROM = 1000
 CLUSTER_SPACINGS = 30.0
 #: Below this many rows the kernel is fitted by leaving out each row in turn.
 HOLD_OUT_FROM = 400
+#: Fewer validation rows say too little about noise or coverage.
+VALIDATE_FROM = 200
+#: Parts of the validation rows' squares, each calibrated by a noise that did not learn from it.
+FOLDS = 2
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,14 @@ class FieldOptions:
     components : (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term; None
         takes three for data in time, two for data in space
     smooth : fit the smooth noise and level shift; False keeps τ² + s²/n constant over space
+    regional : range of the regional level in spacings, None for no such level
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     """
 
     neighbours: int = 48
     components: tuple[tuple[str, float, float], ...] | None = None
     smooth: bool = True
+    regional: float | None = 100.0
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)
     hidden: int = 64
@@ -83,6 +91,19 @@ class FieldMoments:
         return self.location + (self.latent_variance + self.noise_variance).sqrt() * torch.as_tensor(shift)
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Surroundings of N rows to predict: moments of r, inputs (N, F) of the smooth noise, counts, base (N,) = trend and
+    level shift, ahead (N,) = variance of the level beyond what was learned, group (N,) of calibration."""
+
+    around: Surroundings
+    inputs: Tensor
+    counts: Tensor
+    base: Tensor
+    ahead: Tensor
+    group: NDArray[np.int64]
+
+
 class LocalField:
     """A fitted local field. Make one with `fit` or `from_state`."""
 
@@ -111,6 +132,8 @@ class LocalField:
             seen.X.numpy(), scale=np.ones(seen.X.shape[1]), time_axis=self.time_axis
         )
         self.latest = float(seen.X[:, 2].max()) if self.time_axis is not None else 0.0
+        self._region: Region | None = None
+        self._level_of_all: RegionalLevel | None = None
 
     @property
     def time_axis(self) -> int | None:
@@ -128,6 +151,7 @@ class LocalField:
         space: tuple[int, int] = (0, 1),
         time: int | None = None,
         options: FieldOptions = FieldOptions(),
+        validation: tuple[Tensor, Tensor, Tensor | None] | None = None,
         device: str = "cpu",
     ) -> Self:
         """Fit to X (N, D) raw inputs, y (N,) standardised values, counts (N,) measurements behind each or None.
@@ -136,6 +160,8 @@ class LocalField:
         ----------
         space : the two columns of X with projected coordinates
         time : the column with time, or None; further columns are covariates
+        validation : X, y, counts of rows that are never conditioned on: they show the smooth noise what it looks
+            like to miss in the way this model will be used, and calibrate the intervals
         device : where the small dense systems are solved
 
         Notes
@@ -143,9 +169,7 @@ class LocalField:
         O(N log N + (targets + steps · batch) · k³); independent of the order of the rows and of units.
         """
         n_rows = len(y)
-        n = torch.ones(n_rows, dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
-        order = np.lexsort((n.numpy(), y.numpy(), *X.numpy().T[::-1]))
-        X, y, n = X.double()[order], y.double()[order], n[order]
+        X, y, n = _sorted(X.double(), y.double(), counts)
         frame = frame_of(X.numpy(), space, time)
         C = frame.coordinates(X)
         has_counts = counts is not None and bool((n != n[0]).any())
@@ -191,40 +215,73 @@ class LocalField:
             horizon=max((_lead(C, h) for h in held if h.kind == "future"), default=0.0),
             device=device,
         )
+        asked = None if validation is None or len(validation[1]) < VALIDATE_FROM else validation
         if options.smooth and n_rows >= SMOOTH_FROM:
-            field.noise = field._fit_noise(held, sets, X)
+            learn = field._held_out_rows(held, sets, X)
+            if asked is None:
+                field.noise = field._fit_noise(learn)
+            else:
+                field._fit_noise_and_calibrate(learn, *asked)
+        elif asked is not None:
+            field.calibrate(*asked)
         return field
 
-    def _fit_noise(self, held: list[HeldOut], sets: list[tuple[Tensor, Tensor]], X: Tensor) -> SmoothNoise:
-        kernel, seen = self.local.kernel, self.seen
-        pieces, kinds = [], []
+    def _held_out_rows(
+        self, held: list[HeldOut], sets: list[tuple[Tensor, Tensor]], X: Tensor
+    ) -> list[HeldOutRows]:
+        """What the smooth noise learns from: the held-out training rows, one table for each kind."""
+        seen = self.seen
+        pieces: dict[str, list[HeldOutRows]] = {}
         for h, (target, index) in zip(held, sets):
             latest = float(seen.X[h.reference, 2].max()) if self.time_axis is not None else 0.0
-            pieces.append(self._survey(seen.X[target], index, latest))
-            kinds += [h.kind] * len(target)
-        target = torch.cat([t for t, _ in sets])
-        kind = np.array(kinds)
-        # Each kind of missing data counts the same, however many targets it found.
-        weight = np.zeros(len(kind))
-        for name in np.unique(kind):
-            weight[kind == name] = len(kind) / len(np.unique(kind)) / (kind == name).sum()
-        around = Surroundings(
-            *(torch.cat([getattr(p, f) for p in pieces]) for f in ("mean", "variance", "features"))
-        )
-        rows = HeldOutRows(
-            features=self._inputs(around, seen.counts[target], X[target]),
-            mean=around.mean,
-            variance=around.variance,
-            counts=seen.counts[target],
-            value=seen.value[target],
-            weight=torch.from_numpy(weight),
-        )
+            around = self._survey(seen.X[target], index, latest)
+            level = self._level_given(torch.from_numpy(h.reference))
+            known = None if level is None else level.at_observations(target)
+            rows = HeldOutRows(
+                features=self._inputs(around, seen.counts[target], X[target], known),
+                mean=around.mean,
+                variance=around.variance,
+                counts=seen.counts[target],
+                value=seen.value[target],
+                weight=torch.ones(len(target), dtype=torch.float64),
+            )
+            pieces.setdefault(h.kind, []).append(rows)
+        return [HeldOutRows.together(parts) for parts in pieces.values()]
+
+    def _fit_noise(self, kinds: list[HeldOutRows]) -> SmoothNoise:
+        """Each kind of missing data counts the same, however many targets it found."""
+        n = sum(len(rows.value) for rows in kinds)
+        share = [replace(rows, weight=rows.weight * (n / len(kinds) / len(rows.value))) for rows in kinds]
+        rows = HeldOutRows.together(share)
         o = self.options
         model = new_smooth_noise(rows.features.shape[1], hidden=o.hidden, seed=o.seed)
         s2 = self.local.s2 if self.has_counts else 1e-6
         model.start_from(rows.features, self.local.tau2, s2, self.local.degrees_of_freedom or 30.0)
-        fit_smooth_noise(model, rows, kernel.prior_variance, epochs=o.epochs, seed=o.seed)
+        fit_smooth_noise(model, rows, self.local.kernel.prior_variance, epochs=o.epochs, seed=o.seed)
         return model.eval()
+
+    def _fit_noise_and_calibrate(
+        self, learn: list[HeldOutRows], X: Tensor, y: Tensor, counts: Tensor | None
+    ) -> None:
+        """Let validation rows be a kind of missing data of their own, and calibrate out of fold.
+
+        The noise that is kept learned from all of them; the misses that calibrate come from noises that did not see
+        the squares they judge.
+        """
+        X, y, n = _sorted(X.double(), y.double(), counts)
+        v = self._rows(X, n)
+        asked = HeldOutRows(
+            v.inputs, v.around.mean, v.around.variance, v.counts, y - v.base, torch.ones(len(y)).double()
+        )
+        cluster = self._squares(X)
+        fold = np.random.default_rng(self.options.seed).permutation(cluster.max() + 1)[cluster] % FOLDS
+        miss = np.ones(len(y))
+        for part in np.unique(fold):
+            inside, outside = np.flatnonzero(fold == part), np.flatnonzero(fold != part)
+            self.noise = self._fit_noise([*learn, asked.at(outside)] if len(outside) else learn)
+            miss[inside] = _misses(self._moments_of(v), y)[inside]
+        self.noise = self._fit_noise([*learn, _thinned(asked, self.options)])
+        self.calibration = fit_calibration(miss, v.group, cluster=cluster)
 
     # -- predicting --------------------------------------------------------------------------------
 
@@ -235,10 +292,10 @@ class LocalField:
         -----
         O(N (log n + k³)).
         """
-        return self._calibrated(*self._moments(X.double(), counts))
+        rows = self._rows(X.double(), counts)
+        return self._calibrated(self._moments_of(rows), rows.group)
 
-    def _moments(self, X: Tensor, counts: Tensor | None) -> tuple[FieldMoments, NDArray[np.int64]]:
-        """Moments before calibration, and the calibration group of each row."""
+    def _rows(self, X: Tensor, counts: Tensor | None) -> _Rows:
         n = torch.ones(len(X), dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
         C = self.frame.coordinates(X)
         k = min(self.options.neighbours, len(self.seen.X))
@@ -249,6 +306,13 @@ class LocalField:
         ahead = torch.zeros_like(base)
         if self.time_axis is not None:
             ahead = self.trend.extra_variance((C[:, 2] - self.latest - self.horizon).clamp_min(0.0))
+        level = self._level_given(None)
+        known = None if level is None else level(C[:, :2])
+        return _Rows(around, self._inputs(around, n, X, known), n, base, ahead, group)
+
+    def _moments_of(self, rows: _Rows) -> FieldMoments:
+        """Moments before calibration."""
+        around, n, base, ahead = rows.around, rows.counts, rows.base, rows.ahead
         prior = self.local.kernel.prior_variance
         if self.noise is None:
             location, latent, noise = around.mean, around.variance, self.local.noise_variance(n)
@@ -256,12 +320,11 @@ class LocalField:
             skew = torch.zeros_like(base)
         else:
             with torch.no_grad():
-                p = self.noise(self._inputs(around, n, X), around.mean, around.variance, prior, n)
+                p = self.noise(rows.inputs, around.mean, around.variance, prior, n)
             location, latent, noise = p.location, p.latent_variance, p.noise_variance
             nu, skew = p.degrees_of_freedom, p.log_skewness
             prior = prior * self.noise.prior_factor()
-        prior = prior.expand(len(X)) + ahead
-        return FieldMoments(base + location, latent + ahead, noise, prior, nu, skew), group
+        return FieldMoments(base + location, latent + ahead, noise, prior + ahead, nu, skew)
 
     def _level(self, C: Tensor, n: Tensor) -> Tensor:
         """Trend and level shift at coordinates C for n measurements: (N,)."""
@@ -277,19 +340,14 @@ class LocalField:
 
     def calibrate(self, X: Tensor, y: Tensor, counts: Tensor | None) -> None:
         """Fit the conformal factors to held-out rows X (M, D), y (M,), counts (M,), which stay unconditioned."""
-        m, group = self._moments(X.double(), counts)
-        scale = (m.latent_variance + m.noise_variance).sqrt().numpy()
-        miss = standardised_miss(
-            y.double().numpy(),
-            m.location.numpy(),
-            scale,
-            m.degrees_of_freedom.numpy(),
-            0.95,
-            m.log_skewness.numpy(),
-        )
-        cell = np.floor(self.frame.coordinates(X.double())[:, :2].numpy() * (SPACINGS / CLUSTER_SPACINGS))
-        _, cluster = np.unique(cell, axis=0, return_inverse=True)
-        self.calibration = fit_calibration(miss, group, cluster=cluster.ravel())
+        rows = self._rows(X.double(), counts)
+        miss = _misses(self._moments_of(rows), y.double())
+        self.calibration = fit_calibration(miss, rows.group, cluster=self._squares(X.double()))
+
+    def _squares(self, X: Tensor) -> NDArray[np.int64]:
+        """Number of the square that each row of X (N, D) lies in; its rows share their luck."""
+        cell = np.floor(self.frame.coordinates(X)[:, :2].numpy() * (SPACINGS / CLUSTER_SPACINGS))
+        return np.unique(cell, axis=0, return_inverse=True)[1].ravel()
 
     # -- other observations --------------------------------------------------------------------------
 
@@ -384,6 +442,7 @@ class LocalField:
         if o["components"] is not None:
             o["components"] = tuple((str(n), float(a), float(b)) for n, a, b in o["components"])
         o["block_sizes"] = tuple(o["block_sizes"])
+        o.setdefault("regional", None)  # fields saved before there was a regional level
         frame = Frame(
             space=(f["space"][0], f["space"][1]),
             time=f["time"],
@@ -443,9 +502,40 @@ class LocalField:
             )
         return Surroundings(around.mean.cpu(), around.variance.cpu(), around.features.cpu())
 
-    def _inputs(self, around: Surroundings, n: Tensor, X: Tensor) -> Tensor:
-        """Inputs of the smooth noise: surroundings, count, time (held at the newest known), covariates."""
+    def _level_given(self, rows: Tensor | None) -> RegionalLevel | None:
+        """The regional level given some of the observations, or all of them; None where the field has none."""
+        if self.options.regional is None or not self.options.smooth:
+            return None
+        if rows is None and self._level_of_all is not None:
+            return self._level_of_all
+        seen, variance = self.seen, self.local.kernel.log_variance.exp()
+        if self._region is None:
+            self._region = Region.of(seen.X[:, :2].contiguous(), self.options.regional / SPACINGS)
+        # The last component is the widest: what it carries beyond the neighbours is regional, the rest is places'.
+        level = fit_level(
+            self._region,
+            torch.arange(len(seen.value)) if rows is None else rows,
+            seen.value,
+            seen.noise_variance,
+            place_variance=float(variance[:-1].sum()),
+            prior_variance=float(variance[-1]),
+            degrees_of_freedom=self.local.tails,
+        )
+        if rows is None:
+            self._level_of_all = level
+        return level
+
+    def _inputs(
+        self, around: Surroundings, n: Tensor, X: Tensor, level: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """Inputs of the smooth noise: surroundings, regional level, count, time (held at the newest known),
+        covariates."""
         parts = [around.features]
+        if level is not None:
+            g, variance = level
+            gap = g - around.mean
+            known = around.variance / self.local.kernel.prior_variance
+            parts.append(torch.stack([g, gap, gap * known, variance.clamp_min(1e-12).log()], dim=-1))
         if self.frame.time is not None:
             parts.append(self.frame.coordinates(X)[:, 2:].clamp_max(self.latest))
         if self.has_counts:
@@ -530,6 +620,34 @@ def _held_out_density(
                 )
             total, count = total + float(density.sum()), count + len(t)
     return total / count
+
+
+def _misses(m: FieldMoments, y: Tensor) -> NDArray[np.float64]:
+    """`standardised_miss` of values y (N,) at the level that calibration looks at."""
+    return standardised_miss(
+        y.numpy(),
+        m.location.numpy(),
+        (m.latent_variance + m.noise_variance).sqrt().numpy(),
+        m.degrees_of_freedom.numpy(),
+        0.95,
+        m.log_skewness.numpy(),
+    )
+
+
+def _sorted(X: Tensor, y: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows in an order that does not depend on the one given; counts 1 where there are none."""
+    n = torch.ones(len(y), dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
+    order = np.lexsort((n.numpy(), y.numpy(), *X.numpy().T[::-1]))
+    return X[order], y[order], n[order]
+
+
+def _thinned(rows: HeldOutRows, options: FieldOptions) -> HeldOutRows:
+    """At most `n_targets` of them, as of every other kind."""
+    n = len(rows.value)
+    if n <= options.n_targets:
+        return rows
+    keep = np.random.default_rng(options.seed).choice(n, options.n_targets, replace=False)
+    return rows.at(np.sort(keep))
 
 
 def _neighbours_of(C: Tensor, held: HeldOut, k: int, time_axis: int | None) -> tuple[Tensor, Tensor]:

@@ -17,9 +17,6 @@ from geogp.train import Data
 
 LOWRANK, CLOSED_FORM = "lowrank", "closed_form"
 BASES: dict[str, type[Engine]] = {LOWRANK: LowRankEngine, CLOSED_FORM: ClosedFormEngine}
-#: Fewer validation rows say too little about coverage.
-CALIBRATE_FROM = 200
-
 
 #: Parts of the rows whose base is fitted without them, so that its residuals there are honest.
 FOLDS = 3
@@ -41,8 +38,8 @@ class LocalEngine(Engine):
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
-        """Fit the field to all rows of `data`, among which it holds out what it needs; `validation` rows only
-        choose the basis' epoch and calibrate the intervals."""
+        """Fit the field to all rows of `data`, among which it holds out what it needs; `validation` rows are never
+        conditioned on: they choose the basis' epoch, teach the noise and calibrate the intervals."""
         if plan.shape.spatial is None:
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} needs a position, and the columns are generic features: name two "
@@ -53,12 +50,19 @@ class LocalEngine(Engine):
         left, base = data.y.double(), None
         if plan.row.expansion != "none":
             left, base = _cross_fitted(plan, data, validation, hooks)
+        held = None
+        if validation is not None:
+            v = validation.to(torch.device("cpu"))
+            held = (v.X, v.y - _mean(base, v), v.counts)
         field = LocalField.fit(
-            data.X, left, data.counts, space=plan.shape.spatial, time=plan.shape.time, options=options
+            data.X,
+            left,
+            data.counts,
+            space=plan.shape.spatial,
+            time=plan.shape.time,
+            options=options,
+            validation=held,
         )
-        if validation is not None and len(validation) >= CALIBRATE_FROM:
-            held = validation.to(torch.device("cpu"))
-            field.calibrate(held.X, held.y - _mean(base, held), held.counts)
         return cls(plan, field, base)
 
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:

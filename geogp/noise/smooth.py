@@ -7,9 +7,11 @@ log a, log τ², log s², log ν and log γ are outputs of one small network of 
 weights on top, fitted by the exact likelihood of rows that were held out.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from geogp.residuals.local import log_density
@@ -116,6 +118,15 @@ class HeldOutRows:
     counts: Tensor
     value: Tensor
     weight: Tensor
+
+    def at(self, index: NDArray[np.int64]) -> "HeldOutRows":
+        """Some of the rows."""
+        return HeldOutRows(*(getattr(self, f.name)[index] for f in fields(self)))
+
+    @staticmethod
+    def together(parts: "list[HeldOutRows]") -> "HeldOutRows":
+        """One table of several."""
+        return HeldOutRows(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(HeldOutRows)))
 
 
 def fit_smooth_noise(

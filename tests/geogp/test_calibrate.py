@@ -43,8 +43,19 @@ def test_rows_of_one_block_are_not_evidence():
     # 20 blocks of 100 rows; all rows of two blocks miss: 10% of the rows, two votes.
     inside = np.where(np.repeat(np.arange(20), 100) < 2, 2.0, 0.5)
     block = np.repeat(np.arange(20), 100)
-    assert fit_calibration(inside, 0 * block).pooled == 2.0
+    # 5 points too few where the band is 1.3 wide: 1 - (1.3/5)² = .93 of the way to the conformal factor 2, in logs.
+    assert fit_calibration(inside, 0 * block).pooled == pytest.approx(2.0**0.88, rel=0.05)
     assert fit_calibration(inside, 0 * block, cluster=block).pooled == 1.0
+
+
+def test_the_factor_grows_from_one_as_the_evidence_does():
+    # Of 1,000 rows k miss by a factor of 3: 2.58 standard errors end near 71, and nothing jumps there.
+    factors = [fit_calibration(np.where(np.arange(1000) < k, 3.0, 0.5), np.zeros(1000, int)).pooled for k in
+               (50, 65, 73, 80, 120, 400)]  # fmt: skip
+    assert factors[0] == factors[1] == 1.0
+    assert 1.0 < factors[2] < 1.3
+    assert np.all(np.diff(factors[1:]) > 0)
+    assert 2.8 < factors[-1] <= 3.0
 
 
 def test_wide_and_narrow_groups_get_their_own_factor_and_small_ones_the_pooled():

@@ -204,3 +204,42 @@ def test_the_noise_knows_no_time_after_the_newest_observation(fitted):
     early = X[:5].clone()
     early[:, 2] = X[:2000, 2].min()
     assert not torch.equal(field._inputs(around, n[:5], early), field._inputs(around, n[:5], now))
+
+
+def gapped(seed=0, n=3000):
+    """Places with noise 1, and validation rows of the same surface whose noise is three times that."""
+    rng = np.random.default_rng(seed)
+    X = torch.from_numpy(rng.uniform(0, 10_000, (n, 2)))
+    y = torch.sin(X[:, 0] / 2000) + 0.3 * torch.from_numpy(rng.normal(size=n))
+    V = torch.from_numpy(rng.uniform(0, 10_000, (1200, 2)))
+    v = torch.sin(V[:, 0] / 2000) + 0.9 * torch.from_numpy(rng.normal(size=1200))
+    return X, y, V, v
+
+
+def test_validation_rows_teach_the_noise_and_are_never_conditioned_on():
+    X, y, V, v = gapped()
+    options = replace(QUICK, smooth=True)
+    alone = LocalField.fit(X, y, None, options=options)
+    taught = LocalField.fit(X, y, None, options=options, validation=(V, v, None))
+    torch.testing.assert_close(taught.seen.X, alone.seen.X)
+    torch.testing.assert_close(taught.seen.value, alone.seen.value)
+    at = V[:200]
+    wide = taught.moments(at).noise_variance.sqrt().mean() / alone.moments(at).noise_variance.sqrt().mean()
+    # A third of what it learned from (rows, blocks, validation) has sd .9 instead of .3, then calibration.
+    assert wide > 1.3
+    order = torch.randperm(len(v), generator=torch.Generator().manual_seed(1))
+    again = LocalField.fit(X, y, None, options=options, validation=(V[order], v[order], None))
+    torch.testing.assert_close(again.moments(at).noise_variance, taught.moments(at).noise_variance)
+    kept = LocalField.from_state(*taught.state())
+    torch.testing.assert_close(kept.moments(at).location, taught.moments(at).location)
+    torch.testing.assert_close(kept.moments(at).noise_variance, taught.moments(at).noise_variance)
+
+
+def test_a_field_saved_before_there_was_a_regional_level_still_predicts():
+    X, y, V, _ = gapped()
+    field = LocalField.fit(X, y, None, options=replace(QUICK, smooth=True, regional=None))
+    tensors, facts = field.state()
+    del facts["options"]["regional"]
+    torch.testing.assert_close(
+        LocalField.from_state(tensors, facts).moments(V[:50]).location, field.moments(V[:50]).location
+    )

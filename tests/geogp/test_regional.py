@@ -1,0 +1,88 @@
+"""The regional level: exact where its rank suffices, deaf to exceptional places, blind to rows left out."""
+
+import numpy as np
+import pytest
+import torch
+
+from geogp.residuals.local import correlation
+from geogp.residuals.regional import MOST_SITES, RANK, Region, fit_level, thinned
+
+SOME = {"place_variance": 0.3, "prior_variance": 0.7}
+
+
+def data(places=60, quarters=5, seed=0):
+    """Rows at places measured several times: P (n, 2), y (n,), noise variance (n,)."""
+    rng = np.random.default_rng(seed)
+    sites = rng.uniform(0, 100, (places, 2))
+    P = np.repeat(sites, quarters, axis=0)
+    y = np.sin(P[:, 0] / 30) + 0.3 * rng.normal(size=len(P))
+    return torch.from_numpy(P), torch.from_numpy(y), torch.from_numpy(rng.uniform(0.1, 1.0, len(P)))
+
+
+def test_it_is_the_gaussian_process_of_the_places_means():
+    P, y, noise = data()
+    level = fit_level(Region.of(P, 40.0), torch.arange(len(y)), y, noise, **SOME)
+    sites = P[::5]
+    weight = (1.0 / noise).reshape(-1, 5)
+    mean = (weight * y.reshape(-1, 5)).sum(1) / weight.sum(1)
+    K = 0.7 * correlation(torch.cdist(sites / 40, sites / 40), "matern32")
+    S = K + torch.diag(0.3 + 1.0 / weight.sum(1))
+    new = torch.tensor([[10.0, 20.0], [50.0, 50.0], [130.0, 90.0]]).double()
+    k = 0.7 * correlation(torch.cdist(new / 40, sites / 40), "matern32")
+    g, variance = level(new)
+    torch.testing.assert_close(g, k @ torch.linalg.solve(S, mean), rtol=1e-5, atol=1e-5)
+    # The basis knows only its own span, which at the inducing points themselves is everything.
+    at, spread = level.at_observations(torch.arange(0, len(y), 5))
+    torch.testing.assert_close(at, K @ torch.linalg.solve(S, mean), rtol=1e-5, atol=1e-5)
+    exact = (K - K @ torch.linalg.solve(S, K)).diagonal()
+    torch.testing.assert_close(spread, exact, rtol=1e-4, atol=1e-5)
+    assert (variance > 0).all()
+
+
+def test_a_place_that_is_odd_every_time_has_one_vote_and_loses_it():
+    P, y, noise = data()
+    odd = y.clone()
+    odd[50:55] += 20.0
+    region, every = Region.of(P, 40.0), torch.arange(len(y))
+    at = P[50:51]
+
+    def moved(nu):
+        one = fit_level(region, every, y, noise, degrees_of_freedom=nu, **SOME)(at)[0]
+        other = fit_level(region, every, odd, noise, degrees_of_freedom=nu, **SOME)(at)[0]
+        return float(other - one)
+
+    assert moved(None) > 0.5
+    assert abs(moved(3.0)) < 0.1
+
+
+def test_rows_left_out_do_not_count():
+    P, y, noise = data()
+    rows = torch.arange(0, 200)
+    region = Region.of(P, 40.0)
+    other = y.clone()
+    other[200:] = 99.0
+    one = fit_level(region, rows, y, noise, degrees_of_freedom=4.0, **SOME)
+    two = fit_level(region, rows, other, noise, degrees_of_freedom=4.0, **SOME)
+    assert torch.equal(one(P)[0], two(P)[0])
+
+
+def test_far_from_every_place_it_knows_nothing():
+    P, y, noise = data()
+    g, variance = fit_level(Region.of(P, 40.0), torch.arange(len(y)), y + 5.0, noise, **SOME)(
+        torch.tensor([[1e5, 1e5]]).double()
+    )
+    assert abs(float(g)) < 1e-6
+    assert float(variance) == pytest.approx(SOME["prior_variance"])
+
+
+def test_thinning_keeps_the_rows_where_they_are_and_the_number_bounded():
+    P = np.random.default_rng(0).uniform(0, 7, (5000, 2))
+    sites, row = thinned(P, RANK)
+    assert RANK / 2 < len(sites) <= RANK < MOST_SITES
+    assert np.abs(sites[row] - P).max() < 7 / 8
+    same, _ = thinned(1000.0 * P, RANK)
+    assert same / 1000.0 == pytest.approx(sites)
+    few, row = thinned(P[:3].repeat(2, axis=0), RANK)
+    assert len(few) == 3 and (few[row] == P[:3].repeat(2, axis=0)).all()
+    line, _ = thinned(np.stack([np.linspace(0, 1, 2000), np.zeros(2000)], axis=1), 100)
+    assert 50 < len(line) <= 100

@@ -561,7 +561,8 @@ def _best_fit(
     Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they
     are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones:
     both kernels are tried. In time most places have a history of their own, and the kernel of the single rows
-    serves gaps as well (the other one was better on two of nine Hawaiian splits).
+    serves gaps as well (the other one was better on two of nine Hawaiian splits). A level that shifts with the count
+    stays only where held-out rows gain by it.
     """
 
     def fitted(targets: Targets, weighted: bool) -> LocalFit:
@@ -593,6 +594,9 @@ def _best_fit(
         mixed = [s for i, block in enumerate(blocks) for s in (rows[i % len(rows)], block)]
         other = fitted(mixed, best.weighted)
         best = other if quality(other) > reached else best
+    if has_counts:
+        level = replace(best, shift=torch.zeros_like(best.shift))
+        best = best if quality(best) > quality(level) else level
     return best
 
 

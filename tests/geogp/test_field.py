@@ -185,6 +185,20 @@ def test_each_choice_of_the_kernel_goes_to_the_better_held_out_density(
     assert (chosen.loss[0] > 2.0) is (blocks_win and not in_time)
 
 
+@pytest.mark.parametrize("true", [0.0, 1.0])
+def test_a_level_that_shifts_with_the_count_stays_only_where_it_predicts(monkeypatch, true):
+    X, y, n = world(600)
+    honest = fields.local.fit
+
+    def fit(*arguments, **named):
+        found = honest(*arguments, **{**named, "steps": 20})
+        return replace(found, shift=torch.tensor([1.0, 0.0]).double())
+
+    monkeypatch.setattr(fields.local, "fit", fit)
+    chosen = LocalField.fit(X, y + true / n, n, time=2, options=replace(QUICK, smooth=False)).local
+    assert chosen.shift[0] == true
+
+
 def test_gaussian_noise_leaves_the_observations_unweighted_or_nearly_so():
     X, y = held_out_world(6.0)
     fitted = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False))

@@ -34,6 +34,7 @@ class FitConfig(BaseModel):
     method: str = "geogp"
     split: str = "none"
     refit: Literal["train+val"] | None = None
+    counts: Literal["tests", "devices", "both"] = "tests"
     predictor: str | None = None
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")

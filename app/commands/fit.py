@@ -28,6 +28,10 @@ def fit(
     refit: Annotated[
         Literal["train+val"] | None, typer.Option(help="After choosing, train once more on these rows.")
     ] = None,
+    counts: Annotated[
+        Literal["tests", "devices", "both"] | None,
+        typer.Option(help="What counts measurements; both: their geometric mean. Default: tests."),
+    ] = None,
     predictor: Annotated[
         Path | None,
         typer.Option(
@@ -73,7 +77,7 @@ def fit(
     }
     given = {
         "target": target, "method": method, "split": split, "refit": refit, "seed": seed, "device": device,
-        "predictor": None if predictor is None else str(predictor),
+        "counts": counts, "predictor": None if predictor is None else str(predictor),
     }  # fmt: skip
     chosen = fit_config(config, given, model)
     with console.progress("fitting") as progress:

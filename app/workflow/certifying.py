@@ -39,8 +39,10 @@ def certify(
     return {"schema": 1, **about, "n": len(t), **certificate(inside, groups)}
 
 
-def count_groups(counts: NDArray[np.float64] | None) -> dict[str, Mask]:
+def count_groups(counts: NDArray[np.float64] | None, counted_by: str = "tests") -> dict[str, Mask]:
     """Rows by the number of measurements behind them: "tests 1", "tests 2-4", ..; nothing where none are counted.
+
+    The names begin with what was counted: tests, devices, or "count" for both.
 
     Examples
     --------
@@ -50,10 +52,11 @@ def count_groups(counts: NDArray[np.float64] | None) -> dict[str, Mask]:
     if counts is None:
         return {}
     out = {}
+    name = "count" if counted_by == "both" else counted_by
     for low, high in itertools.pairwise([0.0, *COUNT_EDGES, np.inf]):
         first = int(low) + 1
         last = "+" if np.isinf(high) else "" if int(high) == first else f"-{int(high)}"
-        out[f"tests {first}{last}"] = (counts > low) & (counts <= high)
+        out[f"{name} {first}{last}"] = (counts > low) & (counts <= high)
     return out
 
 

@@ -110,7 +110,7 @@ def evaluate_run(run: storage.Run, rows: Rows, *, part: str = "test", store: boo
     promised = certify(
         predictive,
         t,
-        {**strata, **count_groups(counts)},
+        {**strata, **count_groups(counts, rows.counted_by)},
         method=facts["method"],
         target=facts["target"],
         split=facts["split"],
@@ -170,7 +170,7 @@ def observations_of(run: storage.Run, data: str | Path | None = None) -> Rows:
         raise InvalidInput(
             f"{path} is not the file {run.path} was fitted from (its SHA-256 differs); give that one with --data."
         )
-    return read_rows(path, run.facts["target"])
+    return read_rows(path, run.facts["target"], run.facts.get("counts", "tests"))
 
 
 def _strata(run: storage.Run, rows: Rows, chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:

@@ -77,6 +77,7 @@ def fit(
     method: str = "geogp",
     split: str = "none",
     refit: str | None = None,
+    counts: str = "tests",
     predictor: str | Path | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -98,6 +99,8 @@ def fit(
         validation rows choose and stop without being conditioned on; with "none" a tenth of the rows does that
         where there are 1,000 or more, and `refit` takes it back in
     refit : "train+val" trains once more on both, for as many epochs as were found best
+    counts : what the noise takes as the number of measurements behind a value: "tests", "devices" or "both" (their
+        geometric mean)
     predictor : a raster file whose pixels, in the target's unit, are the mean; with method "fmgp"
     seed : of split and training
     device : "cpu", "cuda" or "auto"
@@ -126,7 +129,7 @@ def fit(
     output = Path(output)
     if output.exists() and not overwrite:
         raise InvalidInput(f"{output} exists; give another -o, or --overwrite to replace it.")
-    rows = read_rows(observations, target)
+    rows = read_rows(observations, target, counts)
     part = make_split(rows.table, split, seed)
     masks = {name: rows.usable & (part == name) for name in PARTS}
     if not masks["train"].any():
@@ -147,6 +150,7 @@ def fit(
         "split": split,
         "split_sha256": _digest(part),
         "refit": refit,
+        "counts": counts,
         "predictor": frozen,
         "seed": seed,
         "model": dict(model or {}),
@@ -172,6 +176,7 @@ def fit(
                 "target": target,
                 "split": split,
                 "refit": refit,
+                "counts": counts,
                 "seed": seed,
                 "device": options["device"],
                 "arguments": {**arguments, "observations": str(observations), "output": str(output)},

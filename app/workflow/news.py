@@ -55,7 +55,7 @@ def news_of(run: Run, known: Known, add: str | Path, data: str | Path | None) ->
         neither a file nor quarters; nothing new; a file of another target, CRS, kind or shape.
     """
     if Path(add).is_file():
-        rows = read_rows(add, run.facts["target"])
+        rows = read_rows(add, run.facts["target"], run.facts.get("counts", "tests"))
         if rows.sha256 == run.facts["data"]["sha256"]:
             return _of_own(run, known, rows, None)
         return _of_other(run, known, rows)

@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 INPUTS = ("easting_m", "northing_m", "time_years")
+#: What may count the measurements behind a value: repeated tests of one device agree more than those of many.
+COUNTS = ("tests", "devices", "both")
 #: The label of rows without a quarter.
 ALL = "all"
 
@@ -33,6 +35,7 @@ class Rows:
     urban : (N,) labels, or None without them
     usable : (N,); dropped : how many are not, by cause
     counted_as_one : usable rows whose count was missing or zero
+    counted_by : "tests", "devices", or "both" for their geometric mean
     """
 
     path: Path
@@ -47,6 +50,7 @@ class Rows:
     usable: Mask
     dropped: dict[str, int]
     counted_as_one: int = 0
+    counted_by: str = "tests"
 
     @property
     def has_time(self) -> bool:
@@ -82,13 +86,14 @@ class Rows:
         return self.X[mask], self.t[mask], None if self.counts is None else self.counts[mask]
 
 
-def read_rows(path: str | Path, target: str) -> Rows:
+def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     """Read an observations file for one target.
 
     Parameters
     ----------
     path : GeoParquet made by ingest
     target : "download", "upload", "latency", "tests" or "value"
+    counts : what the noise takes as the number of measurements, one of `COUNTS`
 
     Raises
     ------
@@ -124,7 +129,7 @@ def read_rows(path: str | Path, target: str) -> Rows:
     if lost.any():
         usable, dropped = usable & ~lost, {**dropped, "no_place_or_time": int(lost.sum())}
         t[lost] = np.nan
-    counts, guessed = (None, None) if target == "tests" else _counts(table)
+    n, guessed = (None, None) if target == "tests" else _counts(table, counts, path)
     return Rows(
         path=path.resolve(),
         sha256=sha256(path),
@@ -133,11 +138,12 @@ def read_rows(path: str | Path, target: str) -> Rows:
         target=target,
         X=X,
         t=t,
-        counts=counts,
+        counts=n,
         urban=_urban(table),
         usable=usable,
         dropped=dropped,
         counted_as_one=0 if guessed is None else int((guessed & usable).sum()),
+        counted_by=counts,
     )
 
 
@@ -158,13 +164,26 @@ def _time(table: pa.Table, path: Path) -> Array | None:
     return quarters.years(np.asarray(names.to_pylist(), dtype="U6"))
 
 
-def _counts(table: pa.Table) -> tuple[Array | None, Mask | None]:
+def _counts(table: pa.Table, counted_by: str, path: Path) -> tuple[Array | None, Mask | None]:
     """Measurements behind each value, and which of them had to be taken as one; None where nothing counts."""
-    if "tests" not in table.column_names or table.column("tests").null_count == table.num_rows:
+
+    def empty(name: str) -> bool:
+        return name not in table.column_names or table.column(name).null_count == table.num_rows
+
+    if counted_by not in COUNTS:
+        raise InvalidInput(f"counts must be one of {', '.join(COUNTS)}; got {counted_by!r}.")
+    names = ("tests", "devices") if counted_by == "both" else (counted_by,)
+    if names == ("tests",) and empty("tests"):
         return None, None
-    counts = _numbers(table, "tests")
-    good = np.isfinite(counts) & (counts >= 1)
-    return np.where(good, counts, 1.0), ~good
+    for name in names:
+        if empty(name):
+            raise InvalidInput(
+                f"{path} has no {name} to count by; take --counts tests, or ingest a table with it."
+            )
+    columns = [_numbers(table, name) for name in names]
+    good = np.all([np.isfinite(c) & (c >= 1) for c in columns], axis=0)
+    whole = [np.where(good, c, 1.0) for c in columns]
+    return np.exp(np.mean(np.log(whole), axis=0)) if len(whole) > 1 else whole[0], ~good
 
 
 def _urban(table: pa.Table) -> Mask | None:

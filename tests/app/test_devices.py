@@ -1,0 +1,40 @@
+"""`--counts devices|both`: another count than tests behind the noise, the same from the fit to its scores."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from app.errors import InvalidInput
+from app.workflow.evaluating import labels
+from app.workflow.rows import read_rows
+from geogp import storage
+
+
+def test_devices_or_both_count_the_measurements(table):
+    tests, devices, both = (read_rows(table, "download", c).counts for c in ("tests", "devices", "both"))
+    assert (devices <= tests).all() and (devices < tests).any()
+    np.testing.assert_allclose(both, np.sqrt(tests * devices))
+    with pytest.raises(InvalidInput, match="one of tests, devices, both; got 'visits'"):
+        read_rows(table, "download", "visits")
+
+
+def test_a_table_without_devices_says_so(table, tmp_path):
+    bare = tmp_path / "bare.parquet"
+    whole = pq.read_table(table)
+    pq.write_table(whole.drop_columns(["devices"]), bare)
+    with pytest.raises(InvalidInput, match=r"has no devices to count by; take --counts tests"):
+        read_rows(bare, "download", "both")
+
+
+def test_the_run_remembers_what_it_counted_by(cli, table, tmp_path):
+    run = tmp_path / "run"
+    plain = ("--method", "local-gp", "--split", "random")
+    assert cli("fit", table, "--counts", "devices", *plain, "-o", run, "-q").code == 0
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["counts"] == facts["arguments"]["counts"] == "devices"
+    rows = read_rows(table, "download", "devices")
+    document = json.loads(cli("evaluate", run, "--json").out)
+    single = document["certificate"]["groups"]["devices 1"]["n"]
+    assert single == int((rows.counts[labels(storage.load(run), "test") & rows.usable] == 1).sum())

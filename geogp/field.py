@@ -118,6 +118,7 @@ class LocalField:
         noise: SmoothNoise | None,
         seen: Observations,
         horizon: float,
+        learned_until: float | None = None,
         device: str = "cpu",
     ):
         self.options, self.frame, self.has_counts = options, frame, has_counts
@@ -132,6 +133,8 @@ class LocalField:
             seen.X.numpy(), scale=np.ones(seen.X.shape[1]), time_axis=self.time_axis
         )
         self.latest = float(seen.X[:, 2].max()) if self.time_axis is not None else 0.0
+        #: The newest time that kernel and noise learned from; observations may be newer after an update.
+        self.learned_until = self.latest if learned_until is None else learned_until
         self._region: Region | None = None
         self._level_of_all: RegionalLevel | None = None
 
@@ -425,6 +428,7 @@ class LocalField:
             "trend": asdict(self.trend),
             "has_counts": self.has_counts,
             "horizon": self.horizon,
+            "learned_until": self.learned_until,
             "smoothness": list(fit.kernel.smoothness),
             "tau2": fit.tau2,
             "s2": fit.s2,
@@ -482,6 +486,7 @@ class LocalField:
             noise=noise,
             seen=Observations(tensors["seen.X"], tensors["seen.value"], n, fit.noise_variance(n)),
             horizon=facts["horizon"],
+            learned_until=facts.get("learned_until"),
             device=device,
         )
         if (c := facts["calibration"]) is not None:
@@ -528,7 +533,7 @@ class LocalField:
     def _inputs(
         self, around: Surroundings, n: Tensor, X: Tensor, level: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
-        """Inputs of the smooth noise: surroundings, regional level, count, time (held at the newest known),
+        """Inputs of the smooth noise: surroundings, regional level, count, time (held at the newest learned from),
         covariates."""
         parts = [around.features]
         if level is not None:
@@ -537,7 +542,7 @@ class LocalField:
             known = around.variance / self.local.kernel.prior_variance
             parts.append(torch.stack([g, gap, gap * known, variance.clamp_min(1e-12).log()], dim=-1))
         if self.frame.time is not None:
-            parts.append(self.frame.coordinates(X)[:, 2:].clamp_max(self.latest))
+            parts.append(self.frame.coordinates(X)[:, 2:].clamp_max(self.learned_until))
         if self.has_counts:
             parts.append(count_features(n))
         parts += [X[:, d : d + 1] for d in self.frame.others]

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -24,11 +25,13 @@ from app.console import Report
 from app.errors import Interrupted, InvalidInput, Unfinished
 from app.workflow.knowing import what_is_known
 from app.workflow.predictors import raster_predictor
-from app.workflow.rows import Rows, read_rows
+from app.workflow.rows import Array, Rows, read_rows
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
 from geogp.engines import Hooks
+from geogp.engines.local import LocalEngine
 from geogp.estimator import GPRegressor
+from geogp.update import recondition
 
 #: Seconds between checkpoints of an unfinished fit.
 CHECKPOINT_SECONDS = 10.0
@@ -98,7 +101,8 @@ def fit(
     split : "none", "random", "block", "forward" or "FILE:COLUMN"; training uses the train rows alone, and the
         validation rows choose and stop without being conditioned on; with "none" a tenth of the rows does that
         where there are 1,000 or more, and `refit` takes it back in
-    refit : "train+val" trains once more on both, for as many epochs as were found best
+    refit : "train+val" trains once more on both, for as many epochs as were found best; a local field keeps what it
+        learned, its calibration too, and comes to know both
     counts : what the noise takes as the number of measurements behind a value: "tests", "devices" or "both" (their
         geometric mean)
     predictor : a raster file whose pixels, in the target's unit, are the mean; with method "fmgp"
@@ -337,6 +341,8 @@ def _train(
         )
         if not refit:
             return estimator, {}
+        if isinstance(estimator.engine_, LocalEngine) and estimator.engine_.base is None:
+            return _all_known(estimator, val), {"refit_epochs": 0}
         chosen = int(getattr(estimator.engine_, "facts", {}).get("best_epoch") or 0)
         capacity = None if estimator.capacity_ is None else estimator.capacity_.to_dict()
         training.note(best_epoch=chosen, capacity=capacity)
@@ -351,6 +357,17 @@ def _train(
     nothing = (np.empty((0, rows.X.shape[1])), np.empty(0), None)
     estimator.fit(*both, validation=nothing, hooks=training.hooks({"words": "refitting", "epochs": chosen}))
     return estimator, {"refit_epochs": chosen, **({"refit_capacity": capacity} if capacity else {})}
+
+
+def _all_known(field: GPRegressor, val: tuple[Array, Array, Array | None]) -> GPRegressor:
+    """A local field that also knows the validation rows: what they taught it, noise and calibration, stays."""
+    n_train, n_val = field.n_rows_, len(val[1])
+    out = recondition(field, *val) if n_val else copy(field)
+    out.n_rows_, out.fitted_rows_ = n_train + n_val, np.arange(n_train + n_val)
+    low, high = field.target_range_
+    if n_val:
+        out.target_range_ = (min(low, float(val[1].min())), max(high, float(val[1].max())))
+    return out
 
 
 def _manifest(rows: Rows) -> dict[str, Any]:

@@ -314,3 +314,22 @@ def test_two_fits_do_not_share_a_folder(cli, table, tmp_path):
         result = cli("fit", table, *TINY, "-o", out)
     assert result.code == 3 and "Another fit" in result.err
     shutil.rmtree(partial)
+
+
+def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taught(cli, table, tmp_path):
+    line = ("fit", table, "--method", "local-gp", "--split", "forward", "-q")
+    assert cli(*line, "-o", tmp_path / "chosen").code == 0
+    assert cli(*line, "--refit", "train+val", "-o", tmp_path / "both").code == 0
+    chosen, both = (storage.load(tmp_path / name) for name in ("chosen", "both"))
+    rows = both.facts["rows"]
+    assert rows["fitted"] == rows["train"] + rows["val"] == both.facts["model"]["n_rows"]
+    one, other = chosen.model.engine_.field, both.model.engine_.field
+    assert len(other.seen.value) == rows["fitted"] and len(one.seen.value) == rows["train"]
+    assert one.local.kernel.log_variance.equal(other.local.kernel.log_variance)
+    assert one.calibration == other.calibration
+    # The noise is held where it learned, though the field now knows later quarters.
+    assert other.learned_until == one.learned_until == one.latest < other.latest
+    document = json.loads(cli("evaluate", tmp_path / "both", "--json").out)
+    before = json.loads(cli("evaluate", tmp_path / "chosen", "--json").out)
+    assert document["n_train"] == rows["fitted"] and document["refit"] == "train+val"
+    assert document["scores"]["crps"] < before["scores"]["crps"] + 0.02

@@ -251,10 +251,13 @@ class LocalField:
             pieces.setdefault(h.kind, []).append(rows)
         return [HeldOutRows.together(parts) for parts in pieces.values()]
 
-    def _fit_noise(self, kinds: list[HeldOutRows]) -> SmoothNoise:
-        """Each kind of missing data counts the same, however many targets it found."""
-        n = sum(len(rows.value) for rows in kinds)
-        share = [replace(rows, weight=rows.weight * (n / len(kinds) / len(rows.value))) for rows in kinds]
+    def _fit_noise(self, kinds: list[HeldOutRows], asked: HeldOutRows | None = None) -> SmoothNoise:
+        """Each kind of missing data counts the same, however many targets it found; of validation rows (`asked`) none
+        counts more than those rows do on average, so that a few of them cannot outvote the rest."""
+        typical = sum(len(rows.value) for rows in kinds) / len(kinds)
+        share = [replace(rows, weight=rows.weight * (typical / len(rows.value))) for rows in kinds]
+        if asked is not None:
+            share.append(replace(asked, weight=asked.weight * min(1.0, typical / len(asked.value))))
         rows = HeldOutRows.together(share)
         o = self.options
         model = new_smooth_noise(rows.features.shape[1], hidden=o.hidden, seed=o.seed)
@@ -281,9 +284,9 @@ class LocalField:
         miss = np.ones(len(y))
         for part in np.unique(fold):
             inside, outside = np.flatnonzero(fold == part), np.flatnonzero(fold != part)
-            self.noise = self._fit_noise([*learn, asked.at(outside)] if len(outside) else learn)
+            self.noise = self._fit_noise(learn, asked.at(outside) if len(outside) else None)
             miss[inside] = _misses(self._moments_of(v), y)[inside]
-        self.noise = self._fit_noise([*learn, _thinned(asked, self.options)])
+        self.noise = self._fit_noise(learn, _thinned(asked, self.options))
         self.calibration = fit_calibration(miss, v.group, cluster=cluster)
 
     # -- predicting --------------------------------------------------------------------------------

@@ -257,3 +257,14 @@ def test_a_field_saved_before_there_was_a_regional_level_still_predicts():
     torch.testing.assert_close(
         LocalField.from_state(tensors, facts).moments(V[:50]).location, field.moments(V[:50]).location
     )
+
+
+def test_a_few_validation_rows_do_not_outvote_the_rest():
+    X, y, V, v = gapped()
+    options = replace(QUICK, smooth=True)
+    alone = LocalField.fit(X, y, None, options=options).moments(X[:300]).noise_variance
+    few = LocalField.fit(X, y, None, options=options, validation=(V[:210], v[:210], None))
+    few.calibration = None
+    # As an equal kind they would be a third of all and make it .6 instead of .3.
+    ratio = (few.moments(X[:300]).noise_variance.mean() / alone.mean()).sqrt()
+    assert 1.0 < ratio < 1.4

@@ -12,6 +12,7 @@ from app.dashboard.atlas import Atlas
 from app.dashboard.holding import held
 from app.dashboard.point import exceedance_curve, percent, plain, reading, through_time
 from app.dashboard.view import LEVELS, View, place
+from app.workflow.certifying import certificate_of
 from maps.layers import TARGETS
 
 FEW = 500  # rows of a stratum below which its share says little
@@ -184,9 +185,38 @@ def coverage(atlas: Atlas, view: View) -> None:
     st.markdown(
         f"On {n:,} held-out rows ({split}), **{100 * share:.1f}%** fell inside the {100 * view.level:g}% interval."
     )
-    strata = scores.get("strata") or {}
-    key = f"coverage{100 * view.level:g}"
-    rows = [
+    rows = certified(atlas, view.level) or by_stratum(scores.get("strata") or {}, view.level)
+    if rows:
+        st.table(pd.DataFrame(rows).set_index("where"), border="horizontal")
+
+
+def certified(atlas: Atlas, level: float) -> list[dict[str, str]]:
+    """The certificate's groups at a level: share inside and the band of an honest interval; empty without one."""
+    document = certificate_of(atlas.run)
+    if document is None or level not in document["levels"]:
+        return []
+    at = document["levels"].index(level)
+    rows = []
+    for name, group in document["groups"].items():
+        if name == "all":
+            continue
+        low, high = group["band"][at]
+        verdict = {True: "", False: " (outside)", None: " (too few rows)"}[group["within"][at]]
+        rows.append(
+            {
+                "where": _literal(str(name)),
+                "inside": f"{100 * group['achieved'][at]:.1f}%",
+                "if honest": f"{100 * low:.1f} to {100 * high:.1f}%{verdict}",
+                "rows": f"{group['n']:,}",
+            }
+        )
+    return rows
+
+
+def by_stratum(strata: dict, level: float) -> list[dict[str, str]]:
+    """The same from the scores of a run without a certificate."""
+    key = f"coverage{100 * level:g}"
+    return [
         {
             "where": _literal(str(name)),
             "inside": f"{100 * s[key]:.1f}%",
@@ -195,8 +225,6 @@ def coverage(atlas: Atlas, view: View) -> None:
         for name, s in strata.items()
         if isinstance(s, dict) and s.get("n") and s.get(key) is not None
     ]
-    if rows:
-        st.table(pd.DataFrame(rows).set_index("where"), border="horizontal")
 
 
 def about(atlas: Atlas, view: View) -> None:

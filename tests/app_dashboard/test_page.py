@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -131,3 +132,21 @@ def test_a_run_never_scored_says_how(copy: Path) -> None:
     page = opened(at=AT)
     assert not page.exception and "geogp evaluate" in texts(page)
     assert len(page.metric) == 3
+
+
+def test_a_certified_run_shows_every_group_beside_the_band_of_an_honest_interval(
+    shown: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = {
+        "all": {"n": 1357, "achieved": [0.94], "band": [[0.93, 0.96]], "within": [True]},
+        "tests 1": {"n": 700, "achieved": [0.91], "band": [[0.925, 0.97]], "within": [False]},
+        "far": {"n": 80, "achieved": [0.9], "band": [[0.88, 1.0]], "within": [None]},
+    }
+    document = {"levels": [0.95], "groups": groups}
+    monkeypatch.setattr(panels, "certificate_of", lambda run: document)
+    table = opened().table[0].value
+    assert table.index.tolist() == ["tests 1", "far"]
+    assert table["inside"].tolist() == ["91.0%", "90.0%"]
+    assert table["if honest"].tolist() == ["92.5 to 97.0% (outside)", "88.0 to 100.0% (too few rows)"]
+    # A level the certificate does not have falls back on the scores.
+    assert panels.certified(SimpleNamespace(run=None), 0.5) == []

@@ -201,12 +201,13 @@ def certified(atlas: Atlas, level: float) -> list[dict[str, str]]:
         if name == "all":
             continue
         low, high = group["band"][at]
-        verdict = {True: "", False: " (outside)", None: " (too few rows)"}[group["within"][at]]
+        band = f"{100 * low:.0f}–{100 * high:.0f}%"
+        judged = {True: band, False: f"not {band}", None: "too few"}[group["within"][at]]
         rows.append(
             {
                 "where": _literal(str(name)),
                 "inside": f"{100 * group['achieved'][at]:.1f}%",
-                "if honest": f"{100 * low:.1f} to {100 * high:.1f}%{verdict}",
+                "honest": judged,
                 "rows": f"{group['n']:,}",
             }
         )

@@ -147,6 +147,6 @@ def test_a_certified_run_shows_every_group_beside_the_band_of_an_honest_interval
     table = opened().table[0].value
     assert table.index.tolist() == ["tests 1", "far"]
     assert table["inside"].tolist() == ["91.0%", "90.0%"]
-    assert table["if honest"].tolist() == ["92.5 to 97.0% (outside)", "88.0 to 100.0% (too few rows)"]
+    assert table["honest"].tolist() == ["not 92–97%", "too few"]
     # A level the certificate does not have falls back on the scores.
     assert panels.certified(SimpleNamespace(run=None), 0.5) == []

@@ -26,8 +26,9 @@ from geogp.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_s
 from geogp.predictive import standard_moments
 from geogp.residuals import local
 from geogp.residuals.local import LocalFit, LocalKernel
-from geogp.residuals.regional import Region, RegionalLevel, fit_level
+from geogp.residuals.regional import Region, RegionalLevel, fit_level, thinned
 from geogp.residuals.surroundings import NAMES, Observations, Surroundings, count_features, survey
+from geogp.residuals.variation import Variation
 from geogp.trend import Trend, fit_trend
 
 #: Below this many rows the smooth noise has too little to learn from; the constant one stays.
@@ -51,6 +52,8 @@ class FieldOptions:
         takes three for data in time, two for data in space
     smooth : fit the smooth noise and level shift; False keeps τ² + s²/n constant over space
     regional : range of the regional level in spacings, None for no such level
+    varying : places over which lengthscale and variance of the local kernel may vary smoothly, tried and kept only
+        where held-out rows gain; 0 for a stationary kernel
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     """
 
@@ -58,6 +61,7 @@ class FieldOptions:
     components: tuple[tuple[str, float, float], ...] | None = None
     smooth: bool = True
     regional: float | None = 100.0
+    varying: int = 0
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)
     hidden: int = 64
@@ -94,13 +98,14 @@ class FieldMoments:
 @dataclass(frozen=True)
 class _Rows:
     """Surroundings of N rows to predict: moments of r, inputs (N, F) of the smooth noise, counts, base (N,) = trend and
-    level shift, ahead (N,) = variance of the level beyond what was learned, group (N,) of calibration."""
+    level shift, ahead (N,) = variance of the level beyond what was learned, prior (N,) of r, group (N,) of calibration."""
 
     around: Surroundings
     inputs: Tensor
     counts: Tensor
     base: Tensor
     ahead: Tensor
+    prior: Tensor
     group: NDArray[np.int64]
 
 
@@ -314,22 +319,26 @@ class LocalField:
             ahead = self.trend.extra_variance((C[:, 2] - self.latest - self.horizon).clamp_min(0.0))
         level = self._level_given(None)
         known = None if level is None else level(C[:, :2])
-        return _Rows(around, self._inputs(around, n, X, known), n, base, ahead, group)
+        prior = self.local.kernel.prior_at(C).expand(len(X))
+        return _Rows(around, self._inputs(around, n, X, known), n, base, ahead, prior, group)
 
     def _moments_of(self, rows: _Rows) -> FieldMoments:
         """Moments before calibration."""
         around, n, base, ahead = rows.around, rows.counts, rows.base, rows.ahead
-        prior = self.local.kernel.prior_variance
+        prior, far = rows.prior, self.local.kernel.prior_variance
         if self.noise is None:
             location, latent, noise = around.mean, around.variance, self.local.noise_variance(n)
             nu = torch.full_like(base, self.local.degrees_of_freedom or 1e6)
             skew = torch.zeros_like(base)
         else:
             with torch.no_grad():
-                p = self.noise(rows.inputs, around.mean, around.variance, prior, n)
+                p = self.noise(rows.inputs, around.mean, around.variance, far, n)
             location, latent, noise = p.location, p.latent_variance, p.noise_variance
             nu, skew = p.degrees_of_freedom, p.log_skewness
             prior = prior * self.noise.prior_factor()
+        if self.local.kernel.variation is not None:
+            # The smooth noise bounds the latent variance by the prior's far from data.
+            prior = torch.maximum(prior, latent)
         return FieldMoments(base + location, latent + ahead, noise, prior + ahead, nu, skew)
 
     def _level(self, C: Tensor, n: Tensor) -> Tensor:
@@ -379,6 +388,12 @@ class LocalField:
 
     # -- joint distributions -------------------------------------------------------------------------
 
+    def prior_variance(self, X: Tensor) -> Tensor:
+        """k(x, x) before data: (N,)."""
+        factor = 1.0 if self.noise is None else self.noise.prior_factor()
+        with torch.no_grad():
+            return (factor * self.local.kernel.prior_at(self.frame.coordinates(X.double()))).expand(len(X))
+
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         """k(x, x_ref) before data: (N, M)."""
         factor = 1.0 if self.noise is None else self.noise.prior_factor()
@@ -423,6 +438,12 @@ class LocalField:
             "seen.value": self.seen.value,
             "seen.counts": self.seen.counts,
         }
+        if (bumps := fit.kernel.variation) is not None:
+            tensors |= {
+                "kernel.centres": bumps.centres,
+                "kernel.stretch": bumps.lengthscale,
+                "kernel.amplitude": bumps.variance,
+            }
         if self.noise is not None:
             tensors |= {f"noise.{name}": value for name, value in self.noise.state_dict().items()}
         facts = {
@@ -437,6 +458,7 @@ class LocalField:
             "s2": fit.s2,
             "degrees_of_freedom": fit.degrees_of_freedom,
             "loss": list(fit.loss),
+            "width": None if fit.kernel.variation is None else fit.kernel.variation.width,
             "weighted": fit.weighted,
             "calibration": None if self.calibration is None else asdict(self.calibration),
         }
@@ -458,11 +480,20 @@ class LocalField:
             space_unit=f["space_unit"],
             time_unit=f["time_unit"],
         )
+        variation = None
+        if "kernel.centres" in tensors:
+            variation = Variation(
+                tensors["kernel.centres"],
+                facts["width"],
+                tensors["kernel.stretch"],
+                tensors["kernel.amplitude"],
+            )
         kernel = LocalKernel(
             tensors["kernel.log_lengthscale"],
             tensors["kernel.log_variance"],
             tuple(facts["smoothness"]),
             None if frame.time is None else 2,
+            variation,
         )
         fit = LocalFit(
             kernel,
@@ -573,7 +604,7 @@ def _best_fit(
     stays only where held-out rows gain by it.
     """
 
-    def fitted(targets: Targets, weighted: bool) -> LocalFit:
+    def fitted(targets: Targets, weighted: bool, start: LocalKernel = start) -> LocalFit:
         return local.fit(
             seen.X,
             seen.value,
@@ -602,6 +633,11 @@ def _best_fit(
         mixed = [s for i, block in enumerate(blocks) for s in (rows[i % len(rows)], block)]
         other = fitted(mixed, best.weighted)
         best = other if quality(other) > reached else best
+    if options.varying:
+        centres = torch.from_numpy(thinned(seen.X[:, :2].cpu().numpy(), options.varying)[0])
+        bent = replace(best.kernel, variation=Variation.flat(centres))
+        other = fitted(rows, best.weighted, bent)
+        best = other if quality(other) > quality(best) else best
     if has_counts:
         level = replace(best, shift=torch.zeros_like(best.shift))
         best = best if quality(best) > quality(level) else level

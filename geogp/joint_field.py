@@ -26,8 +26,11 @@ Array = NDArray[np.float64]
 
 
 def field_of(engine: Engine) -> LocalField | None:
-    """The local field that carries an engine's latent variance, or None."""
-    return engine.field if isinstance(engine, LocalEngine) else None
+    """The local field that carries an engine's latent variance, or None; None, too, if its kernel is not stationary,
+    which the sums and draws below lean on."""
+    if not isinstance(engine, LocalEngine) or engine.field.local.kernel.variation is not None:
+        return None
+    return engine.field
 
 
 class FieldJoint:
@@ -117,7 +120,7 @@ def _weights(field: LocalField, C: Tensor, index: Tensor) -> tuple[Array, Array,
             b = torch.linalg.solve(K + torch.diag_embed(noise), k[..., None])
             quadratic = (b * (K @ b)).sum((-2, -1))
             b = b[..., 0]
-            left.append(kernel.prior_variance - 2.0 * (b * k).sum(-1) + quadratic)
+            left.append(kernel.prior_at(c) - 2.0 * (b * k).sum(-1) + quadratic)
             weights.append(b)
             told.append(noise * present)
     return torch.cat(weights).numpy(), torch.cat(left).clamp_min(0.0).numpy(), torch.cat(told).numpy()

@@ -79,9 +79,7 @@ class LocalEngine(Engine):
         )
 
     def prior_variance(self, X: Tensor) -> Tensor:
-        # The field is stationary, so one place tells for all: no need for anyone's neighbours.
-        one = X[:1].cpu()
-        variance = self.field.prior_covariance(one, one)[:, 0].float().expand(len(X))
+        variance = self.field.prior_variance(X.cpu()).float()
         return variance if self.base is None else variance + self.base.prior_variance(X)
 
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:

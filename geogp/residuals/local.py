@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from geogp.linalg import cholesky
+from geogp.residuals.variation import Variation
 
 SMOOTHNESS = ("matern12", "matern32", "matern52")
 #: Relative to the covariance's mean diagonal; the noise variances usually dominate it.
@@ -67,6 +68,7 @@ class LocalKernel:
     log_variance : (C,)
     smoothness : C names of `SMOOTHNESS`, for space
     time_axis : the axis whose exponential correlation multiplies that of space, or None
+    variation : lengthscale and variance that vary over space, or None for a stationary kernel
 
     Examples
     --------
@@ -79,20 +81,40 @@ class LocalKernel:
     log_variance: Tensor
     smoothness: tuple[str, ...]
     time_axis: int | None = None
+    variation: Variation | None = None
 
     @property
     def prior_variance(self) -> Tensor:
-        """k(x, x), the same everywhere."""
+        """k(x, x), the same everywhere; with a variation that far from data."""
         return self.log_variance.exp().sum()
+
+    def prior_at(self, X: Tensor) -> Tensor:
+        """k(x, x) at X (N, D): (N,), or a scalar that holds everywhere."""
+        if self.variation is None:
+            return self.prior_variance
+        return self.prior_variance * self.variation(X[..., self._space(X)])[1].exp()
+
+    def _space(self, X: Tensor) -> list[int]:
+        return [d for d in range(X.shape[-1]) if d != self.time_axis]
 
     def __call__(self, A: Tensor, B: Tensor) -> Tensor:
         """Covariance of (..., N, D) and (..., M, D): (..., N, M)."""
         t = self.time_axis
-        axes = [d for d in range(A.shape[-1]) if d != t]
+        axes = self._space(A)
+        stretch = factor = None
+        if self.variation is not None:
+            (h, s), (g, r) = self.variation(A[..., axes]), self.variation(B[..., axes])
+            h, g = h[..., :, None], g[..., None, :]
+            stretch = torch.sqrt(0.5 * (torch.exp(2.0 * h) + torch.exp(2.0 * g)))
+            factor = torch.exp(0.5 * (s[..., :, None] + r[..., None, :])) * (
+                torch.exp(0.5 * (h + g)) / stretch
+            ) ** len(axes)
         total: Tensor | None = None
         for c, name in enumerate(self.smoothness):
             inverse = torch.exp(-self.log_lengthscale[c]).to(A.dtype)
             distance = _distance(A[..., axes] * inverse[axes], B[..., axes] * inverse[axes])
+            if stretch is not None:
+                distance = distance / stretch
             if t is None:
                 term = self.log_variance[c].exp() * correlation(distance, name)
             else:
@@ -103,12 +125,15 @@ class LocalKernel:
                     term = correlation(distance, name) * torch.exp(self.log_variance[c] - lag)
             total = term if total is None else total + term
         assert total is not None
-        return total
+        return total if factor is None else total * factor
 
     def to(self, device: torch.device | str) -> "LocalKernel":
         """The same kernel on a device."""
         return replace(
-            self, log_lengthscale=self.log_lengthscale.to(device), log_variance=self.log_variance.to(device)
+            self,
+            log_lengthscale=self.log_lengthscale.to(device),
+            log_variance=self.log_variance.to(device),
+            variation=None if self.variation is None else self.variation.to(device),
         )
 
 
@@ -188,7 +213,7 @@ def condition(
     )
     v = whitened[..., :1]
     mean = (v * whitened[..., 1:]).sum(-2)
-    variance = (kernel.prior_variance - v.square().sum((-2, -1))).clamp_min(0.0)
+    variance = (kernel.prior_at(X_new) - v.square().sum((-2, -1))).clamp_min(0.0)
     return Conditional(mean if y.ndim == 2 else mean[:, 0], variance, k)
 
 
@@ -343,7 +368,7 @@ def fit(
     ----------
     X, y, counts : (N, D), (N,), (N,) observations, float64, all on one device; y standardised
     sets : (target rows (m,), their neighbours (m, k)) pairs, visited in turn
-    start : starting kernel; its structure is kept
+    start : starting kernel; its structure is kept, its variation over space, if it has one, learned
     columns : (N, P) that shift the level linearly (what b(n) is made of), or None
     student : Student-t with learned degrees of freedom, else Gaussian
     weighted : condition on the neighbours as Student-t too (`student_weights`), else as Gaussian
@@ -372,12 +397,27 @@ def fit(
         "tails": torch.tensor(math.log(3.0), dtype=torch.float64),
         "shift": torch.zeros(B.shape[1], dtype=torch.float64),
     }
+    bumps = start.variation
+    if bumps is not None:
+        p |= {"stretch": bumps.lengthscale.double().clone(), "amplitude": bumps.variance.double().clone()}
     p = {name: v.to(device) for name, v in p.items()}
     for name, v in p.items():
         v.requires_grad_(name != "s2" or per_count)
+
+    def kernel_of(p: dict[str, Tensor]) -> LocalKernel:
+        variation = None
+        if bumps is not None:
+            variation = replace(
+                bumps.to(p["stretch"].device), lengthscale=p["stretch"], variance=p["amplitude"]
+            )
+        return LocalKernel(p["lengthscale"], p["variance"], start.smoothness, start.time_axis, variation)
+
     # The noise travels farther than the kernel (decades of τ²), and must settle before the tails can.
     groups = [
-        {"params": [p["lengthscale"], p["variance"], p["shift"]], "lr": learning_rate},
+        {
+            "params": [p[n] for n in ("lengthscale", "variance", "shift", "stretch", "amplitude") if n in p],
+            "lr": learning_rate,
+        },
         {
             "params": [p[name] for name in ("tau2", "s2", "tails") if p[name].requires_grad],
             "lr": 2 * learning_rate,
@@ -391,12 +431,14 @@ def fit(
     for step in range(steps):
         target, index = sets[step % len(sets)]
         pick = torch.randint(len(target), (batch,), generator=generator).to(device)
-        kernel = LocalKernel(p["lengthscale"], p["variance"], start.smoothness, start.time_axis)
+        kernel = kernel_of(p)
         noise = p["tau2"].exp() + p["s2"].exp() / counts
         nu = p["tails"].exp() + 2.05 if student else None
         loss = -conditional_log_density(
             kernel, X, y - B @ p["shift"], noise, target[pick], index[pick], nu, weighted=weighted
         ).mean()
+        if kernel.variation is not None:
+            loss = loss + kernel.variation.penalty() / len(y)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -404,7 +446,7 @@ def fit(
         history.append(loss.item())
     p = {name: v.detach().cpu() for name, v in p.items()}
     return LocalFit(
-        kernel=LocalKernel(p["lengthscale"], p["variance"], start.smoothness, start.time_axis),
+        kernel=kernel_of(p),
         tau2=p["tau2"].exp().item(),
         s2=p["s2"].exp().item(),
         degrees_of_freedom=p["tails"].exp().item() + 2.05 if student else None,

@@ -1,0 +1,136 @@
+"""A local kernel whose lengthscale and variance vary over space: valid, exact, learned, and dropped where idle."""
+
+import numpy as np
+import pytest
+import torch
+
+import geogp
+from geogp.field import FieldOptions, LocalField
+from geogp.residuals import local
+from geogp.residuals.local import LocalKernel
+from geogp.residuals.variation import Variation
+
+
+def bent(seed=0, in_time=False):
+    rng = np.random.default_rng(seed)
+    variation = Variation(
+        torch.from_numpy(rng.uniform(0, 10, (6, 2))), 2.0, torch.from_numpy(rng.normal(size=6)),
+        torch.from_numpy(rng.normal(size=6)),
+    )  # fmt: skip
+    lengths = torch.from_numpy(rng.normal(size=(2, 3 if in_time else 2)))
+    kinds = ("matern12", "matern32")
+    return LocalKernel(lengths, torch.zeros(2).double(), kinds, 2 if in_time else None, variation)
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+def test_it_is_a_covariance_whose_diagonal_is_the_prior(in_time):
+    kernel = bent(in_time=in_time)
+    X = torch.from_numpy(np.random.default_rng(1).uniform(-3, 13, (150, 3 if in_time else 2)))
+    K = kernel(X, X)
+    torch.testing.assert_close(K, K.T)
+    torch.testing.assert_close(K.diagonal(), kernel.prior_at(X))
+    assert torch.linalg.eigvalsh(K)[0] > -1e-10 * len(X)
+    assert kernel.prior_at(X).max() > 2 * kernel.prior_at(X).min()
+    far = X + 1e4
+    torch.testing.assert_close(kernel.prior_at(far), kernel.prior_variance.expand(len(X)))
+
+
+def test_by_hand():
+    # One bump at the first point: h = 2, s² = 9 there, h = s = 1 far away at distance d.
+    two, nine = (torch.tensor([v], dtype=torch.float64).log() for v in (2.0, 9.0))
+    bump = Variation(torch.zeros(1, 2).double(), 0.1, two, nine)
+    kernel = LocalKernel(torch.zeros(1, 2).double(), torch.zeros(1).double(), ("matern12",), None, bump)
+    A, B = torch.zeros(1, 2).double(), torch.tensor([[3.0, 4.0]]).double()
+    mean = (4.0 + 1.0) / 2
+    expected = 3.0 * (2.0 / mean) * np.exp(-5.0 / np.sqrt(mean))
+    assert float(kernel(A, B)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_all_neighbours_give_the_dense_gaussian_process():
+    kernel, rng = bent(), np.random.default_rng(2)
+    X, new = torch.from_numpy(rng.uniform(0, 10, (40, 2))), torch.from_numpy(rng.uniform(0, 10, (7, 2)))
+    y, noise = torch.from_numpy(rng.normal(size=40)), torch.from_numpy(rng.uniform(0.1, 1, 40))
+    c = local.condition(kernel, new, X, y, noise, torch.arange(40).expand(7, 40))
+    S = torch.linalg.inv(kernel(X, X) + torch.diag(noise))
+    k = kernel(new, X)
+    torch.testing.assert_close(c.mean, k @ S @ y, rtol=1e-8, atol=1e-8)
+    variance = kernel.prior_at(new) - (k @ S * k).sum(1)
+    torch.testing.assert_close(c.variance, variance, rtol=1e-8, atol=1e-8)
+
+
+def world(rough, n=1500, seed=0):
+    """A surface that is `rough` times shorter in the west than in the east."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 20_000, (n, 2))
+    west = X[:, 0] < 10_000
+    short = np.where(west, rough, 1.0)
+    y = np.sin(X[:, 1] / 2500 * short) * np.cos(X[:, 0] / 2500 * short) + 0.1 * rng.normal(size=n)
+    return torch.from_numpy(X), torch.from_numpy((y - y.mean()) / y.std()), west
+
+
+@pytest.fixture(scope="module")
+def rough_west():
+    X, y, west = world(6.0)
+    options = FieldOptions(smooth=False, varying=9, steps=60, n_targets=600, neighbours=24)
+    return LocalField.fit(X, y, None, options=options), X, y, west
+
+
+def test_short_lengths_are_found_where_the_surface_is_rough(rough_west):
+    field, X, y, west = rough_west
+    variation = field.local.kernel.variation
+    assert variation is not None
+    h, _ = variation(field.frame.coordinates(X)[:, :2])
+    assert h[torch.from_numpy(west)].mean() < h[torch.from_numpy(~west)].mean() - 0.15
+    plain = LocalField.fit(
+        X, y, None, options=FieldOptions(smooth=False, steps=60, n_targets=600, neighbours=24)
+    )
+    fresh, value, _ = world(6.0, seed=1)
+    density = {}
+    for name, f in (("varying", field), ("plain", plain)):
+        m = f.moments(fresh)
+        total = m.latent_variance + m.noise_variance
+        density[name] = float(local.log_density(value, m.location, total, None).mean())
+    assert density["varying"] > density["plain"]
+
+
+def test_state_and_prior_survive(rough_west):
+    field, X, *_ = rough_west
+    again = LocalField.from_state(*field.state())
+    one, other = field.moments(X[:50]), again.moments(X[:50])
+    for name in ("location", "latent_variance", "prior_variance"):
+        assert torch.equal(getattr(one, name), getattr(other, name))
+    assert (one.latent_variance <= one.prior_variance + 1e-12).all()
+    torch.testing.assert_close(one.prior_variance, field.prior_variance(X[:50]))
+    K = field.posterior_covariance(X[:30])
+    torch.testing.assert_close(K.diagonal(), one.latent_variance[:30], rtol=1e-6, atol=1e-9)
+
+
+def test_areas_take_the_dense_route():
+    X, y, _ = world(6.0, n=700)
+    model = geogp.GPRegressor("local-gp", options={"varying": 4, "steps": 20}).fit(X.numpy(), y.numpy())
+    assert model.engine_.field.local.kernel.variation is not None
+    found = geogp.area_moments(model, X.numpy()[:20], np.full((1, 20), 1 / 20))
+    S = model.engine_.posterior_covariance(torch.as_tensor(X[:20])).double().numpy()
+    assert float(np.asarray(found.covariance).squeeze()) == pytest.approx(
+        model.target_sd_**2 * S.mean(), rel=1e-3
+    )
+
+
+def test_a_variation_that_predicts_no_better_is_left_out(monkeypatch):
+    X, y, _ = world(1.0, n=600)
+    honest = local.fit
+
+    def fit(*arguments, **named):
+        found = honest(*arguments, **{**named, "steps": 20})
+        if (bumps := found.kernel.variation) is None:
+            return found
+        # Far too rough everywhere.
+        wrong = Variation(bumps.centres, bumps.width, bumps.lengthscale - 4.0, bumps.variance)
+        kernel = LocalKernel(
+            found.kernel.log_lengthscale, found.kernel.log_variance, found.kernel.smoothness, None, wrong
+        )
+        return type(found)(**{**vars(found), "kernel": kernel})
+
+    monkeypatch.setattr(local, "fit", fit)
+    options = FieldOptions(smooth=False, varying=9, n_targets=300, neighbours=24)
+    assert LocalField.fit(X, y, None, options=options).local.kernel.variation is None

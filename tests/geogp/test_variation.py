@@ -134,3 +134,21 @@ def test_a_variation_that_predicts_no_better_is_left_out(monkeypatch):
     monkeypatch.setattr(local, "fit", fit)
     options = FieldOptions(smooth=False, varying=9, n_targets=300, neighbours=24)
     assert LocalField.fit(X, y, None, options=options).local.kernel.variation is None
+
+
+@pytest.mark.parametrize(("rows", "in_time", "tried"), [(599, False, 0), (600, False, 1), (600, True, 0)])
+def test_many_rows_over_space_alone_try_it_unasked(monkeypatch, rows, in_time, tried):
+    X, y, _ = world(1.0, n=rows)
+    if in_time:
+        X = torch.cat([X, torch.arange(rows).double()[:, None] % 7], dim=1)
+    honest, seen = local.fit, []
+
+    def fit(*arguments, **named):
+        seen.append(arguments[4].variation is not None)
+        return honest(*arguments, **{**named, "steps": 20})
+
+    monkeypatch.setattr(local, "fit", fit)
+    monkeypatch.setattr("geogp.field.VARY_FROM", 600)
+    options = FieldOptions(smooth=False, n_targets=300, neighbours=16)
+    LocalField.fit(X, y, None, time=2 if in_time else None, options=options)
+    assert sum(seen) == tried

@@ -207,7 +207,10 @@ def choices(row: Method) -> list[tuple[str, str, str]]:
         "posterior": dict(POSTERIORS),
     }
     special = {
-        ("noise", "geogp"): "tau^2(x) + s^2(x) / n, smooth functions of neighbours and regional level, learned from rows held out",
+        (
+            "noise",
+            "geogp",
+        ): "tau^2(x) + s^2(x) / n, smooth functions of neighbours and regional level, learned from rows held out",
         ("noise", "cox"): "one variance c of the gamma factor, on the scale of counts",
         ("objective", "gp-rbf"): _EXACT_OBJECTIVE + ", all rows at once",
         ("objective", "dkl"): _EXACT_OBJECTIVE + ", all rows at once",

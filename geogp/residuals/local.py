@@ -425,7 +425,8 @@ def fit(
     ]
     optimiser = torch.optim.Adam(groups, betas=(0.9, 0.98))
     rates = [learning_rate, 2 * learning_rate]
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=steps, pct_start=0.2)
+    # torch divides by the length of the rise less one: five steps or fewer are the start of a longer cycle.
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=max(steps, 6), pct_start=0.2)
     generator = torch.Generator().manual_seed(seed)
     history = []
     for step in range(steps):

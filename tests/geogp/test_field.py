@@ -268,3 +268,10 @@ def test_a_few_validation_rows_do_not_outvote_the_rest():
     # As an equal kind they would be a third of all and make it .6 instead of .3.
     ratio = (few.moments(X[:300]).noise_variance.mean() / alone.mean()).sqrt()
     assert 1.0 < ratio < 1.4
+
+
+def test_a_handful_of_steps_is_enough_to_run():
+    X, y, _, _ = gapped(n=300)
+    for steps in (1, 5):
+        field = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False, steps=steps))
+        assert len(field.local.loss) == steps

@@ -310,7 +310,7 @@ class LocalField:
         return self._calibrated(self._moments_of(rows), rows.group)
 
     def _rows(self, X: Tensor, counts: Tensor | None) -> _Rows:
-        n = torch.ones(len(X), dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
+        n = _counted(counts, len(X))
         C = self.frame.coordinates(X)
         k = min(self.options.neighbours, len(self.seen.X))
         index = torch.from_numpy(neighbours.query(self.search, C.numpy(), k))
@@ -371,7 +371,7 @@ class LocalField:
 
     def observations(self, X: Tensor, y: Tensor, counts: Tensor | None) -> Observations:
         """Rows X (M, D), y (M,), counts (M,) as this field conditions on them: less trend and level shift."""
-        n = torch.ones(len(y), dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
+        n = _counted(counts, len(y))
         C = self.frame.coordinates(X.double())
         return Observations(C, y.double() - self._level(C, n), n, self.local.noise_variance(n))
 
@@ -688,9 +688,14 @@ def _misses(m: FieldMoments, y: Tensor) -> NDArray[np.float64]:
     )
 
 
+def _counted(counts: Tensor | None, n: int) -> Tensor:
+    """Measurements behind each of n rows: (n,) float64, 1 where nothing counts them."""
+    return torch.ones(n, dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
+
+
 def _sorted(X: Tensor, y: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Rows in an order that does not depend on the one given; counts 1 where there are none."""
-    n = torch.ones(len(y), dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
+    n = _counted(counts, len(y))
     order = np.lexsort((n.numpy(), y.numpy(), *X.numpy().T[::-1]))
     return X[order], y[order], n[order]
 

@@ -86,6 +86,11 @@ def squared_distances(A: Tensor, B: Tensor) -> Tensor:
     return torch.addmm(b2, A, B.T, alpha=-2.0).add_(a2).clamp_min(0.0)
 
 
+def distances(A: Tensor, B: Tensor) -> Tensor:
+    """||a - b|| of (..., N, D) and (..., M, D) without the cancellation of the squared-norm trick; gradient 0 at 0."""
+    return torch.cdist(A, B, compute_mode="donot_use_mm_for_euclid_dist")
+
+
 def conjugate_gradients(
     apply: Callable[[Tensor], Tensor],
     B: Tensor,

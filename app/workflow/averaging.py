@@ -14,7 +14,8 @@ from scipy import sparse
 
 from app.errors import InvalidInput
 from app.workflow.exporting import file_entry, now, usual_thresholds
-from app.workflow.polygons import Ground, about, checked_tests, in_plane, inputs_at, points_in, read_polygons
+from app.workflow.grids import check_tests
+from app.workflow.polygons import Ground, about, in_plane, inputs_at, points_in, read_polygons
 from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp import storage
 from geogp.areas import Surface, surface
@@ -157,7 +158,7 @@ def areas(
         raise InvalidInput(f"--level must lie between 0 and 1; got {level:g}: use 0.95 for a 95% interval.")
     if n_samples < 2:
         raise InvalidInput(f"--samples must be 2 or more; got {n_samples}.")
-    checked_tests(tests)
+    check_tests(tests)
     goal = target(run.facts["target"])
     limits = usual_thresholds(run) if thresholds is None else tuple(float(c) for c in thresholds)
     scores = [float(goal.to_score(c)) for c in limits]

@@ -16,7 +16,7 @@ from app.console import Report
 from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
-from app.workflow.grids import Grid, grid_of
+from app.workflow.grids import Grid, check_tests, grid_of
 from geogp import storage
 from geogp.prediction import VARIABLES, predict
 from geogp.targets import target
@@ -304,8 +304,7 @@ def _prepare(
 ) -> tuple[storage.Run, Grid, xr.Dataset]:
     """Load, choose the pixels, make the lazy Dataset; everything that can be refused is refused here."""
     run = storage.load(run) if not isinstance(run, storage.Run) else run
-    if tests is not None and not tests >= 1:
-        raise InvalidInput(f"--tests is a number of measurements, 1 or more; got {tests:g}.")
+    check_tests(tests)
     wanted = [name for name in layers or () if name.startswith("exceedance_")]
     if thresholds is None and wanted:  # exceedance_50 asks for its threshold by name
         thresholds = [_threshold(name) for name in wanted]

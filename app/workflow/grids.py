@@ -221,3 +221,15 @@ def _cut(ground: Any, bounds: Box, own: CRS) -> Any:
     if cut.is_empty or cut.area == 0:
         raise InvalidInput(f"--bounds {shown} do not meet the region of the run.")
     return cut
+
+
+def check_tests(tests: float | None) -> None:
+    """Refuse a --tests that is no number of measurements.
+
+    Raises
+    ------
+    InvalidInput
+        below one.
+    """
+    if tests is not None and not tests >= 1:
+        raise InvalidInput(f"--tests is a number of measurements, 1 or more; got {tests:g}.")

@@ -184,19 +184,6 @@ def inputs_at(run: Run, P: Array, quarter: str | None) -> tuple[Array, str | Non
     return np.column_stack([P, np.full(len(P), years)]), quarter
 
 
-def checked_tests(tests: float | None) -> float | None:
-    """--tests as given.
-
-    Raises
-    ------
-    InvalidInput
-        below one.
-    """
-    if tests is not None and not tests >= 1:
-        raise InvalidInput(f"--tests is a number of measurements, 1 or more; got {tests:g}.")
-    return tests
-
-
 def about(run: Run, quarter: str | None, tests: float | None) -> dict[str, Any]:
     """What results say of the run they come from; no paths but the folder's own name."""
     data = run.facts["data"]

@@ -13,7 +13,8 @@ from pyproj import CRS, Transformer
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
-from app.workflow.polygons import Ground, about, checked_tests, in_plane, inputs_at, mesh, read_polygons
+from app.workflow.grids import check_tests
+from app.workflow.polygons import Ground, about, in_plane, inputs_at, mesh, read_polygons
 from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp import storage
@@ -148,7 +149,7 @@ def suggest(
     refuse_existing(path, overwrite)
     if n < 1:
         raise InvalidInput(f"-n is the number of places to suggest, 1 or more; got {n}.")
-    checked_tests(tests)
+    check_tests(tests)
     ground = Ground.of(run)
     shape: BaseGeometry | None = ground.outline
     if within is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from geogp.linalg import cholesky
+from geogp.linalg import cholesky, distances
 from geogp.residuals.variation import Variation
 
 SMOOTHNESS = ("matern12", "matern32", "matern52")
@@ -45,11 +45,6 @@ def correlation(distance: Tensor, smoothness: str) -> Tensor:
         a = math.sqrt(5.0) * distance
         return (1.0 + a + a * a / 3.0) * torch.exp(-a)
     raise ValueError(f"smoothness must be one of {', '.join(SMOOTHNESS)}; got {smoothness!r}.")
-
-
-def _distance(A: Tensor, B: Tensor) -> Tensor:
-    """Euclidean distances without the cancellation of the squared-norm trick; gradient 0 at distance 0."""
-    return torch.cdist(A, B, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _factor(K: Tensor) -> Tensor:
@@ -112,13 +107,13 @@ class LocalKernel:
         total: Tensor | None = None
         for c, name in enumerate(self.smoothness):
             inverse = torch.exp(-self.log_lengthscale[c]).to(A.dtype)
-            distance = _distance(A[..., axes] * inverse[axes], B[..., axes] * inverse[axes])
+            distance = distances(A[..., axes] * inverse[axes], B[..., axes] * inverse[axes])
             if stretch is not None:
                 distance = distance / stretch
             if t is None:
                 term = self.log_variance[c].exp() * correlation(distance, name)
             else:
-                lag = _distance(A[..., t : t + 1] * inverse[t], B[..., t : t + 1] * inverse[t])
+                lag = distances(A[..., t : t + 1] * inverse[t], B[..., t : t + 1] * inverse[t])
                 if name == "matern12":  # one exponential for both
                     term = torch.exp(self.log_variance[c] - distance - lag)
                 else:

@@ -9,13 +9,13 @@ with M_p the weighted mean at place p. g has low rank (inducing points on a grid
 smooth noise needs it, costs one small solve.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from geogp.linalg import cholesky
+from geogp.linalg import cholesky, distances
 from geogp.residuals.local import GAUSSIAN_FROM, correlation
 
 #: Inducing points; a range of 100 spacings needs few.
@@ -87,7 +87,7 @@ class Region:
         factor = cholesky(K, jitter=JITTER, what="the regional level's inducing points")
         empty = torch.zeros(0, len(centres), dtype=P.dtype)
         bare = cls(centres, factor, lengthscale, torch.from_numpy(site), empty)
-        return cls(centres, factor, lengthscale, bare.site, bare.at(torch.from_numpy(sites)))
+        return replace(bare, basis=bare.at(torch.from_numpy(sites)))
 
     def at(self, P: Tensor) -> Tensor:
         """Whitened basis at P (N, 2): (N, r)."""
@@ -193,5 +193,4 @@ def fit_level(
 
 
 def _correlation(A: Tensor, B: Tensor, lengthscale: float) -> Tensor:
-    distance = torch.cdist(A / lengthscale, B / lengthscale, compute_mode="donot_use_mm_for_euclid_dist")
-    return correlation(distance, "matern32")
+    return correlation(distances(A / lengthscale, B / lengthscale), "matern32")

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from geogp.linalg import distances
+
 #: Prior sd of the coefficients of log h and log s²: a bump changes a lengthscale by a factor of 1.6 or so.
 PRIOR_SD = 0.5
 
@@ -58,9 +60,7 @@ class Variation:
 
     def __call__(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """log h and log s² at places P (..., D): (...,) each."""
-        away = (
-            torch.cdist(P, self.centres.to(P.dtype), compute_mode="donot_use_mm_for_euclid_dist") / self.width
-        )
+        away = distances(P, self.centres.to(P.dtype)) / self.width
         bumps = torch.exp(-0.5 * away.square())
         return bumps @ self.lengthscale.to(P.dtype), bumps @ self.variance.to(P.dtype)
 

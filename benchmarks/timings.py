@@ -18,13 +18,14 @@ import torch  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from benchmarks.machine import best_seconds  # noqa: E402
-from geogp import neighbours  # noqa: E402
-from geogp.build import Shape, Size, build  # noqa: E402
-from geogp.initialise import warm_start  # noqa: E402
+from geogp.basis.build import Shape, Size, build  # noqa: E402
+from geogp.basis.initialise import warm_start  # noqa: E402
+from geogp.basis.objectives import Weights  # noqa: E402
+from geogp.basis.train import Schedule, minibatch, parameter_groups  # noqa: E402
+from geogp.data import Data  # noqa: E402
+from geogp.field import kernel as local  # noqa: E402
+from geogp.field import neighbours  # noqa: E402
 from geogp.methods import method  # noqa: E402
-from geogp.objectives import Weights  # noqa: E402
-from geogp.residuals import local  # noqa: E402
-from geogp.train import Data, Schedule, minibatch, parameter_groups  # noqa: E402
 
 Row = dict[str, Any]
 BATCH = 1024

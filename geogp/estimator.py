@@ -14,15 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from geogp.build import Shape, Size, check
-from geogp.capacity import BATCH, STEPS, Capacity, choose_capacity, kinds_asked
+from geogp.basis.build import Shape, Size, check
+from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity, kinds_asked
+from geogp.basis.objectives import Weights
+from geogp.basis.train import Schedule
+from geogp.data import Data, Moments
 from geogp.engines import ENGINES, Engine, Hooks, Plan
 from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
 from geogp.methods import Method, method
-from geogp.model import Moments
-from geogp.objectives import Weights
 from geogp.predictive import Predictive
-from geogp.train import Data, Schedule
 from geogp.transforms import Identity, Transform, from_dict, transform_for
 
 Array = NDArray[np.float64]
@@ -53,10 +53,10 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
         the rows when there are fewer, and 64)
     fourier_scales : radians per standard deviation of position. "auto": chosen on rows held out of the training
-        rows, weighed as `validation` lies beside them (see `geogp.capacity`), by methods that train by
+        rows, weighed as `validation` lies beside them (see `geogp.basis.capacity`), by methods that train by
         minibatches on some 3,000 or more rows; else 1, 4, 12. None: those
     epochs : None trains for about `steps` steps
-    steps, batch_size, learning_rate : of the schedule, see `geogp.train.Schedule`
+    steps, batch_size, learning_rate : of the schedule, see `geogp.basis.train.Schedule`
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
         them on the training rows; quantiles and exceedance go through it exactly
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more

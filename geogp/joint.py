@@ -2,7 +2,7 @@
 
 An average over an area needs how the surface's errors go together, not only how large each is. Three routes, one
 interface: methods with features are exact at any number of places; a local field goes through the errors of its own
-predictions (`geogp.joint_field`); the rest factorise a dense matrix and are held to some thousand places.
+predictions (`geogp.field.joint`); the rest factorise a dense matrix and are held to some thousand places.
 """
 
 from typing import Protocol
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from geogp.basis.model import in_double
 from geogp.engines import Engine
 from geogp.engines.lowrank import CHUNK, LowRankEngine
 from geogp.errors import InvalidInput
-from geogp.joint_field import FieldJoint, field_of
+from geogp.field.joint import FieldJoint, field_of
 from geogp.linalg import cholesky
-from geogp.model import in_double
 
 Array = NDArray[np.float64]
 

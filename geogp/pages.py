@@ -191,12 +191,12 @@ def _far(row: Method) -> tuple[str, str]:
 
 def choices(row: Method) -> list[tuple[str, str, str]]:
     """(kind, value, first line of the docstring) of each choice of a row."""
-    from geogp.backbones import BACKBONES
-    from geogp.expansions import EXPANSIONS
-    from geogp.noise import NOISES
-    from geogp.objectives import BATCH_EVIDENCES, EVIDENCES, OBJECTIVES
-    from geogp.posterior import POSTERIORS
-    from geogp.residuals import RESIDUALS
+    from geogp.basis.backbones import BACKBONES
+    from geogp.basis.expansions import EXPANSIONS
+    from geogp.basis.noise import NOISES
+    from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, OBJECTIVES
+    from geogp.basis.posterior import POSTERIORS
+    from geogp.basis.residuals import RESIDUALS
 
     registries: dict[str, dict] = {
         "backbone": dict(BACKBONES),

@@ -21,8 +21,8 @@ from pyproj import CRS, Transformer
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from geogp.data import Moments
 from geogp.errors import InvalidInput
-from geogp.model import Moments
 from geogp.predictive import Predictive
 from geogp.storage import Run
 from geogp.targets import Target, target

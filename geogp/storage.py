@@ -21,9 +21,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from geogp.basis.train import Progress
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
-from geogp.train import Progress
 
 SCHEMA = 1
 SUMS = "SHA256SUMS"

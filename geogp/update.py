@@ -17,16 +17,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from geogp.basis.model import LowRankGP
+from geogp.basis.posterior import WeightPosterior
+from geogp.basis.statistics import Statistic, merge_all, solve, statistic_of
+from geogp.data import Data
 from geogp.engines.base import Engine
 from geogp.engines.local import LocalEngine
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import InvalidInput
+from geogp.field.surroundings import Observations
 from geogp.methods import METHODS, Method
-from geogp.model import LowRankGP
-from geogp.posterior import WeightPosterior
-from geogp.residuals.surroundings import Observations
-from geogp.statistics import Statistic, merge_all, solve, statistic_of
-from geogp.train import Data
 
 if TYPE_CHECKING:
     from geogp.estimator import GPRegressor

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
+from geogp.data import Moments
 from geogp.engines import Engine
-from geogp.model import Moments
 
 ROWS = 1000  # fewer rows (a click, a pointer) are not worth remembering
 BYTES = 192 * 2**20

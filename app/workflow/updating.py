@@ -20,8 +20,8 @@ from app.workflow.news import NO_NEWS, News, news_of
 from data_pipelines import quarters
 from data_pipelines.splits import PARTS
 from geogp import storage
+from geogp.basis.statistics import Statistic
 from geogp.estimator import GPRegressor
-from geogp.statistics import Statistic
 from geogp.update import STATISTICS, observed_times, recondition, refresh, summarise, way
 
 #: How far a time may have moved on its way through a field's own units and back.

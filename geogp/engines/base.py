@@ -8,12 +8,12 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from geogp.build import Shape, Size
+from geogp.basis.build import Shape, Size
+from geogp.basis.objectives import Weights
+from geogp.basis.train import Schedule
+from geogp.data import Data, Moments
 from geogp.linalg import cholesky
 from geogp.methods import Method
-from geogp.model import Moments
-from geogp.objectives import Weights
-from geogp.train import Data, Schedule
 
 
 @dataclass(frozen=True)

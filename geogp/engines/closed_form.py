@@ -11,16 +11,17 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from geogp.build import build
+from geogp.basis.build import build
+from geogp.basis.initialise import warm_start
+from geogp.basis.model import LowRankGP
+from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, Rows, Sums
+from geogp.basis.objectives.sums import weights_given
+from geogp.basis.statistics import solve, statistic_of
+from geogp.basis.train import Progress, Schedule, robust_score, train
+from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
-from geogp.initialise import warm_start
 from geogp.methods import Method
-from geogp.model import LowRankGP
-from geogp.objectives import BATCH_EVIDENCES, EVIDENCES, Rows, Sums
-from geogp.objectives.sums import weights_given
-from geogp.statistics import solve, statistic_of
-from geogp.train import Data, Progress, Schedule, robust_score, train
 
 log = logging.getLogger(__name__)
 

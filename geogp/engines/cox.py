@@ -10,15 +10,16 @@ import torch
 from scipy.stats import gamma
 from torch import Tensor
 
-from geogp.build import build
+from geogp.basis.build import build
+from geogp.basis.initialise import warm_start
+from geogp.basis.model import LowRankGP
+from geogp.basis.objectives.poisson import LEAST, hermite_nodes, poisson
+from geogp.basis.objectives.poisson import bursts as bursts_of_counts
+from geogp.basis.train import terms_of, train
+from geogp.data import Data, Moments
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination, InvalidInput
-from geogp.initialise import warm_start
-from geogp.model import LowRankGP, Moments
-from geogp.objectives.poisson import LEAST, hermite_nodes, poisson
-from geogp.objectives.poisson import bursts as bursts_of_counts
-from geogp.train import Data, terms_of, train
 
 #: Log intensities between which the moments of log10(1 + N) are tabulated.
 TABLE = (-9.0, 16.0, 501)

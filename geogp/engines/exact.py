@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 from torch import Tensor
 
-from geogp.build import Shape, Size, backbone_of, encoder_of, resolve_noise
+from geogp.basis.build import Shape, Size, backbone_of, encoder_of, resolve_noise
+from geogp.basis.noise import NOISES
+from geogp.basis.train import Progress, train
+from geogp.data import Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule, hold_out
 from geogp.engines.lowrank import concatenate
 from geogp.errors import ImpossibleCombination
 from geogp.methods import Method
-from geogp.model import Moments
-from geogp.noise import NOISES
-from geogp.train import Data, Progress, train
 
 if TYPE_CHECKING:
-    from geogp.exact import ExactGP
+    from geogp.engines.exact_gp import ExactGP
 
 #: Rows beyond which an exact fit is refused: the covariance alone is 0.8 GB, one step about a minute of a core.
 MAX_ROWS = 10_000
@@ -40,7 +40,7 @@ class ExactEngine(Engine):
     @staticmethod
     def new(row: Method, shape: Shape, size: Size, seed: int) -> "ExactGP":
         """The untrained model. GPyTorch is imported here, not by every user of the table."""
-        from geogp.exact import ExactGP
+        from geogp.engines.exact_gp import ExactGP
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -10,17 +10,18 @@ import torch
 import xarray as xr
 from torch import Tensor, nn
 
-from geogp.build import build
+from geogp.basis.build import build
+from geogp.basis.initialise import warm_start
+from geogp.basis.model import LowRankGP, in_double
+from geogp.basis.objectives import OBJECTIVES, Weights
+from geogp.basis.train import terms_of, train
+from geogp.data import Data, Moments
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import CHUNK, EXACT_ROWS, LowRankEngine
 from geogp.engines.network import train_network
 from geogp.errors import InvalidInput
-from geogp.initialise import warm_start
 from geogp.methods import Method
-from geogp.model import LowRankGP, Moments, in_double
-from geogp.objectives import OBJECTIVES, Weights
 from geogp.rasters import Raster
-from geogp.train import Data, terms_of, train
 
 #: The network that is frozen when no predictor is given.
 OWN = Method("dnn", "", "", "", engine="network", expansion="last_layer", objective="mse", posterior="point")

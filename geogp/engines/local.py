@@ -6,14 +6,13 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from geogp.data import Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.engines.closed_form import ClosedFormEngine
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination
-from geogp.field import FieldOptions, LocalField
-from geogp.model import Moments
-from geogp.residuals.surroundings import Observations
-from geogp.train import Data
+from geogp.field.local_field import FieldOptions, LocalField
+from geogp.field.surroundings import Observations
 
 LOWRANK, CLOSED_FORM = "lowrank", "closed_form"
 BASES: dict[str, type[Engine]] = {LOWRANK: LowRankEngine, CLOSED_FORM: ClosedFormEngine}

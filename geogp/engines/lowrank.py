@@ -7,14 +7,15 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from geogp.build import build
+from geogp.basis.build import build
+from geogp.basis.initialise import warm_start
+from geogp.basis.model import LowRankGP, in_double
+from geogp.basis.objectives import Weights
+from geogp.basis.posterior import WeightPosterior
+from geogp.basis.rescale import ENOUGH, Factors, factors_of, rescale, rescaled_score
+from geogp.basis.train import robust_score, train
+from geogp.data import Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
-from geogp.initialise import warm_start
-from geogp.model import LowRankGP, Moments, in_double
-from geogp.objectives import Weights
-from geogp.posterior import WeightPosterior
-from geogp.rescale import ENOUGH, Factors, factors_of, rescale, rescaled_score
-from geogp.train import Data, robust_score, train
 
 log = logging.getLogger(__name__)
 

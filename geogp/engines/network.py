@@ -5,15 +5,16 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from geogp.build import build
+from geogp.basis.build import build
+from geogp.basis.initialise import warm_start
+from geogp.basis.model import LowRankGP
+from geogp.basis.objectives.terms import gaussian_nll
+from geogp.basis.posterior import WeightPosterior
+from geogp.basis.train import Progress, train
+from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import CHUNK, LowRankEngine
-from geogp.initialise import warm_start
 from geogp.linalg import cholesky, inverse_factor
-from geogp.model import LowRankGP
-from geogp.objectives.terms import gaussian_nll
-from geogp.posterior import WeightPosterior
-from geogp.train import Data, Progress, train
 
 #: Held-out rows from which the noise of a network is fitted to them instead of to the training rows.
 ENOUGH = 50

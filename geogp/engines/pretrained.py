@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import torch
 
+from geogp.basis.model import LowRankGP
+from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.closed_form import ClosedFormEngine
 from geogp.engines.network import train_network
-from geogp.model import LowRankGP
-from geogp.train import Data
 
 
 class PretrainedEngine(ClosedFormEngine):

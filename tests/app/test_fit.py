@@ -17,7 +17,7 @@ from data_pipelines import geoparquet
 from data_pipelines.observations import read
 from data_pipelines.splits import PARTS, make_split
 from geogp import estimator, storage
-from geogp.capacity import Capacity
+from geogp.basis.capacity import Capacity
 
 TINY = ("--rank", "32", "--hidden", "32", "--epochs", "20")
 LONG = ("--method", "dbk-silu", "--split", "random", "--rank", "16", "--hidden", "16", "--epochs", "150")

@@ -14,7 +14,7 @@ from app.workflow.rows import read_rows
 from data_pipelines import geoparquet
 from data_pipelines.observations import read
 from geogp import storage
-from geogp.statistics import Statistic
+from geogp.basis.statistics import Statistic
 from geogp.update import recondition, refresh, summarise
 
 TINY = ("--rank", "24", "--hidden", "16", "--epochs", "8", "-q")

@@ -11,13 +11,13 @@ from scipy import sparse
 import geogp
 from geogp.areas import area_moments, surface
 from geogp.errors import ImpossibleCombination, InvalidInput
+from geogp.field import kernel as local
+from geogp.field.joint import FieldJoint
+from geogp.field.kernel import LocalKernel
+from geogp.field.kernel_sums import kernel_quadratic
+from geogp.field.prior_draws import PriorSampler
 from geogp.joint import joint_of, most_places
-from geogp.joint_field import FieldJoint
-from geogp.kernel_sums import kernel_quadratic
 from geogp.methods import METHODS
-from geogp.prior_draws import PriorSampler
-from geogp.residuals import local
-from geogp.residuals.local import LocalKernel
 from geogp.scores import binomial_band
 
 KERNEL = LocalKernel(

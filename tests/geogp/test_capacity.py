@@ -6,12 +6,12 @@ import geogp  # first: it sets OMP_WAIT_POLICY before torch loads
 import numpy as np
 import pytest
 
-import geogp.capacity as C
+import geogp.basis.capacity as C
 import geogp.estimator as E
 from app.config import fit_config
 from app.errors import InvalidInput as Refused
 from geogp import storage
-from geogp.capacity import LADDER, SCALES, Capacity, choose_capacity, held_out, kinds_asked
+from geogp.basis.capacity import LADDER, SCALES, Capacity, choose_capacity, held_out, kinds_asked
 from geogp.errors import InvalidInput
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")

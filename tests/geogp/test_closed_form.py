@@ -8,7 +8,12 @@ import pytest
 import torch
 
 import geogp
-from geogp.build import Shape, Size, build
+from geogp.basis.build import Shape, Size, build
+from geogp.basis.objectives import EVIDENCES, OBJECTIVES, Rows, Sums, Weights
+from geogp.basis.objectives.softki import pseudoloss, softki
+from geogp.basis.posterior import WeightPosterior
+from geogp.basis.train import terms_of
+from geogp.data import Data
 from geogp.engines.closed_form import (
     choose_latent,
     condition,
@@ -18,10 +23,6 @@ from geogp.engines.closed_form import (
 )
 from geogp.linalg import JITTER, conjugate_gradients
 from geogp.methods import METHODS, method
-from geogp.objectives import EVIDENCES, OBJECTIVES, Rows, Sums, Weights
-from geogp.objectives.softki import pseudoloss, softki
-from geogp.posterior import WeightPosterior
-from geogp.train import Data, terms_of
 
 CLOSED = [name for name, row in METHODS.items() if row.engine == "closed_form"]
 #: Of these the prior covariance is dense: the basis (and its base kernel), nothing else.
@@ -349,7 +350,7 @@ def test_an_unstable_batch_falls_back_on_the_pseudoloss(monkeypatch, caplog):
 
     batch = rows()
     expected = pseudoloss(batch)
-    monkeypatch.setattr("geogp.objectives.sums.cholesky", fail)
+    monkeypatch.setattr("geogp.basis.objectives.sums.cholesky", fail)
     caplog.set_level("INFO")
     assert softki(batch).item() == expected.item()
     assert "Hutchinson" in caplog.text
@@ -359,7 +360,7 @@ def test_softki_trains_through_instability(monkeypatch):
     def fail(*args, **kwargs):
         raise geogp.NumericalFailure("no factor")
 
-    monkeypatch.setattr("geogp.objectives.sums.cholesky", fail)
+    monkeypatch.setattr("geogp.basis.objectives.sums.cholesky", fail)
     data = toy(100, counts=False)
     model = geogp.GPRegressor("softki", rank=16, epochs=120).fit(data.X.numpy(), data.y.numpy())
     assert model.score(data.X.numpy(), data.y.numpy()) > 0.8

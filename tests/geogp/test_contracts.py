@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import geogp
+from geogp.basis.expansions import EXPANSIONS, Expansion, expansion_named
+from geogp.basis.noise import NOISES
+from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, OBJECTIVES, Rows, Sums, Terms, Weights
+from geogp.basis.residuals import RESIDUALS
 from geogp.errors import NotDistanceAware
 from geogp.estimator import GPRegressor
-from geogp.expansions import EXPANSIONS, Expansion, expansion_named
 from geogp.methods import METHODS
-from geogp.noise import NOISES
-from geogp.objectives import BATCH_EVIDENCES, EVIDENCES, OBJECTIVES, Rows, Sums, Terms, Weights
-from geogp.residuals import RESIDUALS
 
 #: Rank that every expansion accepts for one to three inputs.
 RANK = 216

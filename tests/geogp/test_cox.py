@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from geogp.basis.objectives.poisson import bursts, hermite_nodes, poisson
+from geogp.basis.objectives.terms import Terms
 from geogp.engines.cox import log_count_moments, table
-from geogp.objectives.poisson import bursts, hermite_nodes, poisson
-from geogp.objectives.terms import Terms
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import geogp
+from geogp.data import Data
 from geogp.engines.exact import MAX_ROWS, ExactEngine
-from geogp.train import Data
 
 
 def toy(n=50, seed=0):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import geogp
-from geogp.expansions import RBF, Concatenation, Fourier, Hermite, Lattice, SoftKI, expansion_named
-from geogp.expansions.hermite import leading_degrees
+from geogp.basis.expansions import RBF, Concatenation, Fourier, Hermite, Lattice, SoftKI, expansion_named
+from geogp.basis.expansions.hermite import leading_degrees
 from geogp.linalg import JITTER
 
 

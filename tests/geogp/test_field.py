@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from geogp import field as fields
-from geogp.crossfit import hold_out
-from geogp.field import FieldOptions, LocalField
+from geogp.field import local_field as fields
+from geogp.field.local_field import FieldOptions, LocalField
+from geogp.field.trend import fit_trend
+from geogp.holdout import hold_out
 from geogp.scores import binomial_band
-from geogp.trend import fit_trend
 
 QUICK = FieldOptions(neighbours=24, n_targets=1500, steps=40, batch=64, epochs=8, hidden=32)
 

@@ -10,10 +10,10 @@ import xarray as xr
 from sklearn.linear_model import LinearRegression
 
 from geogp import storage
+from geogp.basis.model import in_double
+from geogp.basis.objectives import OBJECTIVES
+from geogp.data import Data
 from geogp.engines.fixed_mean import two_measures
-from geogp.model import in_double
-from geogp.objectives import OBJECTIVES
-from geogp.train import Data
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (120, 2))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from geogp import neighbours
-from geogp.residuals import local
-from geogp.residuals.local import LocalKernel
+from geogp.field import kernel as local
+from geogp.field import neighbours
+from geogp.field.kernel import LocalKernel
 
 
 def kernel(smoothness=("matern32",), lengthscale=(0.4, 0.7), variance=1.3, time_axis=None):

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 import geogp
+from geogp.data import Moments
 from geogp.errors import NotDistanceAware
-from geogp.model import Moments
 
 SMALL = {"rank": 16, "hidden": 16, "epochs": 10, "fourier_scales": (1.0,), "residual": "local"}
 

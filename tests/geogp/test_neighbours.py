@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from geogp import neighbours
-from geogp.neighbours import DIRECTIONS, MISSING
+from geogp.field import neighbours
+from geogp.field.neighbours import DIRECTIONS, MISSING
 
 
 def grid_with_a_gap(n=40):

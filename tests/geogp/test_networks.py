@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from geogp.basis.model import in_double
+from geogp.data import Data
 from geogp.engines.network import fit_noise, laplace
-from geogp.model import in_double
-from geogp.train import Data
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
 RNG = np.random.default_rng(0)

@@ -8,8 +8,8 @@ import scoringrules
 import torch
 from scipy import stats
 
-from geogp.objectives import OBJECTIVES, Terms, Weights
-from geogp.objectives.terms import gaussian_crps, gaussian_nll
+from geogp.basis.objectives import OBJECTIVES, Terms, Weights
+from geogp.basis.objectives.terms import gaussian_crps, gaussian_nll
 
 
 def terms(seed: int = 0, n: int = 12) -> Terms:

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 import geogp
-from geogp.encoders import Encoder
-from geogp.expansions import RBF
+from geogp.basis.encoders import Encoder
+from geogp.basis.expansions import RBF
+from geogp.basis.train import robust_score
+from geogp.data import Data, Moments
 from geogp.linalg import JITTER, cholesky
-from geogp.model import Moments
-from geogp.train import Data, robust_score
 
 
 def test_encoding_does_not_depend_on_the_unit_or_the_origin():

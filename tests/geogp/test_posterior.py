@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from geogp.posterior import LowRankPosterior, VariationalPosterior
+from geogp.basis.posterior import LowRankPosterior, VariationalPosterior
 
 
 def dense_covariance(posterior):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from geogp.residuals.local import correlation
-from geogp.residuals.regional import MOST_SITES, RANK, Region, fit_level, thinned
+from geogp.field.kernel import correlation
+from geogp.field.regional import MOST_SITES, RANK, Region, fit_level, thinned
 
 SOME = {"place_variance": 0.3, "prior_variance": 0.7}
 

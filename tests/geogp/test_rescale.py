@@ -12,8 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geogp.engines.lowrank import LowRankEngine
-from geogp.rescale import (
+from geogp.basis.rescale import (
     Factors,
     Spread,
     factors_of,
@@ -23,7 +22,8 @@ from geogp.rescale import (
     sharpness_score,
     spread_of,
 )
-from geogp.train import Data
+from geogp.data import Data
+from geogp.engines.lowrank import LowRankEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
 

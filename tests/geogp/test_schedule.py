@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geogp import GPRegressor
-from geogp.averaging import Average
+from geogp.basis.averages import Average
+from geogp.basis.initialise import warm_start
+from geogp.basis.train import Schedule, train
+from geogp.data import Data
 from geogp.engines.closed_form import closed_form_schedule
 from geogp.engines.lowrank import LowRankEngine
-from geogp.initialise import warm_start
 from geogp.methods import METHODS
-from geogp.train import Data, Schedule, train
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
 

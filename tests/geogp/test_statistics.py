@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import geogp
 from geogp import storage
-from geogp.statistics import Statistic, empty, from_rows, merge, merge_all, solve
+from geogp.basis.statistics import Statistic, empty, from_rows, merge, merge_all, solve
 from geogp.update import refresh, summarise
 
 
@@ -90,7 +90,7 @@ def test_merged_in_any_order_equals_one_pass(cuts, order, seed):
 def test_chunks_do_not_show(monkeypatch):
     phi, y, noise = draw()
     whole = from_rows(phi, y, noise)
-    monkeypatch.setattr("geogp.statistics.CHUNK", 7)
+    monkeypatch.setattr("geogp.basis.statistics.CHUNK", 7)
     same(from_rows(phi, y, noise), whole)
 
 

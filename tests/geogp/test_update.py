@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import geogp
+from geogp.field.kernel import GAUSSIAN_FROM, student_weights
 from geogp.methods import METHODS
-from geogp.residuals.local import GAUSSIAN_FROM, student_weights
 from geogp.update import observed_times, recondition, refresh, summarise, updatable, way
 
 TINY = {"epochs": 2, "rank": 8, "hidden": 8}
@@ -160,10 +160,11 @@ def test_choices_that_no_update_can_move():
 
 def test_the_refreshed_elbo_is_the_best_one():
     """No other weights have a higher ELBO than the refreshed ones: for a basis with a diagonal correction, too."""
-    from geogp.model import in_double
-    from geogp.objectives import OBJECTIVES, Weights
-    from geogp.posterior import WeightPosterior
-    from geogp.train import Data, terms_of
+    from geogp.basis.model import in_double
+    from geogp.basis.objectives import OBJECTIVES, Weights
+    from geogp.basis.posterior import WeightPosterior
+    from geogp.basis.train import terms_of
+    from geogp.data import Data
 
     X, y, counts = world(80)
     fit = fitted("svdbk", X, y, counts, **TINY)

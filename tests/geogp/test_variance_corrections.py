@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from geogp.build import Shape, Size, build
-from geogp.encoders import Encoder
+from geogp.basis.build import Shape, Size, build
+from geogp.basis.encoders import Encoder
+from geogp.basis.expansions import Linear
+from geogp.basis.objectives import OBJECTIVES, Weights
+from geogp.basis.residuals import Distance, Unit
+from geogp.basis.residuals.distance import variogram
+from geogp.basis.train import terms_of
+from geogp.data import Data
 from geogp.engines.closed_form import condition
-from geogp.expansions import Linear
 from geogp.methods import method
-from geogp.objectives import OBJECTIVES, Weights
-from geogp.residuals import Distance, Unit
-from geogp.residuals.distance import variogram
-from geogp.train import Data, terms_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
 SHAPE = Shape(2, None, None, False)

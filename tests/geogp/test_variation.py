@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import geogp
-from geogp.field import FieldOptions, LocalField
-from geogp.residuals import local
-from geogp.residuals.local import LocalKernel
-from geogp.residuals.variation import Variation
+from geogp.field import kernel as local
+from geogp.field.kernel import LocalKernel
+from geogp.field.local_field import FieldOptions, LocalField
+from geogp.field.variation import Variation
 
 
 def bent(seed=0, in_time=False):
@@ -148,7 +148,7 @@ def test_many_rows_over_space_alone_try_it_unasked(monkeypatch, rows, in_time, t
         return honest(*arguments, **{**named, "steps": 20})
 
     monkeypatch.setattr(local, "fit", fit)
-    monkeypatch.setattr("geogp.field.VARY_FROM", 600)
+    monkeypatch.setattr("geogp.field.local_field.VARY_FROM", 600)
     options = FieldOptions(smooth=False, n_targets=300, neighbours=16)
     LocalField.fit(X, y, None, time=2 if in_time else None, options=options)
     assert sum(seen) == tried

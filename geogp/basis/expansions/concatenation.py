@@ -1,0 +1,52 @@
+"""Two or more expansions side by side: their kernels add."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from geogp.basis.expansions.base import Expansion
+from geogp.errors import ImpossibleCombination
+
+
+class Concatenation(Expansion):
+    """phi(h) = [phi_1(h), ..., phi_k(h)] / sqrt(k): the kernel is the mean of the parts' kernels.
+
+    Written "rbf+fourier" where an expansion is named.
+
+    Parameters
+    ----------
+    n_inputs : H
+    rank : r, shared out equally; the first part takes what is left over
+    parts : classes (or functions) called with (n_inputs, rank)
+
+    Raises
+    ------
+    ImpossibleCombination
+        for a rank below the number of parts.
+
+    Notes
+    -----
+    Cost: the sum of the parts'.
+    """
+
+    def __init__(self, n_inputs: int, rank: int, parts: Sequence[Callable[[int, int], Expansion]]):
+        super().__init__()
+        each = rank // len(parts)
+        if each < 1:
+            raise ImpossibleCombination(
+                f"rank {rank} cannot be shared among {len(parts)} expansions; raise it."
+            )
+        ranks = [rank - each * (len(parts) - 1), *([each] * (len(parts) - 1))]
+        self.parts = nn.ModuleList(part(n_inputs, r) for part, r in zip(parts, ranks))
+        self.rank = sum(int(part.rank) for part in self.parts)  # type: ignore[arg-type, misc]
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.cat([part(h) for part in self.parts], 1) / len(self.parts) ** 0.5
+
+    def initialise(self, h: Tensor) -> None:
+        for part in self.parts:
+            part.initialise(h)  # type: ignore[operator]
+
+    def kernel_parameters(self) -> list[nn.Parameter]:
+        return [p for part in self.parts for p in part.kernel_parameters()]  # type: ignore[operator]

@@ -1,0 +1,123 @@
+"""Soft kernel interpolation: a kernel matrix of learned points, interpolated by softmax weights."""
+
+import torch
+from torch import Tensor, nn
+
+from geogp.basis.expansions.base import Expansion
+from geogp.basis.expansions.fourier import median_lengthscale
+from geogp.linalg import cholesky, squared_distances
+
+#: Lengthscales stay below this: with the temperatures they push and pull at the same thing.
+MAX_LENGTHSCALE = 5.0
+#: First temperature, as a share of the extra distance to the fifth nearest point: chosen from .5, 1, 2.
+SHARPNESS = 0.5
+
+
+class SoftKI(Expansion):
+    """phi(h) = L' s(h), with K_ZZ = L L' and s the softmax over j of -||h / T - z_j||.
+
+    K_ZZ is Matern-3/2 with a lengthscale per axis of the interpolation points z; T is one temperature per
+    axis. ||phi||^2 = s'K_ZZ s never exceeds the kernel's variance, and far from data it stays that of the
+    nearest interpolation points: the latent sd does NOT return to the prior.
+
+    The points are learned as places z T in the units of h: then a temperature stretches an axis of the whole
+    kernel at once, instead of pulling the data away from the points (validation NLL of Elevators after 200
+    steps .42 instead of .44, .40 with the sharper first temperature of `initialise`).
+
+    Parameters
+    ----------
+    n_inputs : H
+    rank : number of interpolation points m
+
+    Notes
+    -----
+    Cost O(N m (H + m) + m^3). Source: soft-kernel-interpolation, eq. 10-12 (the text suggests the
+    temperature per axis and the cap on the lengthscales).
+
+    Examples
+    --------
+    >>> SoftKI(2, 16)(torch.zeros(3, 2)).shape
+    torch.Size([3, 16])
+    """
+
+    def __init__(self, n_inputs: int, rank: int):
+        super().__init__()
+        self.rank = rank
+        self.places = nn.Parameter(torch.randn(rank, n_inputs))
+        self.log_temperature = nn.Parameter(torch.zeros(n_inputs))
+        self.raw_lengthscale = nn.Parameter(torch.zeros(n_inputs))
+        self.log_variance = nn.Parameter(torch.zeros(()))
+
+    @property
+    def lengthscale(self) -> Tensor:
+        """(H,) of the base kernel, between 0 and `MAX_LENGTHSCALE`, in units of h / T."""
+        return MAX_LENGTHSCALE * torch.sigmoid(self.raw_lengthscale)
+
+    @property
+    def temperature(self) -> Tensor:
+        """(H,) one per axis."""
+        return self.log_temperature.exp()
+
+    @property
+    def interpolation_points(self) -> Tensor:
+        """z: (m, H), in units of h / T."""
+        return self.places / self.temperature
+
+    def initialise(self, h: Tensor) -> None:
+        """Interpolation points at k-means centres; temperatures at which the nearest few share each row."""
+        with torch.no_grad():
+            centres = k_means(h, self.rank)
+            spread = h.std(0, unbiased=False)
+            spread = torch.where(spread > 1e-6, spread, torch.ones_like(spread))
+            gap = squared_distances(h[:1024] / spread, centres / spread).sort(1).values
+            near = (gap[:, min(4, self.rank - 1)].sqrt() - gap[:, 0].sqrt()).median().clamp_min(1e-3)
+            near = SHARPNESS * near
+            self.log_temperature.copy_((spread * near).log())
+            self.places.copy_(centres)
+            share = (median_lengthscale(self.interpolation_points) / MAX_LENGTHSCALE).clamp(0.02, 0.9)
+            self.raw_lengthscale.copy_(torch.logit(share))
+
+    def weights(self, h: Tensor) -> Tensor:
+        """s(h): (N, m) non-negative, each row summing to one."""
+        squared = squared_distances(h / self.temperature, self.interpolation_points)
+        # The root's slope is infinite at zero; the constant bounds it and changes no weight by more than 1e-6.
+        return torch.softmax(-(squared + 1e-12).sqrt(), 1)
+
+    def base_matrix(self) -> Tensor:
+        """K_ZZ (m, m) in float64."""
+        Z = (self.interpolation_points / self.lengthscale).double()
+        return self.log_variance.exp().double() * matern32(squared_distances(Z, Z))
+
+    def forward(self, h: Tensor) -> Tensor:
+        L = cholesky(self.base_matrix(), what="the interpolation points' kernel matrix")
+        return self.weights(h) @ L.to(h.dtype)
+
+    def kernel_parameters(self) -> list[nn.Parameter]:
+        return [self.places, self.log_temperature, self.raw_lengthscale, self.log_variance]
+
+
+def matern32(squared: Tensor) -> Tensor:
+    """(1 + sqrt(3) d) exp(-sqrt(3) d) of squared distances, smooth in them at zero."""
+    d = (3.0 * squared + 1e-12).sqrt()
+    return (1.0 + d) * torch.exp(-d)
+
+
+def k_means(h: Tensor, k: int, n_steps: int = 10) -> Tensor:
+    """(k, H) centres of Lloyd's algorithm from k rows drawn at random; a centre without rows stays.
+
+    With fewer than k rows the rest are scattered around the rows.
+    """
+    n = len(h)
+    rows = torch.randperm(n, device=h.device)[:k]
+    centres = h[rows].clone()
+    if n < k:
+        spread = h.std(0, unbiased=False).clamp_min(1e-3)
+        extra = torch.randint(0, n, (k - n,), device=h.device)
+        around = h[extra] + spread * torch.randn(k - n, h.shape[1], device=h.device, dtype=h.dtype)
+        return torch.cat([centres, around])
+    for _ in range(n_steps):
+        nearest = squared_distances(h, centres).argmin(1)
+        size = torch.bincount(nearest, minlength=k)
+        total = torch.zeros_like(centres).index_add_(0, nearest, h)
+        centres = torch.where((size > 0)[:, None], total / size.clamp_min(1)[:, None], centres)
+    return centres

@@ -1,0 +1,14 @@
+"""Parametric predictive likelihood: train what will be used to predict."""
+
+from torch import Tensor
+
+from geogp.basis.objectives.terms import Terms, Weights, gaussian_nll
+
+
+def ppgp(terms: Terms, weights: Weights) -> Tensor:
+    """-log N(y; mean, latent variance + sigma^2) averaged, plus beta KL / n.
+
+    Unbiased in the batch. Cost O(B). Source: deep-basis-kernel-gp, eq. 6.
+    """
+    variance = terms.latent_variance + terms.noise_variance
+    return gaussian_nll(terms.y, terms.mean, variance).mean() + weights.kl * terms.kl / terms.n_total

@@ -1,0 +1,89 @@
+"""What a closed-form objective looks at: sums over rows, so that batches and chunks add up."""
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from geogp.basis.posterior import WeightPosterior
+from geogp.linalg import MAX_JITTER, cholesky, inverse_factor, log_det_from_cholesky
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of data as a closed-form objective sees them.
+
+    phi : (n, r) features; y : (n,) targets less the constant mean; noise_variance, residual_variance : (n,)
+    """
+
+    phi: Tensor
+    y: Tensor
+    noise_variance: Tensor
+    residual_variance: Tensor
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over n rows with features Phi (n, r), targets y less the mean, and W = diag(1 / noise variance).
+
+    gram : Phi'W Phi (r, r); cross : Phi'W y (r,); energy : y'W y; log_noise : sum of log noise variance
+    gap : sum of residual variance / noise variance (the prior variance beyond the basis)
+    n_rows : n
+
+    Float64. The Gram matrix squares the condition number; here it only steers training, where I + gram is
+    factorised in float64. The weights in use always come from `geogp.basis.statistics`, which never forms it.
+    """
+
+    gram: Tensor
+    cross: Tensor
+    energy: Tensor
+    log_noise: Tensor
+    gap: Tensor
+    n_rows: Tensor
+
+    def tensors(self) -> list[Tensor]:
+        return [getattr(self, f.name) for f in fields(self)]
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(*(a + b for a, b in zip(self.tensors(), other.tensors())))
+
+    @classmethod
+    def of(cls, rows: Rows) -> "Sums":
+        """The sums of rows given at once. Cost O(n r^2)."""
+        noise = rows.noise_variance.double()
+        scaled = rows.phi.double() / noise.sqrt()[:, None]
+        whitened = rows.y.double() / noise.sqrt()
+        return cls(
+            gram=scaled.T @ scaled,
+            cross=scaled.T @ whitened,
+            energy=whitened.square().sum(),
+            log_noise=noise.log().sum(),
+            gap=(rows.residual_variance.double() / noise).sum(),
+            n_rows=torch.tensor(float(len(noise)), dtype=torch.float64, device=noise.device),
+        )
+
+
+def negative_log_evidence(sums: Sums, *, max_jitter: float = MAX_JITTER) -> Tensor:
+    """-log N(y; 0, Phi Phi' + W^-1), not divided by n.
+
+    By the matrix inversion and determinant lemmas with A = I + Phi'W Phi = C C' and b = Phi'W y:
+    2 x this = y'Wy - ||C^-1 b||^2 + log|A| + sum log noise + n log 2 pi. Cost O(r^3).
+    """
+    eye = torch.eye(len(sums.cross), dtype=sums.gram.dtype, device=sums.gram.device)
+    C = cholesky(sums.gram + eye, jitter=0.0, max_jitter=max_jitter, what="I + Phi'W Phi")
+    projected = torch.linalg.solve_triangular(C, sums.cross[:, None], upper=False)[:, 0]
+    misfit = sums.energy - projected.square().sum()
+    constant = sums.log_noise + sums.n_rows * math.log(2.0 * math.pi)
+    return 0.5 * (misfit + log_det_from_cholesky(C) + constant)
+
+
+def weights_given(sums: Sums) -> WeightPosterior:
+    """N(A^-1 b, A^-1) with A = I + Phi'W Phi, ten times as fast as by QR: for scores while training only.
+
+    The square root is C^-T, upper-triangular. Cost O(r^3).
+    """
+    eye = torch.eye(len(sums.cross), dtype=sums.gram.dtype, device=sums.gram.device)
+    C = cholesky(sums.gram + eye, jitter=0.0, what="I + Phi'W Phi")
+    root = inverse_factor(C).T
+    return WeightPosterior(root @ (root.T @ sums.cross), root)

@@ -1,0 +1,176 @@
+"""The distribution of the weights, q(w) = N(m, S), and what it says of phi'w.
+
+Both routes end here: variational training learns `VariationalPosterior`; `statistics.solve` computes a
+`WeightPosterior`. Nothing downstream knows which one it holds.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class WeightPosterior:
+    """q(w) = N(mean, scale_tril scale_tril').
+
+    mean : (r,); scale_tril : (r, r) lower-triangular, or any square root of the covariance (r, k)
+    """
+
+    mean: Tensor
+    scale_tril: Tensor
+
+    def moments(self, phi: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean phi'm and variance ||L'phi||^2, each (N,). Cost O(N r^2)."""
+        return phi @ self.mean, (phi @ self.scale_tril).square().sum(1)
+
+    def covariance(self, phi: Tensor, phi_other: Tensor) -> Tensor:
+        """phi S phi_other': (N, M)."""
+        return (phi @ self.scale_tril) @ (phi_other @ self.scale_tril).T
+
+    def sample(self, n_samples: int, generator: torch.Generator) -> Tensor:
+        """Draws of w: (r, n_samples)."""
+        noise = torch.randn(self.scale_tril.shape[1], n_samples, generator=generator)
+        return self.mean[:, None] + self.scale_tril @ noise.to(self.scale_tril)
+
+    def to(self, like: Tensor) -> "WeightPosterior":
+        """The same in the dtype and on the device of a tensor."""
+        return WeightPosterior(self.mean.to(like), self.scale_tril.to(like))
+
+    def kl(self) -> Tensor:
+        """KL(q || N(0, I)) for a lower-triangular scale."""
+        L = self.scale_tril
+        log_det = 2.0 * L.diagonal().abs().log().sum()
+        return 0.5 * (L.square().sum() + self.mean.square().sum() - len(self.mean) - log_det)
+
+
+class VariationalPosterior(nn.Module):
+    """Learned m and lower-triangular L, with the diagonal of L stored as its logarithm.
+
+    Source: deep-basis-kernel-gp, appendix B, "Variational distribution".
+    """
+
+    def __init__(self, rank: int):
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(rank))
+        self.log_diagonal = nn.Parameter(torch.full((rank,), -0.5 * float(torch.tensor(float(rank)).log())))
+        self.off_diagonal = nn.Parameter(torch.randn(rank, rank) / rank**1.5 * 0.1)
+
+    def current(self) -> WeightPosterior:
+        L = self.off_diagonal.tril(-1) + torch.diag(self.log_diagonal.exp())
+        return WeightPosterior(self.mean, L)
+
+    def initialise(self, mean: Tensor, scale: float) -> None:
+        """Start at N(mean, scale^2 I)."""
+        with torch.no_grad():
+            self.mean.copy_(mean)
+            self.log_diagonal.fill_(float(torch.tensor(scale).log()))
+            self.off_diagonal.mul_(scale)
+
+
+class LowRankPosterior(nn.Module):
+    """S = V V' + diag(d)^2 with V (r, k): O(N r k) instead of O(N r^2) a step.
+
+    Measured at r = 1,024 and k = 16: 54 ms a step instead of 122 (one core, b = 1,024).
+    """
+
+    def __init__(self, rank: int, n_factors: int = 16):
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(rank))
+        self.log_diagonal = nn.Parameter(torch.full((rank,), -0.5 * float(torch.tensor(float(rank)).log())))
+        self.factor = nn.Parameter(torch.randn(rank, n_factors) / rank * 0.1)
+
+    def initialise(self, mean: Tensor, scale: float) -> None:
+        """Start near N(mean, scale^2 I)."""
+        with torch.no_grad():
+            self.mean.copy_(mean)
+            self.log_diagonal.fill_(float(torch.tensor(scale).log()))
+            self.factor.mul_(scale)
+
+    def current(self) -> "LowRankWeights":
+        return LowRankWeights(self.mean, self.factor, self.log_diagonal.exp())
+
+
+@dataclass(frozen=True)
+class LowRankWeights:
+    """q(w) = N(mean, factor factor' + diag(diagonal)^2)."""
+
+    mean: Tensor
+    factor: Tensor
+    diagonal: Tensor
+
+    def moments(self, phi: Tensor) -> tuple[Tensor, Tensor]:
+        """As `WeightPosterior.moments`. Cost O(N r k)."""
+        variance = (phi @ self.factor).square().sum(1) + phi.square() @ self.diagonal.square()
+        return phi @ self.mean, variance
+
+    def covariance(self, phi: Tensor, phi_other: Tensor) -> Tensor:
+        """phi S phi_other': (N, M)."""
+        low = (phi @ self.factor) @ (phi_other @ self.factor).T
+        return low + (phi * self.diagonal.square()) @ phi_other.T
+
+    def sample(self, n_samples: int, generator: torch.Generator) -> Tensor:
+        """Draws of w: (r, n_samples)."""
+        low = torch.randn(self.factor.shape[1], n_samples, generator=generator)
+        own = torch.randn(len(self.mean), n_samples, generator=generator)
+        return (
+            self.mean[:, None]
+            + self.factor @ low.to(self.factor)
+            + self.diagonal[:, None] * own.to(self.diagonal)
+        )
+
+    def kl(self) -> Tensor:
+        """KL(q || N(0, I)), with the determinant by the matrix determinant lemma."""
+        scaled = self.factor / self.diagonal[:, None]
+        inner = torch.eye(scaled.shape[1], dtype=scaled.dtype, device=scaled.device) + scaled.T @ scaled
+        log_det = torch.linalg.slogdet(inner)[1] + 2.0 * self.diagonal.log().sum()
+        trace = self.factor.square().sum() + self.diagonal.square().sum()
+        return 0.5 * (trace + self.mean.square().sum() - len(self.mean) - log_det)
+
+
+class Prior(nn.Module):
+    """Nothing learned: N(0, I) until `geogp.basis.statistics.solve` has replaced it (`LowRankGP.solved`)."""
+
+    def __init__(self, rank: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(rank), persistent=False)
+
+    def initialise(self, mean: Tensor, scale: float) -> None:
+        """Nothing to start from: the weights are solved for."""
+
+    def current(self) -> WeightPosterior:
+        mean = self.get_buffer("mean")
+        return WeightPosterior(mean, torch.eye(len(mean)).to(mean))
+
+
+class PointWeights(WeightPosterior):
+    """Weights without a distribution: the variance is 0, the "KL" that of a point's log prior."""
+
+    def kl(self) -> Tensor:
+        """-log N(mean; 0, I) up to a constant."""
+        return 0.5 * self.mean.square().sum()
+
+
+class PointPosterior(nn.Module):
+    """Learned weights, one point: the output layer of a plain network."""
+
+    def __init__(self, rank: int):
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(rank))
+
+    def current(self) -> PointWeights:
+        return PointWeights(self.mean, torch.zeros(len(self.mean), 1).to(self.mean))
+
+    def initialise(self, mean: Tensor, scale: float) -> None:
+        """Start at `mean`."""
+        with torch.no_grad():
+            self.mean.copy_(mean)
+
+
+POSTERIORS: dict[str, type[nn.Module]] = {
+    "dense": VariationalPosterior,
+    "lowrank": LowRankPosterior,
+    "solved": Prior,
+    "point": PointPosterior,
+    "laplace": PointPosterior,  # the covariance comes after training: `geogp.engines.network.laplace`
+}

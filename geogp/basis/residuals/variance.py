@@ -1,0 +1,28 @@
+"""Residuals that add a variance and nothing to the mean."""
+
+import torch
+from torch import Tensor
+
+from geogp.basis.expansions import Expansion
+from geogp.basis.residuals.base import Residual
+
+
+class NoResidual(Residual):
+    """Zero: the kernel is exactly the basis. Latent variance then has no reason to grow far from data."""
+
+    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+        return torch.zeros_like(phi[:, 0])
+
+
+class Nystrom(Residual):
+    """k~(x, x) - ||phi(x)||^2: what the inducing points miss of their base kernel.
+
+    Source: deep-basis-kernel-gp, eq. 4.
+    """
+
+    needs_base_kernel = True
+    reverts_to_prior = True
+
+    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+        # Non-negative in exact arithmetic; the clamp takes off rounding only.
+        return (expansion.base_diagonal(h) - phi.square().sum(1)).clamp_min(0.0)

@@ -1,0 +1,97 @@
+"""The ground floor: rows to learn from, and what a model says of places."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geogp.predictive import standard_moments
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows to learn from: X (n, D) float64 raw inputs, y (n,) float32 standardised, counts (n,) or None."""
+
+    X: Tensor
+    y: Tensor
+    counts: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def rows(self, index: Tensor) -> "Data":
+        counts = None if self.counts is None else self.counts[index]
+        return Data(self.X[index], self.y[index], counts)
+
+    def to(self, device: torch.device) -> "Data":
+        counts = None if self.counts is None else self.counts.to(device)
+        return Data(self.X.to(device), self.y.to(device), counts)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean, latent variance and noise variance at N inputs, each (N,), kept apart: a band for the surface,
+    an interval for a new measurement and coverage each need a different sum.
+
+    in_units : the mean in target units, where a method fixes it there to the bit; else None
+    degrees_of_freedom : (N,), or None where a new observation is Gaussian. A Student-t observation has the
+        squared scale latent + noise variance; its variance is nu / (nu - 2) times that
+    log_skewness : (N,), or None where a new observation is symmetric; see `Predictive`. The mean is that of
+        the new observation either way
+    """
+
+    mean: Tensor
+    latent_variance: Tensor
+    noise_variance: Tensor
+    prior_variance: Tensor
+    in_units: Tensor | None = None
+    degrees_of_freedom: Tensor | None = None
+    log_skewness: Tensor | None = None
+
+    #: Rows of `stack`.
+    PLANES: ClassVar[int] = 6
+
+    def stack(self) -> Tensor:
+        """(6, N) float32, what a grid keeps of each pixel: infinite degrees of freedom for a Gaussian, and
+        skewness 0 for a symmetric observation."""
+        nu, skew = self.degrees_of_freedom, self.log_skewness
+        nu = torch.full_like(self.mean, torch.inf) if nu is None else nu
+        skew = torch.zeros_like(self.mean) if skew is None else skew
+        return torch.stack(
+            [self.mean, self.latent_variance, self.noise_variance, self.prior_variance, nu, skew]
+        ).float()
+
+    @classmethod
+    def unstack(cls, values: Tensor) -> "Moments":
+        """What `stack` made (6, N)."""
+        mean, latent, noise, prior, nu, skew = values
+        return cls(
+            mean,
+            latent,
+            noise,
+            prior,
+            degrees_of_freedom=None if bool(torch.isinf(nu).all()) else nu,
+            log_skewness=skew if bool(skew.any()) else None,
+        )
+
+    def new_variance(self) -> Tensor:
+        """(N,) variance of a new observation."""
+        total = self.latent_variance + self.noise_variance
+        return total * torch.as_tensor(self.standard_moments()[1], dtype=total.dtype)
+
+    def location(self) -> Tensor:
+        """(N,) mode of a new observation: its mean less what skewness adds."""
+        scale = (self.latent_variance + self.noise_variance).sqrt()
+        return self.mean - scale * torch.as_tensor(self.standard_moments()[0], dtype=scale.dtype)
+
+    def standard_moments(self) -> tuple[Array | float, Array | float]:
+        """Mean and variance of a new observation at mode 0 and scale 1."""
+        nu, skew = self.degrees_of_freedom, self.log_skewness
+        return standard_moments(
+            None if nu is None else nu.double().numpy(), None if skew is None else skew.double().numpy()
+        )

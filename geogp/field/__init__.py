@@ -1,0 +1,1 @@
+"""The local field: a Gaussian process conditioned on the nearest observations, with its trend, noise and regional level."""

@@ -1,0 +1,47 @@
+"""Raw inputs -> coordinates in which one unit means the same on every data set."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geogp.holdout import spacing
+
+#: One unit of space is this many spacings of places, one unit of time this share of the time span: the metric
+#: in which neighbours are near.
+SPACINGS, SPAN_SHARE = 3.5, 0.4
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How raw inputs become coordinates: centred, space in units of `space_unit`, time in `time_unit`."""
+
+    space: tuple[int, int]
+    time: int | None
+    others: tuple[int, ...]
+    origin: tuple[float, ...]
+    space_unit: float
+    time_unit: float
+
+    def coordinates(self, X: Tensor) -> Tensor:
+        """(N, 2) or (N, 3): easting, northing and, when there is one, time."""
+        columns = [(X[:, d] - self.origin[d]) / self.space_unit for d in self.space]
+        if self.time is not None:
+            columns.append((X[:, self.time] - self.origin[self.time]) / self.time_unit)
+        return torch.stack(columns, dim=-1).contiguous()
+
+
+def frame_of(X: np.ndarray, space: tuple[int, int], time: int | None) -> Frame:
+    """The frame of training inputs X (N, D)."""
+    span = 0.0 if time is None else float(np.ptp(X[:, time]))
+    others = tuple(d for d in range(X.shape[1]) if d not in (*space, time))
+    h = spacing(X[:, list(space)])
+    return Frame(
+        space=space,
+        time=time if span > 0 else None,
+        others=others,
+        origin=tuple(float(v) for v in X.mean(axis=0)),
+        space_unit=SPACINGS * h,
+        time_unit=SPAN_SHARE * span if span > 0 else 1.0,
+    )

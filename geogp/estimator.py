@@ -325,6 +325,29 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             None if counts is None else torch.as_tensor(counts, dtype=dtype),
         )
 
+    # -- what it knows -----------------------------------------------------------------------------
+
+    @property
+    def has_time(self) -> bool:
+        """Whether a column of X is time."""
+        return self.engine_.plan.shape.time is not None
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether it was fitted with counts, so that a prediction is of an average of so many."""
+        return self.engine_.plan.shape.has_counts
+
+    def attach(self, predictor: Any) -> None:
+        """Give a fixed-mean GP that was loaded from disk its predictor back.
+
+        Raises
+        ------
+        InvalidInput
+            a method that takes none.
+        """
+        self.engine_.attach(predictor)
+        _LAST.pop(self, None)
+
     # -- predicting --------------------------------------------------------------------------------
 
     def moments(self, X: ArrayLike, counts: ArrayLike | float | None = None) -> Moments:
@@ -521,7 +544,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _counts(self, counts: ArrayLike | float | None, n: int) -> Array | None:
-        if not self.engine_.plan.shape.has_counts:
+        if not self.has_counts:
             return None
         if counts is None:
             counts = self.typical_count_

@@ -17,9 +17,9 @@ from app.workflow.exporting import file_entry, now, usual_thresholds
 from app.workflow.grids import check_tests
 from app.workflow.polygons import Ground, about, in_plane, inputs_at, points_in, read_polygons
 from data_pipelines.atomic import atomic_path, refuse_existing
-from geogp import storage
 from geogp.areas import Surface, surface
 from geogp.joint import most_places
+from geogp.run import Run, load
 from geogp.targets import Target, target
 from geogp.transforms import Identity
 
@@ -104,7 +104,7 @@ class Areas:
 
 
 def areas(
-    run: str | Path | storage.Run,
+    run: str | Path | Run,
     polygons: str | Path,
     output: str | Path,
     *,
@@ -147,7 +147,7 @@ def areas(
     Cost: `geogp.areas.area_moments` at the points, and one draw of the surface at them per sample. Draws leave a
     Monte Carlo error of 1/sqrt(2 n_samples) of every sd.
     """
-    run = storage.load(run) if not isinstance(run, storage.Run) else run
+    run = load(run) if not isinstance(run, Run) else run
     output = Path(output)
     if output.suffix != ".parquet":
         raise InvalidInput(f"The areas are written as GeoParquet; name the output .parquet, not {output}.")

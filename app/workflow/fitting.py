@@ -31,6 +31,7 @@ from geogp import storage
 from geogp.engines import Hooks
 from geogp.engines.local import LocalEngine
 from geogp.estimator import GPRegressor
+from geogp.run import Run, save
 from geogp.update import recondition
 
 #: Seconds between checkpoints of an unfinished fit.
@@ -44,7 +45,7 @@ PACKAGES = ("geogp", "torch", "numpy", "scipy", "scikit-learn", "gpytorch", "pya
 class Fit:
     """A finished fit: the run on disk, loaded, and how many rows went where."""
 
-    run: storage.Run
+    run: Run
     resumed_from_epoch: int = 0
 
     @property
@@ -172,7 +173,7 @@ def fit(
         known, statistics = what_is_known(estimator, rows, fitted)
         seconds = training.seconds()
         training.clear()
-        run = storage.save(
+        run = save(
             output,
             estimator,
             {

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from geogp.basis.build import Shape, Size
 from geogp.basis.objectives import Weights
 from geogp.basis.train import Schedule
 from geogp.data import Data, Moments
+from geogp.errors import InvalidInput
 from geogp.linalg import cholesky
 from geogp.methods import Method
 
@@ -86,6 +87,10 @@ class Engine(ABC):
     @abstractmethod
     def posterior_covariance(self, X: Tensor) -> Tensor:
         """Covariance of the surface at X given the data: (N, N)."""
+
+    def attach(self, predictor: Any) -> None:
+        """Use `predictor` for the mean from now on; refused by all but fixed-mean GPs."""
+        raise InvalidInput(f"method {self.plan.row.name!r} takes no predictor.")
 
     def sample(self, X: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
         """Joint draws of the surface at X given the data: (N, n_samples) float64.

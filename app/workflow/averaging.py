@@ -18,7 +18,6 @@ from app.workflow.grids import check_tests
 from app.workflow.polygons import Ground, about, in_plane, inputs_at, points_in, read_polygons
 from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp.areas import Surface, surface
-from geogp.joint import most_places
 from geogp.run import Run, load
 from geogp.targets import Target, target
 from geogp.transforms import Identity
@@ -166,7 +165,7 @@ def areas(
     given = in_plane(frame, run)
     ground = Ground.of(run)
     whole = [ground.part(shape) for shape in given]
-    budget = most_places(run.model.engine_)
+    budget = run.model.most_places
     P, owner, reached = _points(whole, ground, resolution_m, budget)
     if not len(P):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")

@@ -29,7 +29,6 @@ from app.workflow.rows import Array, Rows, read_rows
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
 from geogp.engines import Hooks
-from geogp.engines.local import LocalEngine
 from geogp.estimator import GPRegressor
 from geogp.run import Run, save
 from geogp.update import recondition
@@ -342,7 +341,7 @@ def _train(
         )
         if not refit:
             return estimator, {}
-        if isinstance(estimator.engine_, LocalEngine) and estimator.engine_.base is None:
+        if estimator.refits_by_conditioning:
             return _all_known(estimator, val), {"refit_epochs": 0}
         chosen = int(getattr(estimator.engine_, "facts", {}).get("best_epoch") or 0)
         capacity = None if estimator.capacity_ is None else estimator.capacity_.to_dict()

@@ -1,12 +1,23 @@
 """Networks g that turn encoded inputs (N, D) into a representation (N, H)."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 
-class Identity(nn.Module):
+class Backbone(nn.Module):
+    """A map (N, D) -> (N, n_outputs), made from (n_inputs, hidden)."""
+
+    #: Whether it bends its inputs, so that what it makes of places far from data means nothing.
+    is_network: ClassVar[bool] = True
+    n_outputs: int
+
+
+class Identity(Backbone):
     """g(x) = x: the kernel acts on the standardised inputs themselves."""
+
+    is_network = False
 
     def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
@@ -16,8 +27,10 @@ class Identity(nn.Module):
         return x
 
 
-class LinearProjection(nn.Module):
+class LinearProjection(Backbone):
     """g(x) = W x with W (H, D), initially orthonormal rows: a supervised projection."""
+
+    is_network = False
 
     def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
@@ -29,8 +42,8 @@ class LinearProjection(nn.Module):
         return self.linear(x)
 
 
-class MLP(nn.Module):
-    """Two hidden layers with `activation` after each.
+class MLP(Backbone):
+    """Two hidden layers, tanh after each.
 
     Source: low-rank-deep-kernel-decomposition, section 5 (tanh).
     """
@@ -59,7 +72,7 @@ class Block(nn.Module):
         return x + self.second(nn.functional.silu(self.first(self.norm(x))))
 
 
-class ResNet(nn.Module):
+class ResNet(Backbone):
     """Linear projection, residual blocks, then LayerNorm and SiLU.
 
     Source: deep-basis-kernel-gp, appendix B, "Network architecture" (two blocks).
@@ -94,7 +107,7 @@ class Reduced(nn.Module):
         return self.linear(self.net(x))
 
 
-BACKBONES: dict[str, Callable[[int, int], nn.Module]] = {
+BACKBONES: dict[str, type[Backbone]] = {
     "identity": Identity,
     "linear": LinearProjection,
     "mlp": MLP,

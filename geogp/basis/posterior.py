@@ -45,7 +45,9 @@ class WeightPosterior:
 
 
 class VariationalPosterior(nn.Module):
-    """Learned m and lower-triangular L, with the diagonal of L stored as its logarithm.
+    """N(m, L L') with m and the triangular L learned.
+
+    The diagonal of L is stored as its logarithm.
 
     Source: deep-basis-kernel-gp, appendix B, "Variational distribution".
     """
@@ -129,7 +131,10 @@ class LowRankWeights:
 
 
 class Prior(nn.Module):
-    """Nothing learned: N(0, I) until `geogp.basis.statistics.solve` has replaced it (`LowRankGP.solved`)."""
+    """Computed from the data, not trained.
+
+    N(0, I) until `geogp.basis.statistics.solve` has replaced it (`LowRankGP.solved`).
+    """
 
     def __init__(self, rank: int):
         super().__init__()
@@ -152,7 +157,7 @@ class PointWeights(WeightPosterior):
 
 
 class PointPosterior(nn.Module):
-    """Learned weights, one point: the output layer of a plain network."""
+    """One value of each weight, no distribution: the output layer of a plain network."""
 
     def __init__(self, rank: int):
         super().__init__()
@@ -167,10 +172,17 @@ class PointPosterior(nn.Module):
             self.mean.copy_(mean)
 
 
+class LaplacePosterior(PointPosterior):
+    """The network's weights, with the Laplace covariance of the last layer.
+
+    The covariance comes after training: `geogp.engines.network.laplace`.
+    """
+
+
 POSTERIORS: dict[str, type[nn.Module]] = {
     "dense": VariationalPosterior,
     "lowrank": LowRankPosterior,
     "solved": Prior,
     "point": PointPosterior,
-    "laplace": PointPosterior,  # the covariance comes after training: `geogp.engines.network.laplace`
+    "laplace": LaplacePosterior,
 }

@@ -14,7 +14,8 @@ from torch import Tensor
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, Rows, Sums
+from geogp.basis.objectives import OBJECTIVES, Rows, Sums
+from geogp.basis.objectives.objective import SOLVES, SOLVES_BATCHES
 from geogp.basis.objectives.sums import weights_given
 from geogp.basis.statistics import solve, statistic_of
 from geogp.basis.train import Progress, Schedule, robust_score, train
@@ -46,6 +47,10 @@ class ClosedFormEngine(LowRankEngine):
     options : latent (outputs of the backbone, instead of the row's)
     """
 
+    route: ClassVar[str] = "closed_form"
+    objectives_do: ClassVar[tuple[str, ...]] = (SOLVES, SOLVES_BATCHES)
+    posteriors: ClassVar[tuple[str, ...]] = ("solved",)
+    chooses_scales: ClassVar[bool] = False
     dtype: ClassVar[torch.dtype] = torch.float64
 
     @classmethod
@@ -131,7 +136,7 @@ def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int
     and F'(S); a second one backpropagates each chunk's part of S against it. Exact, not an estimate.
     Cost: 4/3 of a plain step; with one chunk, a plain step.
     """
-    loss_of = EVIDENCES[objective]
+    loss_of = OBJECTIVES[objective]
     if len(data) <= chunk:
         loss = loss_of(Sums.of(rows_of(model, data)))
         loss.backward()
@@ -162,8 +167,8 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
     objective = plan.row.objective
     if validation is None and plan.row.backbone not in ("identity", "linear") and len(data) >= WATCH_FROM:
         data, validation = hold_out(data, plan.seed)
-    if objective in BATCH_EVIDENCES:
-        loss_of = BATCH_EVIDENCES[objective]
+    loss_of = OBJECTIVES[objective]
+    if loss_of.does == SOLVES_BATCHES:
 
         def backward(batch: Data) -> Tensor:
             loss = loss_of(rows_of(model, batch), plan.seed)
@@ -202,7 +207,7 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
     and .363. Longer steps help there and hurt on Protein: 10 times the rate gives .360 and .591 (240 steps of 2,048),
     7 times .362 and .577.
     """
-    if row.objective in BATCH_EVIDENCES:
+    if OBJECTIVES[row.objective].does == SOLVES_BATCHES:
         size = min(max(schedule.batch_size, ROWS_PER_POINT * rank), n)
         epochs = schedule.epochs or min(60 + n, max(4, round(schedule.steps / math.ceil(n / size))))
         rate = BATCH_RATE * schedule.learning_rate

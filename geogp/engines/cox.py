@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
+from geogp.basis.objectives.objective import COUNTS
 from geogp.basis.objectives.poisson import LEAST, hermite_nodes, poisson
 from geogp.basis.objectives.poisson import bursts as bursts_of_counts
 from geogp.basis.train import terms_of, train
@@ -20,6 +21,7 @@ from geogp.data import Data, Moments
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination, InvalidInput
+from geogp.methods import Method
 
 #: Log intensities between which the moments of log10(1 + N) are tabulated.
 TABLE = (-9.0, 16.0, 501)
@@ -46,6 +48,29 @@ class CoxEngine(LowRankEngine):
 
     Source: low-rank-deep-kernel-decomposition, appendix A.5; G is ours.
     """
+
+    objectives_do: ClassVar[tuple[str, ...]] = (COUNTS,)
+    leaves_over: ClassVar[bool] = False
+    chooses_scales: ClassVar[bool] = False
+    fixes_scale: ClassVar[bool] = True
+    formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "N | f ~ Poisson(G exp f(x)),  G ~ Gamma(mean 1, variance c),  f(x) = m + φ(x)'w,  w ~ N(0, I)",
+    )
+    words: ClassVar[dict[str, str]] = {
+        "noise": "one variance c of the gamma factor, on the scale of counts",
+        "objective": "-ELBO / n of the counts, the KL as it is",
+    }
+    example_target: ClassVar[str] = "tests"
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        mean, sd = super().far(row)
+        return f"of the log intensity: {mean}", f"of the log intensity: {sd}"
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return ""
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP, in_double
 from geogp.basis.objectives import OBJECTIVES, Weights
+from geogp.basis.objectives.objective import GIVEN_MEAN
 from geogp.basis.train import terms_of, train
 from geogp.data import Data, Moments
 from geogp.engines.base import Hooks, Plan
@@ -24,7 +25,9 @@ from geogp.methods import Method
 from geogp.rasters import Raster
 
 #: The network that is frozen when no predictor is given.
-OWN = Method("dnn", "", "", "", engine="network", expansion="last_layer", objective="mse", posterior="point")
+OWN = Method(
+    "own network", "", "", "", engine="network", expansion="last_layer", objective="mse", posterior="point"
+)
 
 
 class FixedMeanGP(LowRankGP):
@@ -71,6 +74,24 @@ class FixedMeanEngine(LowRankEngine):
         is the mean there, NaN where it has none. Without one a network is trained and frozen. A run on disk holds
         the network or the raster; of the others only code would be a record, so `attach` them after loading.
     """
+
+    objectives_do: ClassVar[tuple[str, ...]] = (GIVEN_MEAN,)
+    leaves_over: ClassVar[bool] = False
+    chooses_scales: ClassVar[bool] = False
+    fixes_scale: ClassVar[bool] = True
+    trains_network: ClassVar[bool] = True
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y | f ~ noise(f(x), n),  E f(x) = the predictor's value,  var f(x) = var φ(x)'w + var r(x)",
+    )
+    example_options: ClassVar[tuple[str, str]] = (" --predictor map.tif", ', options={"predictor": model}')
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        return "the predictor's own value, to the bit; none outside a raster", "the prior's"
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return ""
 
     predictor: Any = None
     own: LowRankGP | None = None

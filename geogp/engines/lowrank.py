@@ -1,24 +1,37 @@
 """Methods whose kernel is a learned low-rank basis: most rows of the table."""
 
+import hashlib
 import logging
+from copy import copy
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP, in_double
 from geogp.basis.objectives import Weights
+from geogp.basis.objectives.objective import LEARNS
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.rescale import ENOUGH, Factors, factors_of, rescale, rescaled_score
+from geogp.basis.statistics import Statistic, solve, statistic_of
 from geogp.basis.train import robust_score, train
 from geogp.data import Data, Moments
-from geogp.engines.base import Engine, Hooks, Plan
+from geogp.engines.base import STATISTICS, Engine, Hooks, Plan
+from geogp.engines.joint import FeatureJoint, Joint
+from geogp.errors import InvalidInput
+from geogp.methods import Method
 
 log = logging.getLogger(__name__)
 
+#: Objectives whose learned scale is part of the predictive variance: a refresh keeps it and renews the mean.
+PREDICTIVE = ("ppgp", "dppgp")
+#: Objectives with a Gaussian likelihood of features: their weights have a closed form given the rows.
+GAUSSIAN = ("elbo", "mll", "collapsed_elbo", "softki", *PREDICTIVE)
 #: Rows a chunk at prediction: 2,048 to 4,096 keeps the activations in cache.
 CHUNK = 4096
 #: Up to this many rows predictions are computed in float64: then a row's result does not depend on the rest of
@@ -29,7 +42,14 @@ EXACT_ROWS = 512
 class LowRankEngine(Engine):
     """A `LowRankGP`, trained by minibatches."""
 
-    has_features: ClassVar[bool] = True
+    objectives_do: ClassVar[tuple[str, ...]] = (LEARNS,)
+    posteriors: ClassVar[tuple[str, ...]] = ("dense", "lowrank")
+    leaves_over: ClassVar[bool] = True
+    chooses_scales: ClassVar[bool] = True
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return STATISTICS if row.objective in GAUSSIAN else ""
 
     def __init__(self, plan: Plan, model: LowRankGP, facts: dict):
         self.plan, self.model, self.facts = plan, model.eval(), facts
@@ -117,6 +137,67 @@ class LowRankEngine(Engine):
         with torch.no_grad():
             return in_double(self.model).posterior_covariance(X.to(self.device)).cpu()
 
+    @property
+    def most_places(self) -> int | None:
+        return super().most_places if self.model.residual.needs_base_kernel else None
+
+    def joint(self, X: Tensor, latent_variance: Tensor) -> Joint:
+        """Exact through the weights at any number of places; see `Engine.joint`."""
+        if self.model.residual.needs_base_kernel:
+            return super().joint(X, latent_variance)
+        return FeatureJoint(in_double(self.model), X, latent_variance)
+
+    # -- updates -----------------------------------------------------------------------------------
+
+    def check_update(self) -> None:
+        row = self.plan.row
+        if self.model.residual.moves_with_rows:
+            raise InvalidInput(
+                f"residual {row.residual!r} grows from the places a model was trained on, which an update would not "
+                "move: fit it again, or take residual 'none', 'nystrom' or 'local'."
+            )
+        if row.objective in PREDICTIVE and not isinstance(self._learned(), WeightPosterior):
+            raise InvalidInput(
+                f"posterior {row.posterior!r} cannot be refreshed under a predictive objective; fit again with "
+                "posterior 'dense'."
+            )
+
+    def _learned(self) -> object:
+        return self.model.posterior.current()  # type: ignore[operator]  # a module of POSTERIORS
+
+    def summarise(self, data: Data, labels: NDArray[np.str_]) -> dict[str, Statistic]:
+        data = data.to(self.device)
+        basis = fingerprint(self.model)
+        # Closed-form weights see the residual in each row's precision where the residual says so.
+        corrected = None if self.route == "closed_form" else False
+        out: dict[str, Statistic] = {}
+        for label in np.unique(labels):
+            rows = torch.as_tensor(np.flatnonzero(labels == label), device=data.y.device)
+            out[str(label)] = statistic_of(
+                self.model,
+                data.rows(rows),
+                predictive=self.plan.row.objective in PREDICTIVE,
+                in_precision=corrected,
+                basis=basis,
+            )
+        return out
+
+    def refreshed(self, merged: Statistic) -> Self:
+        if merged.basis not in ("", fingerprint(self.model)):
+            raise InvalidInput("these statistics belong to another run; summarise the rows with this one.")
+        weights = solve(merged).weights
+        if self.plan.row.objective in PREDICTIVE:
+            trained = self._learned()
+            assert isinstance(trained, WeightPosterior)  # `check_update` has refused the others
+            weights = WeightPosterior(weights.mean, trained.scale_tril.detach().double())
+        # The modules are shared, which nothing changes after a fit; `LowRankGP.weights` gives its own dtype.
+        newer, newer.model = copy(self), copy(self.model)
+        newer.model.solved = weights
+        newer.facts = {**self.facts, "rows_in_weights": round(merged.n_rows)}
+        return newer
+
+    # -- draws -------------------------------------------------------------------------------------
+
     def sample(self, X: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
         """Draws of the weights, so exact at any number of places: O(N (network + r n_samples) + r^2 n_samples).
 
@@ -188,6 +269,15 @@ def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | No
         model.load_state_dict(start)
         log.info("trace weight %g: validation score %.4f", alpha, scores[alpha])
     return replace(weights, trace=min(scores, key=lambda alpha: scores[alpha]))
+
+
+def fingerprint(model: LowRankGP) -> str:
+    """Short hash of all that the features, the noise and the constant mean are made of."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(value.detach().cpu().double().numpy()).tobytes())
+    return digest.hexdigest()
 
 
 def concatenate(parts: list[Moments]) -> Moments:

@@ -1,6 +1,6 @@
 """Plain networks, and the Laplace approximation of their last layer."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -8,13 +8,15 @@ from torch import Tensor
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
+from geogp.basis.objectives.objective import POINT
 from geogp.basis.objectives.terms import gaussian_nll
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.train import Progress, train
 from geogp.data import Data
-from geogp.engines.base import Hooks, Plan
+from geogp.engines.base import NETWORK_FAR, Hooks, Plan
 from geogp.engines.lowrank import CHUNK, LowRankEngine
 from geogp.linalg import cholesky, inverse_factor
+from geogp.methods import Method
 
 #: Held-out rows from which the noise of a network is fitted to them instead of to the training rows.
 ENOUGH = 50
@@ -26,6 +28,25 @@ class NetworkEngine(LowRankEngine):
     With objective 'mse' the noise is fitted afterwards, on the validation rows when there are 50, since the
     training rows' residuals are too small. Row `lla` then gives the last layer its Laplace covariance.
     """
+
+    objectives_do: ClassVar[tuple[str, ...]] = (POINT,)
+    posteriors: ClassVar[tuple[str, ...]] = ("point", "laplace")
+    leaves_over: ClassVar[bool] = False
+    chooses_scales: ClassVar[bool] = False
+    formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y | f ~ noise(f(x), n),  f(x) = m + φ(x)'w,  w a point, or its Laplace distribution",
+    )
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        if row.posterior == "point":
+            return NETWORK_FAR, "0, as everywhere: the interval is the noise alone"
+        return super().far(row)
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return ""
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:

@@ -3,11 +3,16 @@
 import torch
 from torch import Tensor, nn
 
+from geogp.basis.noise.base import Noise
 
-class Constant(nn.Module):
-    """sigma^2, learned on the log scale and never below `floor` (standardised target units)."""
 
-    needs_counts = False
+class Constant(Noise):
+    """One noise variance for every observation.
+
+    sigma^2, learned on the log scale and never below `floor` (standardised target units).
+    """
+
+    formula = "ε ~ N(0, σ²)"
 
     def __init__(self, floor: float = 1e-5):
         super().__init__()

@@ -3,8 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from geogp.basis.noise.base import Noise
 
-class PerCount(nn.Module):
+
+class PerCount(Noise):
     """tau^2 + s^2 / n: tau does not average away, s does.
 
     Parameters
@@ -23,7 +25,7 @@ class PerCount(nn.Module):
     True
     """
 
-    needs_counts = True
+    formula = "ε of squared scale τ² + s²/n"
 
     def __init__(self, floor: float = 1e-5):
         super().__init__()

@@ -100,8 +100,8 @@ def _check_pieces(row: Method, engine: type[Engine]) -> None:
             f"residual {row.residual!r} cannot go with expansion {row.expansion!r}, which approximates no base "
             "kernel: take expansion 'rbf', or residual 'none', 'unit' or 'local'."
         )
-    if row.objective == "ppgp" and not residual.needs_base_kernel:
+    if OBJECTIVES[row.objective].exact_variance and not residual.needs_base_kernel:
         raise ImpossibleCombination(
-            f"objective 'ppgp' needs the exact variance of a base kernel, which residual {row.residual!r} does "
+            f"objective {row.objective!r} needs the exact variance of a base kernel, which residual {row.residual!r} does "
             "not give: take objective 'dppgp', or residual 'nystrom' with expansion 'rbf'."
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP, in_double
-from geogp.basis.objectives import Weights
+from geogp.basis.objectives import OBJECTIVES, Weights
 from geogp.basis.objectives.objective import LEARNS
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.rescale import ENOUGH, Factors, factors_of, rescale, rescaled_score
@@ -28,10 +28,6 @@ from geogp.methods import Method
 
 log = logging.getLogger(__name__)
 
-#: Objectives whose learned scale is part of the predictive variance: a refresh keeps it and renews the mean.
-PREDICTIVE = ("ppgp", "dppgp")
-#: Objectives with a Gaussian likelihood of features: their weights have a closed form given the rows.
-GAUSSIAN = ("elbo", "mll", "collapsed_elbo", "softki", *PREDICTIVE)
 #: Rows a chunk at prediction: 2,048 to 4,096 keeps the activations in cache.
 CHUNK = 4096
 #: Up to this many rows predictions are computed in float64: then a row's result does not depend on the rest of
@@ -49,7 +45,7 @@ class LowRankEngine(Engine):
 
     @classmethod
     def update_kind(cls, row: Method) -> str:
-        return STATISTICS if row.objective in GAUSSIAN else ""
+        return STATISTICS
 
     def __init__(self, plan: Plan, model: LowRankGP, facts: dict):
         self.plan, self.model, self.facts = plan, model.eval(), facts
@@ -156,7 +152,7 @@ class LowRankEngine(Engine):
                 f"residual {row.residual!r} grows from the places a model was trained on, which an update would not "
                 "move: fit it again, or take residual 'none', 'nystrom' or 'local'."
             )
-        if row.objective in PREDICTIVE and not isinstance(self._learned(), WeightPosterior):
+        if OBJECTIVES[row.objective].predictive and not isinstance(self._learned(), WeightPosterior):
             raise InvalidInput(
                 f"posterior {row.posterior!r} cannot be refreshed under a predictive objective; fit again with "
                 "posterior 'dense'."
@@ -176,7 +172,7 @@ class LowRankEngine(Engine):
             out[str(label)] = statistic_of(
                 self.model,
                 data.rows(rows),
-                predictive=self.plan.row.objective in PREDICTIVE,
+                predictive=OBJECTIVES[self.plan.row.objective].predictive,
                 in_precision=corrected,
                 basis=basis,
             )
@@ -186,7 +182,7 @@ class LowRankEngine(Engine):
         if merged.basis not in ("", fingerprint(self.model)):
             raise InvalidInput("these statistics belong to another run; summarise the rows with this one.")
         weights = solve(merged).weights
-        if self.plan.row.objective in PREDICTIVE:
+        if OBJECTIVES[self.plan.row.objective].predictive:
             trained = self._learned()
             assert isinstance(trained, WeightPosterior)  # `check_update` has refused the others
             weights = WeightPosterior(weights.mean, trained.scale_tril.detach().double())
@@ -239,7 +235,7 @@ class LowRankEngine(Engine):
 
 def _asks_validation(plan: Plan, validation: Data | None) -> bool:
     """Whether validation rows choose more than the epoch: the trace weight and the spread."""
-    return plan.row.objective == "dppgp" and validation is not None and len(validation) >= ENOUGH
+    return OBJECTIVES[plan.row.objective].rescaled and validation is not None and len(validation) >= ENOUGH
 
 
 def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | None) -> Weights:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geogp.basis.build import Shape, Size, check
 from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity, kinds_asked
 from geogp.basis.objectives import Weights
-from geogp.basis.train import Schedule
+from geogp.basis.schedule import Schedule
 from geogp.data import Data, Moments
 from geogp.engines import ENGINES, Engine, Hooks, Plan
 from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
@@ -56,7 +56,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         rows, weighed as `validation` lies beside them (see `geogp.basis.capacity`), by methods that train by
         minibatches on some 3,000 or more rows; else 1, 4, 12. None: those
     epochs : None trains for about `steps` steps
-    steps, batch_size, learning_rate : of the schedule, see `geogp.basis.train.Schedule`
+    steps, batch_size, learning_rate : of the schedule, see `geogp.basis.schedule.Schedule`
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
         them on the training rows; quantiles and exceedance go through it exactly
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more

@@ -14,8 +14,9 @@ from scipy import sparse
 from torch import Tensor
 
 from geogp.basis.model import in_double
+from geogp.data import CHUNK
 from geogp.engines import Engine
-from geogp.engines.lowrank import CHUNK, LowRankEngine
+from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import InvalidInput
 from geogp.field.joint import FieldJoint, field_of
 from geogp.linalg import cholesky

@@ -18,8 +18,10 @@ from scipy.spatial import cKDTree
 from geogp.basis.build import Shape, Size, build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
+from geogp.basis.objectives import Weights
 from geogp.basis.objectives.terms import gaussian_nll
-from geogp.basis.train import Schedule, train
+from geogp.basis.schedule import Schedule
+from geogp.basis.train import Watch, minibatch, train
 from geogp.data import Data
 from geogp.holdout import hold_out, spacing
 from geogp.methods import method
@@ -261,10 +263,9 @@ def _trial(
     train(
         model,
         some,
-        objective="dppgp",
+        minibatch(model, "dppgp", Weights(), len(some)),
         schedule=Schedule(epochs=epochs, batch_size=BATCH),
-        score_of=score,
-        validation=next(iter(parts.values())),
+        watch=Watch(next(iter(parts.values())), score),
         seed=seed,
     )
     return min(seen, key=lambda found: _weighted(found, weights))

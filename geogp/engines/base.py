@@ -1,7 +1,6 @@
 """What the estimator needs of whatever carries a method: moments, covariances, a state without pickle."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -10,7 +9,8 @@ from torch import Tensor
 
 from geogp.basis.build import Shape, Size
 from geogp.basis.objectives import Weights
-from geogp.basis.train import Schedule
+from geogp.basis.schedule import Schedule
+from geogp.basis.train import Hooks
 from geogp.data import Data, Moments
 from geogp.linalg import cholesky
 from geogp.methods import Method
@@ -34,15 +34,6 @@ class Plan:
     options: dict = field(default_factory=dict)
     target_mean: float = 0.0
     target_sd: float = 1.0
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Where a long fit reports: a progress bar, and checkpoints to resume from."""
-
-    on_epoch: Callable[[int, int, float | None], None] | None = None
-    checkpoint: Callable[[dict], None] | None = None
-    resume: dict | None = None
 
 
 class Engine(ABC):

@@ -16,8 +16,9 @@ from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
 from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, Rows, Sums
 from geogp.basis.objectives.sums import weights_given
+from geogp.basis.schedule import Schedule
 from geogp.basis.statistics import solve, statistic_of
-from geogp.basis.train import Progress, Schedule, robust_score, train
+from geogp.basis.train import Loss, Progress, Watch, robust_score, train
 from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
@@ -109,8 +110,8 @@ def condition(model: LowRankGP, data: Data) -> float:
 
 def chunks(model: LowRankGP, data: Data, size: int) -> Iterator[Rows]:
     """What the objective sees of all rows, one chunk at a time."""
-    for i in range(0, len(data), size):
-        yield rows_of(model, data.rows(torch.arange(i, min(i + size, len(data)), device=data.y.device)))
+    for part in data.chunks(size):
+        yield rows_of(model, part)
 
 
 def condition_roughly(model: LowRankGP, data: Data) -> None:
@@ -164,32 +165,17 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
         data, validation = hold_out(data, plan.seed)
     if objective in BATCH_EVIDENCES:
         loss_of = BATCH_EVIDENCES[objective]
-
-        def backward(batch: Data) -> Tensor:
-            loss = loss_of(rows_of(model, batch), plan.seed)
-            loss.backward()
-            return loss
-
+        loss = Loss.of(objective, lambda batch: loss_of(rows_of(model, batch), plan.seed))
     else:
-
-        def backward(batch: Data) -> Tensor:
-            return full_batch_backward(model, objective, batch)
-
-    def solve_weights() -> None:
-        condition_roughly(model, data)
-
+        loss = Loss(objective, lambda batch: full_batch_backward(model, objective, batch))
     return train(
         model,
         data,
-        objective=objective,
+        loss,
         schedule=closed_form_schedule(plan.schedule, plan.row, len(data), plan.size.rank),
-        backward=backward,
-        before_scoring=solve_weights,
-        validation=validation,
+        watch=Watch(validation, prepare=lambda: condition_roughly(model, data)),
         seed=plan.seed,
-        resume=hooks.resume,
-        on_epoch=hooks.on_epoch,
-        checkpoint=hooks.checkpoint,
+        hooks=hooks,
     )
 
 
@@ -237,11 +223,7 @@ def choose_latent(plan: Plan, data: Data, validation: Data | None) -> int | None
     if len(candidates) == 1 or len(data) < 10:
         return candidates[0]
     if validation is None:
-        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(plan.seed)).to(
-            data.y.device
-        )
-        cut = max(1, len(data) // 5)
-        data, validation = data.rows(order[cut:]), data.rows(order[:cut])
+        data, validation = hold_out(data, plan.seed)
     scores: dict[int, float] = {}
     for d in candidates:
         trial = replace(plan, size=replace(plan.size, latent=d))

@@ -14,10 +14,10 @@ from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP, in_double
 from geogp.basis.objectives import OBJECTIVES, Weights
-from geogp.basis.train import terms_of, train
-from geogp.data import Data, Moments
+from geogp.basis.train import Loss, Watch, terms_of, train
+from geogp.data import CHUNK, Data, Moments
 from geogp.engines.base import Hooks, Plan
-from geogp.engines.lowrank import CHUNK, EXACT_ROWS, LowRankEngine
+from geogp.engines.lowrank import EXACT_ROWS, LowRankEngine
 from geogp.engines.network import train_network
 from geogp.errors import InvalidInput
 from geogp.methods import Method
@@ -98,24 +98,15 @@ class FixedMeanEngine(LowRankEngine):
             model.auxiliary.copy_(model.posterior.mean)  # type: ignore[union-attr, arg-type]
             model.posterior.mean.zero_()  # type: ignore[union-attr, operator]
         loss_of = OBJECTIVES[plan.row.objective]
-
-        def backward(batch: Data) -> Tensor:
-            loss = two_measures(model, batch, len(data), loss_of)
-            loss.backward()
-            return loss
-
         model.train()
         progress = train(
             model,
             data,
-            objective=plan.row.objective,
-            backward=backward,
+            Loss.of(plan.row.objective, lambda batch: two_measures(model, batch, len(data), loss_of)),
             schedule=plan.schedule,
-            validation=validation,
+            watch=Watch(validation),
             seed=plan.seed,
-            resume=hooks.resume,
-            on_epoch=hooks.on_epoch,
-            checkpoint=hooks.checkpoint,
+            hooks=hooks,
         )
         model.residual.condition(model, plain)
         engine.facts = {

@@ -1,8 +1,8 @@
 """Methods whose kernel is a learned low-rank basis: most rows of the table."""
 
 import logging
-from dataclasses import fields, replace
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -13,14 +13,12 @@ from geogp.basis.model import LowRankGP, in_double
 from geogp.basis.objectives import Weights
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.rescale import ENOUGH, Factors, factors_of, rescale, rescaled_score
-from geogp.basis.train import robust_score, train
-from geogp.data import Data, Moments
+from geogp.basis.train import Watch, minibatch, robust_score, train
+from geogp.data import CHUNK, Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
 
 log = logging.getLogger(__name__)
 
-#: Rows a chunk at prediction: 2,048 to 4,096 keeps the activations in cache.
-CHUNK = 4096
 #: Up to this many rows predictions are computed in float64: then a row's result does not depend on the rest of
 #: its batch (float32 matrix products round differently for each batch size), and costs nothing that matters.
 EXACT_ROWS = 512
@@ -53,15 +51,11 @@ class LowRankEngine(Engine):
         progress = train(
             model,
             data,
-            objective=plan.row.objective,
-            weights=weights,
+            minibatch(model, plan.row.objective, weights, len(data)),
             schedule=plan.schedule,
-            score_of=rescaled_score if refits else robust_score,
-            validation=validation,
+            watch=Watch(validation, rescaled_score if refits else robust_score),
             seed=plan.seed,
-            resume=hooks.resume,
-            on_epoch=hooks.on_epoch,
-            checkpoint=hooks.checkpoint,
+            hooks=hooks,
         )
         factors = Factors(1.0, 1.0, progress.best_score)
         if refits and validation is not None:
@@ -95,7 +89,7 @@ class LowRankEngine(Engine):
                 nu = self.facts.get("degrees_of_freedom")
                 tails = None if nu is None else torch.full_like(mean, nu)
                 parts.append(Moments(mean, latent, noise, prior, degrees_of_freedom=tails))
-        return concatenate(parts)
+        return Moments.joined(parts)
 
     def features(self, X: Tensor) -> Tensor:
         """phi(x) on the CPU: (N, r)."""
@@ -175,28 +169,10 @@ def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | No
     start = {k: v.detach().clone() for k, v in model.state_dict().items()}
     scores: dict[float, float] = {}
     for alpha in weights.trace_candidates:
-        train(
-            model,
-            data,
-            objective=plan.row.objective,
-            weights=replace(weights, trace=alpha),
-            schedule=trial,
-            seed=plan.seed,
-        )
+        loss = minibatch(model, plan.row.objective, replace(weights, trace=alpha), len(data))
+        train(model, data, loss, schedule=trial, seed=plan.seed)
         assert validation is not None
         scores[alpha] = rescaled_score(model, validation)
         model.load_state_dict(start)
         log.info("trace weight %g: validation score %.4f", alpha, scores[alpha])
     return replace(weights, trace=min(scores, key=lambda alpha: scores[alpha]))
-
-
-def concatenate(parts: list[Moments]) -> Moments:
-    """Moments of all chunks in order."""
-    if len(parts) == 1:
-        return parts[0]
-
-    def whole(name: str) -> Any:
-        pieces = [getattr(p, name) for p in parts]
-        return None if pieces[0] is None else torch.cat(pieces)
-
-    return Moments(*(whole(f.name) for f in fields(Moments)))

@@ -10,10 +10,10 @@ from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
 from geogp.basis.objectives.terms import gaussian_nll
 from geogp.basis.posterior import WeightPosterior
-from geogp.basis.train import Progress, train
+from geogp.basis.train import Progress, Watch, minibatch, train
 from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
-from geogp.engines.lowrank import CHUNK, LowRankEngine
+from geogp.engines.lowrank import LowRankEngine
 from geogp.linalg import cholesky, inverse_factor
 
 #: Held-out rows from which the noise of a network is fitted to them instead of to the training rows.
@@ -55,14 +55,11 @@ def train_network(
     progress = train(
         model,
         data,
-        objective=plan.row.objective,
-        weights=plan.weights,
+        minibatch(model, plan.row.objective, plan.weights, len(data)),
         schedule=plan.schedule,
-        validation=validation,
+        watch=Watch(validation),
         seed=plan.seed,
-        resume=hooks.resume,
-        on_epoch=hooks.on_epoch,
-        checkpoint=hooks.checkpoint,
+        hooks=hooks,
     )
     if plan.row.objective != "map":
         enough = validation is not None and len(validation) >= ENOUGH
@@ -74,9 +71,9 @@ def fit_noise(model: LowRankGP, data: Data, steps: int = 60) -> None:
     """Maximise the likelihood of the rows over the noise alone, the means held. Cost O(n network)."""
     means, standard = [], []
     with torch.no_grad():
-        for i in range(0, len(data), CHUNK):
-            means.append(model.moments(data.X[i : i + CHUNK], None).mean)
-            standard.append(model.encoder.standardise(data.X[i : i + CHUNK]))
+        for part in data.chunks():
+            means.append(model.moments(part.X, None).mean)
+            standard.append(model.encoder.standardise(part.X))
     mean, Z = torch.cat(means), torch.cat(standard)
     miss = (data.y - mean).square().mean().clamp_min(1e-10)
     model.noise.initialise(float(miss), data.counts)  # type: ignore[operator]
@@ -101,8 +98,7 @@ def laplace(model: LowRankGP, data: Data, iterations: int = 50) -> float:
     """
     H = torch.zeros(model.expansion.rank, model.expansion.rank, dtype=torch.float64, device=data.y.device)
     with torch.no_grad():
-        for i in range(0, len(data), CHUNK):
-            part = data.rows(torch.arange(i, min(i + CHUNK, len(data)), device=data.y.device))
+        for part in data.chunks():
             Z, _, phi = model.represent(part.X)
             weighted = phi.double() / model.noise(Z, part.counts).double()[:, None]
             H += weighted.T @ phi.double()

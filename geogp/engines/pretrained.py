@@ -40,7 +40,7 @@ class PretrainedEngine(ClosedFormEngine):
         net, _ = train_network(first, single, held, Hooks(on_epoch=hooks.on_epoch))
         with torch.no_grad():
             weights = net.posterior.current().mean  # type: ignore[operator]
-            output = torch.cat([net.moments(data.X[i : i + 4096]).mean for i in range(0, len(data), 4096)])
+            output = torch.cat([net.moments(part.X).mean for part in data.chunks()])
             centre, scale = output.mean(), output.std(unbiased=False).clamp_min(1e-6)
             model.backbone.net.load_state_dict(net.backbone.state_dict())  # type: ignore[union-attr, operator]
             head = model.backbone.linear

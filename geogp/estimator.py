@@ -15,22 +15,19 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.basis.build import Shape, Size, check
-from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity, kinds_asked
+from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity
 from geogp.basis.objectives import Weights
 from geogp.basis.schedule import Schedule
 from geogp.data import Data, Moments
 from geogp.engines import ENGINES, Engine, Hooks, Plan
 from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
+from geogp.holdout import kinds_asked, random_part, rows_for_the_epoch
 from geogp.methods import Method, method
 from geogp.predictive import Predictive
 from geogp.transforms import Identity, Transform, from_dict, transform_for
 
 Array = NDArray[np.float64]
 
-#: Rows from which a tenth is held out to choose the epoch, when no validation rows are given.
-HOLD_OUT_FROM = 1000
-#: Rows from which a fifth is, where a network is trained by minibatches: it would learn a few rows by heart.
-HOLD_OUT_FIFTH_FROM = 40
 #: Fourier scales are chosen where the fit sees so many times the rows of one trial; there are four, mostly.
 TRIALS_WORTH = 25
 
@@ -198,9 +195,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             yv = np.asarray(yv, dtype=np.float64)
             held = self._data(Xv, yv, _check_counts(cv, len(yv)), engine.dtype) if len(yv) else None
         elif cut := _held_out(row, len(y)):
-            order = torch.randperm(len(y), generator=torch.Generator().manual_seed(plan.seed))
-            kept = order[cut:].sort().values
-            data, held = data.rows(kept), data.rows(order[:cut].sort().values)
+            kept, watched = (rows.sort().values for rows in random_part(len(y), cut, plan.seed))
+            data, held = data.rows(kept), data.rows(watched)
         plan = replace(plan, target_mean=self.target_mean_, target_sd=self.target_sd_)
         self.capacity_ = self._capacity(plan, data, held if validation is not None else None)
         if self.capacity_ is not None:
@@ -532,11 +528,9 @@ def _held_out(row: Method, n: int) -> int:
     """Rows to hold out of n for choosing the epoch; a local field holds out what it needs itself."""
     if row.engine == "local":
         return 0
-    if n >= HOLD_OUT_FROM:
-        return n // 10
     own_network = row.engine in ("fixed_mean", "pretrained")
     learns = own_network or (row.route == "variational" and row.backbone != "identity")
-    return n // 5 if learns and n >= HOLD_OUT_FIFTH_FROM else 0
+    return rows_for_the_epoch(n, by_heart=learns)
 
 
 def _check_counts(counts: ArrayLike | None, n: int) -> Array | None:

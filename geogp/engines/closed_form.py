@@ -22,6 +22,7 @@ from geogp.basis.train import Loss, Progress, Watch, robust_score, train
 from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
+from geogp.holdout import random_fifth
 from geogp.methods import Method
 
 log = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
     """
     objective = plan.row.objective
     if validation is None and plan.row.backbone not in ("identity", "linear") and len(data) >= WATCH_FROM:
-        data, validation = hold_out(data, plan.seed)
+        data, validation = random_fifth(data, plan.seed)
     if objective in BATCH_EVIDENCES:
         loss_of = BATCH_EVIDENCES[objective]
         loss = Loss.of(objective, lambda batch: loss_of(rows_of(model, batch), plan.seed))
@@ -201,13 +202,6 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
     return replace(schedule, epochs=min(schedule.n_epochs(n), affordable))
 
 
-def hold_out(data: Data, seed: int) -> tuple[Data, Data]:
-    """Four fifths of the rows, and the rest."""
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed)).to(data.y.device)
-    cut = max(1, len(data) // 5)
-    return data.rows(order[cut:]), data.rows(order[:cut])
-
-
 def choose_latent(plan: Plan, data: Data, validation: Data | None) -> int | None:
     """The number of backbone outputs: given, the row's only one, or the best of several on validation rows.
 
@@ -223,7 +217,7 @@ def choose_latent(plan: Plan, data: Data, validation: Data | None) -> int | None
     if len(candidates) == 1 or len(data) < 10:
         return candidates[0]
     if validation is None:
-        data, validation = hold_out(data, plan.seed)
+        data, validation = random_fifth(data, plan.seed)
     scores: dict[int, float] = {}
     for d in candidates:
         trial = replace(plan, size=replace(plan.size, latent=d))

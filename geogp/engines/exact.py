@@ -11,8 +11,9 @@ from geogp.basis.noise import NOISES
 from geogp.basis.train import Loss, Progress, Watch, train
 from geogp.data import Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
-from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule, hold_out
+from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule
 from geogp.errors import ImpossibleCombination
+from geogp.holdout import random_fifth
 from geogp.methods import Method
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class ExactEngine(Engine):
 def learn(model: "ExactGP", plan: Plan, data: Data, validation: Data | None, hooks: Hooks) -> Progress:
     """Train kernel, network and noise on the log marginal likelihood per row."""
     if validation is None and plan.row.backbone != "identity" and len(data) >= WATCH_FROM:
-        data, validation = hold_out(data, plan.seed)
+        data, validation = random_fifth(data, plan.seed)
     n = len(data)
     schedule = closed_form_schedule(plan.schedule, plan.row, n)
     if schedule.epochs is None:

@@ -87,7 +87,7 @@ def _kind(row: Method) -> str:
 
 def _learned(engine: Engine) -> object:
     assert isinstance(engine, LowRankEngine)
-    return engine.model.posterior.current()  # type: ignore[operator]
+    return engine.model.posterior.current()
 
 
 def fingerprint(model: LowRankGP) -> str:

@@ -5,7 +5,13 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 
-class Identity(nn.Module):
+class Backbone(nn.Module):
+    """forward(x) -> (N, n_outputs) of encoded inputs x (N, D)."""
+
+    n_outputs: int
+
+
+class Identity(Backbone):
     """g(x) = x: the kernel acts on the standardised inputs themselves."""
 
     def __init__(self, n_inputs: int, hidden: int):
@@ -16,7 +22,7 @@ class Identity(nn.Module):
         return x
 
 
-class LinearProjection(nn.Module):
+class LinearProjection(Backbone):
     """g(x) = W x with W (H, D), initially orthonormal rows: a supervised projection."""
 
     def __init__(self, n_inputs: int, hidden: int):
@@ -29,7 +35,7 @@ class LinearProjection(nn.Module):
         return self.linear(x)
 
 
-class MLP(nn.Module):
+class MLP(Backbone):
     """Two hidden layers with `activation` after each.
 
     Source: low-rank-deep-kernel-decomposition, section 5 (tanh).
@@ -59,7 +65,7 @@ class Block(nn.Module):
         return x + self.second(nn.functional.silu(self.first(self.norm(x))))
 
 
-class ResNet(nn.Module):
+class ResNet(Backbone):
     """Linear projection, residual blocks, then LayerNorm and SiLU.
 
     Source: deep-basis-kernel-gp, appendix B, "Network architecture" (two blocks).
@@ -79,46 +85,24 @@ class ResNet(nn.Module):
         return nn.functional.silu(self.norm(h))
 
 
-class Reduced(nn.Module):
+class Reduced(Backbone):
     """A network followed by a linear map to a few outputs, where the kernel then lives.
 
     Source: how-good-are-low-rank-approximations, appendix D (a network that ends in d outputs).
     """
 
-    def __init__(self, net: nn.Module, n_outputs: int):
+    def __init__(self, net: Backbone, n_outputs: int):
         super().__init__()
         self.net, self.n_outputs = net, n_outputs
-        self.linear = nn.Linear(int(net.n_outputs), n_outputs)  # type: ignore[arg-type]
+        self.linear = nn.Linear(net.n_outputs, n_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.linear(self.net(x))
 
 
-BACKBONES: dict[str, Callable[[int, int], nn.Module]] = {
+BACKBONES: dict[str, Callable[[int, int], Backbone]] = {
     "identity": Identity,
     "linear": LinearProjection,
     "mlp": MLP,
     "resnet": ResNet,
 }
-
-
-def count_parameters(module: nn.Module) -> int:
-    """Trainable numbers in a module."""
-    return sum(p.numel() for p in module.parameters() if p.requires_grad)
-
-
-def backbone(name: str, n_inputs: int, hidden: int) -> nn.Module:
-    """The backbone called `name`, with attribute `n_outputs`."""
-    return BACKBONES[name](n_inputs, hidden)
-
-
-__all__ = [
-    "BACKBONES",
-    "MLP",
-    "Identity",
-    "LinearProjection",
-    "Reduced",
-    "ResNet",
-    "backbone",
-    "count_parameters",
-]

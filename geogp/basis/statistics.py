@@ -1,8 +1,7 @@
 """Exact weights from summaries that merge: one triangular factor of W^1/2 [Phi y] for each part of the data.
 
-The factor comes from QR decompositions, never from Phi'Phi, which would square the condition number: at
-5e7 a float32 Cholesky of the sum fails where merging factors errs by 2e-7 (4e-14 in float64). Merging is
-associative, so a loop, a process pool and next quarter's data are the same call, and forgetting a quarter
+The factor comes from QR decompositions, never from Phi'Phi, which would square the condition number. Merging
+is associative, so a loop, a process pool and next quarter's data are the same call, and forgetting a quarter
 is merging the others again.
 """
 
@@ -173,7 +172,7 @@ def statistic_of(
                 variance = variance + model.residual.variance(model.expansion, Z, h, phi)
             if predictive:
                 # Of the trained scale, never of an earlier refresh: so that refreshing twice changes nothing.
-                learned = model.posterior.current()  # type: ignore[operator]
+                learned = model.posterior.current()
                 residual = model.residual.variance(model.expansion, Z, h, phi)
                 variance = variance + learned.moments(phi)[1] + residual
             out = add_rows(out, phi, part.y.double() - model.constant_mean, variance)

@@ -44,7 +44,7 @@ class FixedMeanGP(LowRankGP):
         )
         self.auxiliary = nn.Parameter(torch.zeros(self.expansion.rank))
         self.constant_mean.requires_grad_(False)
-        self.posterior.mean.requires_grad_(False)  # type: ignore[union-attr]
+        self.posterior.mean.requires_grad_(False)
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [*super().kernel_parameters(), self.auxiliary]
@@ -95,8 +95,8 @@ class FixedMeanEngine(LowRankEngine):
         plain = Data(data.X[:, :-1], data.y, data.counts)
         warm_start(model, plain.X, plain.y, plain.counts, seed=plan.seed)
         with torch.no_grad():
-            model.auxiliary.copy_(model.posterior.mean)  # type: ignore[union-attr, arg-type]
-            model.posterior.mean.zero_()  # type: ignore[union-attr, operator]
+            model.auxiliary.copy_(model.posterior.mean)
+            model.posterior.mean.zero_()
         loss_of = OBJECTIVES[plan.row.objective]
         model.train()
         progress = train(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from geogp.basis.build import build
+from geogp.basis.expansions.last_layer import LastLayer
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
 from geogp.basis.objectives.terms import gaussian_nll
@@ -76,7 +77,7 @@ def fit_noise(model: LowRankGP, data: Data, steps: int = 60) -> None:
             standard.append(model.encoder.standardise(part.X))
     mean, Z = torch.cat(means), torch.cat(standard)
     miss = (data.y - mean).square().mean().clamp_min(1e-10)
-    model.noise.initialise(float(miss), data.counts)  # type: ignore[operator]
+    model.noise.initialise(float(miss), data.counts)
     optimiser = torch.optim.LBFGS(model.noise.parameters(), max_iter=steps, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
@@ -85,7 +86,7 @@ def fit_noise(model: LowRankGP, data: Data, steps: int = 60) -> None:
         loss.backward()
         return loss
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimiser.step(closure)
     model.noise.zero_grad()
 
 
@@ -102,7 +103,7 @@ def laplace(model: LowRankGP, data: Data, iterations: int = 50) -> float:
             Z, _, phi = model.represent(part.X)
             weighted = phi.double() / model.noise(Z, part.counts).double()[:, None]
             H += weighted.T @ phi.double()
-        mean = model.posterior.current().mean.double()  # type: ignore[operator]
+        mean = model.posterior.current().mean.double()
         eigenvalues = torch.linalg.eigvalsh(H).clamp_min(0.0)
         delta = 1.0
         size = float(mean.square().sum().clamp_min(1e-12))
@@ -113,7 +114,8 @@ def laplace(model: LowRankGP, data: Data, iterations: int = 50) -> float:
         C = cholesky(H + delta * eye, jitter=0.0, what="the precision of the last layer")
         dtype = model.constant_mean.dtype
         # phi = scale * [h, 1] with prior variance 1 / delta: fold the scale into the basis, so that w ~ N(0, I).
-        model.expansion.scale.copy_(torch.tensor(delta**-0.5))  # type: ignore[union-attr, operator]
+        assert isinstance(model.expansion, LastLayer)
+        model.expansion.scale.copy_(torch.tensor(delta**-0.5))
         model.solved = WeightPosterior(
             (mean * delta**0.5).to(dtype), (inverse_factor(C).T * delta**0.5).to(dtype)
         )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Average:
+class ParameterAverage:
     """A running average of a model's parameters whose memory grows with the training: a share of all steps.
 
     A model at a high learning rate circles around what it has learned; the average is the centre. So every
@@ -27,7 +27,7 @@ class Average:
     Examples
     --------
     >>> layer = nn.Linear(1, 1, bias=False)
-    >>> average = Average(layer, share=0.5)
+    >>> average = ParameterAverage(layer, share=0.5)
     >>> for step, w in enumerate((1.0, 1.0, 3.0, 3.0), start=1):
     ...     _ = nn.init.constant_(layer.weight, w)
     ...     average.update(step)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geogp.basis.averages import Average
+from geogp.basis.averages import ParameterAverage
 from geogp.basis.model import LowRankGP, Trainable
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
 from geogp.basis.objectives.terms import gaussian_crps, gaussian_nll
@@ -197,7 +197,7 @@ def train(
             hooks.on_epoch(training.progress.epoch, training.epochs, score)
         if hooks.checkpoint is not None:
             hooks.checkpoint(training.state())
-    training.settle()
+    training.finish()
     return training.progress
 
 
@@ -214,7 +214,7 @@ class Training:
         self.steps = max(1, sum(1 for _ in batches(n, self.size, torch.Generator(), torch.device("cpu"))))
         self.optimiser = torch.optim.AdamW(parameter_groups(model, schedule), fused=False, foreach=True)
         self.peaks = [g["lr"] for g in self.optimiser.param_groups]
-        self.average = Average(model, schedule.average) if schedule.average else None
+        self.average = ParameterAverage(model, schedule.average) if schedule.average else None
         self.progress = Progress()
 
     def state(self) -> dict:
@@ -232,7 +232,7 @@ class Training:
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         if self.average is not None:
-            self.average = Average(self.model, self.schedule.average, state.get("average"))
+            self.average = ParameterAverage(self.model, self.schedule.average, state.get("average"))
 
     def is_over(self) -> bool:
         """Whether the schedule is at its end, or the best epoch far behind."""
@@ -289,7 +289,7 @@ class Training:
         self.progress.epoch += 1
         self.progress.history.append({"epoch": self.progress.epoch, "loss": loss, "validation": score})
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Leave the model with its best parameters, else with the averaged ones, ready to predict."""
         if self.progress.best_state:
             self.model.load_state_dict(self.progress.best_state)

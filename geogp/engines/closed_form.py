@@ -14,7 +14,7 @@ from torch import Tensor
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, Rows, Sums
+from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, Design, Sums
 from geogp.basis.objectives.sums import weights_given
 from geogp.basis.schedule import Schedule
 from geogp.basis.statistics import solve, statistic_of
@@ -72,7 +72,7 @@ class ClosedFormEngine(LowRankEngine):
             "latent": plan.size.latent,
             "log_evidence": condition(model, data),
         }
-        model.residual.condition(model, data, validation)
+        model.residual.settle(model, data, validation)
         return cls(plan, model, facts)
 
     @classmethod
@@ -88,10 +88,10 @@ class ClosedFormEngine(LowRankEngine):
         )
 
 
-def rows_of(model: LowRankGP, batch: Data) -> Rows:
+def rows_of(model: LowRankGP, batch: Data) -> Design:
     """What a closed-form objective sees of a batch."""
     Z, h, phi = model.represent(batch.X)
-    return Rows(
+    return Design(
         phi=phi,
         y=batch.y - model.constant_mean,
         noise_variance=model.noise(Z, batch.counts),
@@ -102,13 +102,13 @@ def rows_of(model: LowRankGP, batch: Data) -> Rows:
 def condition(model: LowRankGP, data: Data) -> float:
     """Give the model the exact posterior of its weights given the rows; returns their log evidence."""
     if model.residual.in_precision:
-        model.residual.condition(model, data)
+        model.residual.settle(model, data)
     solution = solve(statistic_of(model, data))
     model.solved = solution.weights
     return solution.log_evidence
 
 
-def chunks(model: LowRankGP, data: Data, size: int) -> Iterator[Rows]:
+def chunks(model: LowRankGP, data: Data, size: int) -> Iterator[Design]:
     """What the objective sees of all rows, one chunk at a time."""
     for part in data.chunks(size):
         yield rows_of(model, part)
@@ -117,7 +117,7 @@ def chunks(model: LowRankGP, data: Data, size: int) -> Iterator[Rows]:
 def condition_roughly(model: LowRankGP, data: Data) -> None:
     """As `condition` but by the Gram matrix: for the scores that rank epochs."""
     if model.residual.in_precision:
-        model.residual.condition(model, data)
+        model.residual.settle(model, data)
     with torch.no_grad():
         rows = chunks(model, data, CHUNK)
         if model.residual.in_precision:

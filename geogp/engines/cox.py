@@ -88,7 +88,7 @@ class CoxEngine(LowRankEngine):
             seed=plan.seed,
             hooks=hooks,
         )
-        model.residual.condition(model, rows)
+        model.residual.settle(model, rows)
         engine.facts = {
             "epochs": progress.epoch,
             "best_epoch": progress.best_epoch + 1,

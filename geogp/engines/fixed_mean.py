@@ -108,7 +108,7 @@ class FixedMeanEngine(LowRankEngine):
             seed=plan.seed,
             hooks=hooks,
         )
-        model.residual.condition(model, plain)
+        model.residual.settle(model, plain)
         engine.facts = {
             "epochs": progress.epoch,
             "best_epoch": progress.best_epoch + 1,

@@ -61,7 +61,7 @@ class LowRankEngine(Engine):
         if refits and validation is not None:
             factors = factors_of(model, validation, tails=True)
             rescale(model, factors)
-        model.residual.condition(model, data, validation)
+        model.residual.settle(model, data, validation)
         facts = {
             "epochs": progress.epoch,
             "best_epoch": progress.best_epoch + 1,

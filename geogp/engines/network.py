@@ -31,7 +31,7 @@ class NetworkEngine(LowRankEngine):
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
         model, progress = train_network(plan, data, validation, hooks)
-        model.residual.condition(model, data, validation)
+        model.residual.settle(model, data, validation)
         facts: dict = {
             "epochs": progress.epoch,
             "best_epoch": progress.best_epoch + 1,

@@ -10,7 +10,7 @@ import torch
 import geogp
 from geogp.basis.expansions import EXPANSIONS, Expansion, expansion_named
 from geogp.basis.noise import NOISES
-from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, OBJECTIVES, Rows, Sums, Terms, Weights
+from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, OBJECTIVES, Design, Sums, Terms, Weights
 from geogp.basis.residuals import RESIDUALS
 from geogp.errors import NotDistanceAware
 from geogp.estimator import GPRegressor
@@ -203,7 +203,7 @@ def some_rows(n=12, r=4):
 @pytest.mark.parametrize("name", EVIDENCES)
 def test_closed_form_objectives_are_finite_with_finite_gradients(name):
     inputs = some_rows()
-    loss = EVIDENCES[name](Sums.of(Rows(*inputs)))
+    loss = EVIDENCES[name](Sums.of(Design(*inputs)))
     assert loss.shape == ()
     for g in torch.autograd.grad(loss, inputs, allow_unused=True):
         assert g is None or torch.isfinite(g).all()
@@ -212,7 +212,7 @@ def test_closed_form_objectives_are_finite_with_finite_gradients(name):
 @pytest.mark.parametrize("name", BATCH_EVIDENCES)
 def test_batch_objectives_are_finite_with_finite_gradients(name):
     inputs = some_rows()
-    loss = BATCH_EVIDENCES[name](Rows(*inputs), 0)
+    loss = BATCH_EVIDENCES[name](Design(*inputs), 0)
     for g in torch.autograd.grad(loss, inputs, allow_unused=True):
         assert g is None or torch.isfinite(g).all()
 

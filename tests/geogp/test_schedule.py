@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geogp import GPRegressor
-from geogp.basis.averages import Average
+from geogp.basis.averages import ParameterAverage
 from geogp.basis.initialise import warm_start
 from geogp.basis.objectives import Weights
 from geogp.basis.schedule import Schedule
@@ -93,7 +93,7 @@ def test_the_best_state_is_that_of_the_averaged_parameters():
 @settings(max_examples=40, deadline=None)
 def test_an_average_lies_between_its_values_and_leaves_the_model_alone(values, share):
     layer = torch.nn.Linear(1, 1, bias=False)
-    average = Average(layer, share)
+    average = ParameterAverage(layer, share)
     for step, value in enumerate(values, start=1):
         torch.nn.init.constant_(layer.weight, value)
         average.update(step)

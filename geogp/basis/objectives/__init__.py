@@ -13,7 +13,7 @@ from geogp.basis.objectives.network import map_loss, mse
 from geogp.basis.objectives.poisson import poisson
 from geogp.basis.objectives.ppgp import ppgp
 from geogp.basis.objectives.softki import softki
-from geogp.basis.objectives.sums import Rows, Sums
+from geogp.basis.objectives.sums import Design, Sums
 from geogp.basis.objectives.terms import Terms, Weights
 
 #: Minibatch objectives of the variational route: (Terms, Weights) -> scalar loss.
@@ -33,9 +33,9 @@ EVIDENCES: dict[str, Callable[[Sums], Tensor]] = {
     "collapsed_elbo": collapsed_elbo,
 }
 
-#: Objectives of the closed-form route over one batch at a time: (Rows, seed) -> scalar loss.
-BATCH_EVIDENCES: dict[str, Callable[[Rows, int], Tensor]] = {
+#: Objectives of the closed-form route over one batch at a time: (Design, seed) -> scalar loss.
+BATCH_EVIDENCES: dict[str, Callable[[Design, int], Tensor]] = {
     "softki": softki,
 }
 
-__all__ = ["BATCH_EVIDENCES", "EVIDENCES", "OBJECTIVES", "Rows", "Sums", "Terms", "Weights"]
+__all__ = ["BATCH_EVIDENCES", "EVIDENCES", "OBJECTIVES", "Design", "Sums", "Terms", "Weights"]

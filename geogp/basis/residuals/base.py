@@ -36,5 +36,5 @@ class Residual(nn.Module):
     def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def condition(self, model: Representing, data: Data, validation: Data | None = None) -> None:
+    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         """Take from the rows, once training is over, what prediction needs. Default: nothing."""

@@ -81,7 +81,7 @@ class Distance(Residual):
             nearest = torch.minimum(nearest, (places - places[far]).norm(dim=1))
         self.anchors, self.radius = places[chosen], nearest.max()
 
-    def condition(self, model: Representing, data: Data, validation: Data | None = None) -> None:
+    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         with torch.no_grad():
             Z = model.encoder.standardise(data.X)
             spatial = model.encoder.spatial

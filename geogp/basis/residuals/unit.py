@@ -13,7 +13,7 @@ class Unit(Residual):
 
     k^(x, x) = ||phi(x)||^2 + c(x) is then one constant: divided by it, the prior variance is 1 and the residual
     1 - ||phi||^2. While training the level is the batch's (with gradient), so that the ELBO with this residual
-    is the ELBO of the basis less tr(C) / (2 sigma^2); afterwards `condition` takes all rows. In closed form it
+    is the ELBO of the basis less tr(C) / (2 sigma^2); afterwards `settle` takes all rows. In closed form it
     enters the rows' precision too: they weigh 1 / (sigma^2 + c(x)).
 
     Notes
@@ -44,7 +44,7 @@ class Unit(Residual):
             return top - size
         return (self.level - size).clamp_min(0.0)
 
-    def condition(self, model: Representing, data: Data, validation: Data | None = None) -> None:
+    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         with torch.no_grad():
             tops = [model.features(part.X).square().sum(1).max() for part in data.chunks()]
             self.level.copy_(torch.stack(tops).max())

@@ -16,7 +16,7 @@ from geogp.basis.model import LowRankGP
 from geogp.basis.objectives.objective import COUNTS
 from geogp.basis.objectives.poisson import LEAST, hermite_nodes, poisson
 from geogp.basis.objectives.poisson import bursts as bursts_of_counts
-from geogp.basis.train import terms_of, train
+from geogp.basis.train import SCORED_AT_ONCE, Loss, Watch, terms_of, train
 from geogp.data import Data, Moments
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
@@ -103,30 +103,17 @@ class CoxEngine(LowRankEngine):
         with torch.no_grad():
             model.constant_mean.fill_(level)
         objective = bursts_of_counts if bursts else poisson
-
-        def backward(batch: Data) -> Tensor:
-            loss = loss_of(model, batch, len(rows), objective)
-            loss.backward()
-            return loss
-
-        def held_out(model: LowRankGP, rows: Data) -> float:
-            return held_out_loss(model, rows, objective)
-
         model.train()
         progress = train(
             model,
             rows,
-            objective="poisson",
-            backward=backward,
+            Loss.of("poisson", lambda batch: loss_of(model, batch, len(rows), objective)),
             schedule=plan.schedule,
-            validation=held,
-            score_of=held_out,  # type: ignore[arg-type]
+            watch=Watch(held, lambda model, rows: held_out_loss(model, rows, objective)),
             seed=plan.seed,
-            resume=hooks.resume,
-            on_epoch=hooks.on_epoch,
-            checkpoint=hooks.checkpoint,
+            hooks=hooks,
         )
-        model.residual.condition(model, rows)
+        model.residual.settle(model, rows)
         engine.facts = {
             "epochs": progress.epoch,
             "best_epoch": progress.best_epoch + 1,
@@ -203,8 +190,7 @@ def held_out_loss(model: LowRankGP, rows: Data, objective: Objective) -> float:
     """Mean loss of held-out rows, without the KL."""
     total = 0.0
     with torch.no_grad():
-        for i in range(0, len(rows), 8192):
-            part = rows.rows(torch.arange(i, min(i + 8192, len(rows)), device=rows.y.device))
+        for part in rows.chunks(SCORED_AT_ONCE):
             terms = replace(terms_of(model, Data(part.X, part.y), len(rows)), kl=torch.zeros(()))
             total += float(objective(terms, exposure=part.counts)) * len(part)
     return total / len(rows)

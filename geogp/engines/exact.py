@@ -11,12 +11,12 @@ from geogp.basis.build import Shape, Size, backbone_of, encoder_of
 from geogp.basis.noise import NOISES
 from geogp.basis.objectives.objective import SOLVES
 from geogp.basis.residuals.base import FEATURE_DISTANCE
-from geogp.basis.train import Progress, train
+from geogp.basis.train import Loss, Progress, Watch, train
 from geogp.data import Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
-from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule, hold_out
-from geogp.engines.lowrank import concatenate
+from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule
 from geogp.errors import ImpossibleCombination
+from geogp.holdout import random_fifth
 from geogp.methods import Method
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ExactEngine(Engine):
                 m = self.model.moments(X[i : i + CHUNK].to(self.device), n)
                 values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
                 parts.append(Moments(*(v.cpu() for v in values)))
-        return concatenate(parts)
+        return Moments.joined(parts)
 
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         with torch.no_grad():
@@ -131,30 +131,17 @@ class ExactEngine(Engine):
 def learn(model: "ExactGP", plan: Plan, data: Data, validation: Data | None, hooks: Hooks) -> Progress:
     """Train kernel, network and noise on the log marginal likelihood per row."""
     if validation is None and plan.row.backbone != "identity" and len(data) >= WATCH_FROM:
-        data, validation = hold_out(data, plan.seed)
+        data, validation = random_fifth(data, plan.seed)
     n = len(data)
     schedule = closed_form_schedule(plan.schedule, plan.row, n)
     if schedule.epochs is None:
         schedule = replace(schedule, epochs=int(min(schedule.n_epochs(n), max(MIN_STEPS, WORK / n**3))))
-
-    def backward(batch: Data) -> Tensor:
-        loss = -model.log_evidence(batch) / n
-        loss.backward()
-        return loss
-
-    def condition() -> None:
-        model.condition(data)
-
     return train(
         model,
         data,
-        objective=plan.row.objective,
+        Loss.of(plan.row.objective, lambda batch: -model.log_evidence(batch) / n),
         schedule=schedule,
-        backward=backward,
-        before_scoring=condition,
-        validation=validation,
+        watch=Watch(validation, prepare=lambda: model.condition(data)),
         seed=plan.seed,
-        resume=hooks.resume,
-        on_epoch=hooks.on_epoch,
-        checkpoint=hooks.checkpoint,
+        hooks=hooks,
     )

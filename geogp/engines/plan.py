@@ -1,11 +1,11 @@
 """Everything a fit is told beside the data, and where it reports."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from geogp.basis.build import Shape, Size
 from geogp.basis.objectives import Weights
-from geogp.basis.train import Schedule
+from geogp.basis.schedule import Schedule
+from geogp.basis.train import Hooks
 from geogp.methods import Method
 
 
@@ -29,10 +29,4 @@ class Plan:
     target_sd: float = 1.0
 
 
-@dataclass(frozen=True)
-class Hooks:
-    """Where a long fit reports: a progress bar, and checkpoints to resume from."""
-
-    on_epoch: Callable[[int, int, float | None], None] | None = None
-    checkpoint: Callable[[dict], None] | None = None
-    resume: dict | None = None
+__all__ = ["Hooks", "Plan"]

@@ -9,7 +9,7 @@ import torch
 
 import geogp
 from geogp.basis.build import Shape, Size, build
-from geogp.basis.objectives import OBJECTIVES, Rows, Sums, Weights
+from geogp.basis.objectives import OBJECTIVES, Design, Sums, Weights
 from geogp.basis.objectives.objective import SOLVES
 from geogp.basis.objectives.softki import pseudoloss, softki
 from geogp.basis.posterior import WeightPosterior
@@ -108,7 +108,9 @@ def test_gradcheck_of_the_full_batch_objectives(objective):
         (0.2 + torch.rand(6, generator=g, dtype=torch.float64)).requires_grad_(),
         torch.rand(6, generator=g, dtype=torch.float64).requires_grad_(),
     )
-    assert torch.autograd.gradcheck(lambda *v: OBJECTIVES[objective](Sums.of(Rows(*v))), (phi, y, noise, gap))
+    assert torch.autograd.gradcheck(
+        lambda *v: OBJECTIVES[objective](Sums.of(Design(*v))), (phi, y, noise, gap)
+    )
 
 
 @pytest.mark.parametrize("name", ["sgpr", "dbk-silu-exact"])
@@ -329,7 +331,7 @@ def rows(n=40, r=6, seed=0):
     phi = torch.randn(n, r, generator=g, dtype=torch.float64).requires_grad_()
     noise = (0.3 + torch.rand(n, generator=g, dtype=torch.float64)).requires_grad_()
     y = torch.randn(n, generator=g, dtype=torch.float64)
-    return Rows(phi, y, noise, torch.zeros(n, dtype=torch.float64))
+    return Design(phi, y, noise, torch.zeros(n, dtype=torch.float64))
 
 
 def test_the_pseudoloss_has_the_gradient_of_the_likelihood():

@@ -19,7 +19,6 @@ def test_encoding_does_not_depend_on_the_unit_or_the_origin():
         enc = Encoder(
             3,
             spatial=(0, 1),
-            time=2,
             fourier_scales=(1, 5),
             n_frequencies=4,
             generator=torch.Generator().manual_seed(1),

@@ -11,8 +11,8 @@ from geogp.linalg import MAX_JITTER, cholesky, inverse_factor, log_det_from_chol
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of data as a closed-form objective sees them.
+class Design:
+    """The linear model of some rows, as a closed-form objective sees it: y = Phi w + noise.
 
     phi : (n, r) features; y : (n,) targets less the constant mean; noise_variance, residual_variance : (n,)
     """
@@ -49,7 +49,7 @@ class Sums:
         return Sums(*(a + b for a, b in zip(self.tensors(), other.tensors())))
 
     @classmethod
-    def of(cls, rows: Rows) -> "Sums":
+    def of(cls, rows: Design) -> "Sums":
         """The sums of rows given at once. Cost O(n r^2)."""
         noise = rows.noise_variance.double()
         scaled = rows.phi.double() / noise.sqrt()[:, None]

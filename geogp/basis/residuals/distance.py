@@ -1,17 +1,15 @@
 """A latent variance that grows with the distance from the training inputs."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from geogp.basis.residuals.base import Residual
-
-if TYPE_CHECKING:
-    from geogp.basis.expansions import Expansion
-    from geogp.basis.model import LowRankGP
-    from geogp.data import Data
+from geogp.basis.expansions.base import Expansion
+from geogp.basis.residuals.base import Representing, Residual
+from geogp.data import Data
 
 #: Places that stand for all training inputs.
 ANCHORS = 1024
@@ -55,7 +53,7 @@ class Distance(Residual):
     range: Tensor
     sill: Tensor
 
-    def __init__(self, expansion: "Expansion"):
+    def __init__(self, expansion: Expansion):
         super().__init__(expansion)
         self.register_buffer("anchors", torch.zeros(0, 1))
         self.register_buffer("columns", torch.zeros(0, dtype=torch.long))
@@ -68,7 +66,7 @@ class Distance(Residual):
         P = Z[:, self.columns] if len(self.columns) else Z
         return (torch.cdist(P, self.anchors.to(P)).min(1).values - self.radius).clamp_min(0.0)
 
-    def variance(self, expansion: "Expansion", Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
         if self.training or not len(self.anchors):  # on training rows d = 0
             return torch.zeros_like(phi[:, 0])
         return self.sill * -torch.expm1(-self.distance(Z) / self.range)
@@ -87,7 +85,7 @@ class Distance(Residual):
             nearest = torch.minimum(nearest, (places - places[far]).norm(dim=1))
         self.anchors, self.radius = places[chosen], nearest.max()
 
-    def condition(self, model: "LowRankGP", data: "Data", validation: "Data | None" = None) -> None:
+    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         with torch.no_grad():
             Z = model.encoder.standardise(data.X)
             spatial = model.encoder.spatial
@@ -99,7 +97,7 @@ class Distance(Residual):
             if validation is not None:
                 self.tune(model, validation)
 
-    def tune(self, model: "LowRankGP", validation: "Data") -> None:
+    def tune(self, model: Representing, validation: Data) -> None:
         """Multiply sill and range by the factors that predict held-out rows away from the anchors best."""
         d = self.distance(model.encoder.standardise(validation.X))
         away = torch.nonzero(d > 0)[:, 0]
@@ -120,7 +118,7 @@ class Distance(Residual):
                     best, choice = score, (by_sill, by_range)
         self.sill, self.range = self.sill * choice[0], self.range * choice[1]
 
-    def _load_from_state_dict(self, state_dict, prefix, *args):  # type: ignore[no-untyped-def]
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name in ("anchors", "columns"):  # their sizes come from the data
             if prefix + name in state_dict:
                 setattr(self, name, torch.empty_like(state_dict[prefix + name]))

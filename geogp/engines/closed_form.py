@@ -65,15 +65,12 @@ class ClosedFormEngine(LowRankEngine):
         validation = None if validation is None else validation.to(device)
         plan = replace(plan, size=replace(plan.size, latent=choose_latent(plan, data, validation)))
         model = cls.new(plan)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
+        plan.place(model, data, validation)
         cls.prepare(plan, model, data, validation, hooks)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         progress = learn(model, plan, data, validation, hooks)
         facts = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
+            **progress.facts(),
             "latent": plan.size.latent,
             "log_evidence": condition(model, data),
         }

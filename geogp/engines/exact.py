@@ -72,17 +72,12 @@ class ExactEngine(Engine):
                 f"method {plan.row.name!r} is exact, with cost n^3: it takes at most {MAX_ROWS} rows and got "
                 f"{len(data)}; take 'sgpr' for the same kernel or 'dbk-rbf' for a learned one."
             )
-        device = torch.device(plan.device)
-        data = data.to(device)
-        validation = None if validation is None else validation.to(device)
         model = cls.new(plan.row, plan.shape, plan.size, plan.seed)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
+        data, validation = plan.place(model, data, validation)
         model.initialise(data)
         progress = learn(model, plan, data, validation, hooks)
         model.condition(data)
-        facts = {"epochs": progress.epoch, "best_epoch": progress.best_epoch + 1, "history": progress.history}
-        return cls(plan, model, facts)
+        return cls(plan, model, progress.facts())
 
     @property
     def device(self) -> torch.device:

@@ -102,18 +102,15 @@ class FixedMeanEngine(LowRankEngine):
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
-        device = torch.device(plan.device)
         model = cls.new(plan)
         engine = cls(plan, model, {})
         engine.attach(plan.options.get("predictor"))
         if engine.predictor is None:
             net = Plan(OWN, plan.shape, plan.size, plan.schedule, plan.weights, plan.seed, plan.device)
             engine.own, _ = train_network(net, data, validation, Hooks())
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
-        data = engine.with_mean(data).to(device)
-        validation = None if validation is None else engine.with_mean(validation).to(device)
-        plain = Data(data.X[:, :-1], data.y, data.counts)
+        plain, _ = plan.place(model, data, None)
+        data = engine.with_mean(data).to(plain.X.device)
+        validation = None if validation is None else engine.with_mean(validation).to(plain.X.device)
         warm_start(model, plain.X, plain.y, plain.counts, seed=plan.seed)
         with torch.no_grad():
             model.auxiliary.copy_(model.posterior.mean)
@@ -130,12 +127,7 @@ class FixedMeanEngine(LowRankEngine):
             hooks=hooks,
         )
         model.residual.settle(model, plain)
-        engine.facts = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
-            "predictor": kind_of(engine.predictor),
-        }
+        engine.facts = {**progress.facts(), "predictor": kind_of(engine.predictor)}
         return engine
 
     def attach(self, predictor: Any) -> None:

@@ -55,12 +55,8 @@ class LowRankEngine(Engine):
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
-        device = torch.device(plan.device)
         model = cls.new(plan)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
-        data = data.to(device)
-        validation = None if validation is None else validation.to(device)
+        data, validation = plan.place(model, data, validation)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         weights = choose_trace(model, plan, data, validation)
         refits = _asks_validation(plan, validation)
@@ -79,9 +75,7 @@ class LowRankEngine(Engine):
             rescale(model, factors)
         model.residual.settle(model, data, validation)
         facts = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
+            **progress.facts(),
             "trace_weight": weights.trace,
             "factors": {"weights": factors.weights, "noise": factors.noise},
             "degrees_of_freedom": factors.degrees_of_freedom,

@@ -53,11 +53,7 @@ class NetworkEngine(LowRankEngine):
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
         model, progress = train_network(plan, data, validation, hooks)
         model.residual.settle(model, data, validation)
-        facts: dict = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
-        }
+        facts = progress.facts()
         if plan.row.posterior == "laplace":
             facts["prior_precision"] = laplace(model, data)
         return cls(plan, model, facts)
@@ -67,12 +63,8 @@ def train_network(
     plan: Plan, data: Data, validation: Data | None, hooks: Hooks
 ) -> tuple[LowRankGP, Progress]:
     """A trained network with fitted noise, and how its training went."""
-    device = torch.device(plan.device)
     model = build(plan.row, plan.shape, plan.size, seed=plan.seed)
-    model.encoder.fit_scaling(data.X)
-    model.to(device)
-    data = data.to(device)
-    validation = None if validation is None else validation.to(device)
+    data, validation = plan.place(model, data, validation)
     warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
     progress = train(
         model,

@@ -400,7 +400,6 @@ def predict(
         "institution": "made with GeoGP",
         "source": f"GeoGP method {run.model.method}",
         "history": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ} geogp.predict",
-        "references": "https://github.com/teamookla/ookla-open-data",
         "comment": "Medians and intervals describe the measured average of a new tile, not the service on offer.",
         "method": run.model.method,
         "target": goal.name,

@@ -23,7 +23,8 @@ _WHERE = {
     "InvalidInput": "geogp.errors",
     "ImpossibleCombination": "geogp.errors",
     "NumericalFailure": "geogp.errors",
-    "load": "geogp.storage",
+    "load": "geogp.run",
+    "Run": "geogp.run",
     "predict": "geogp.prediction",
     "kernel_slice": "geogp.slices",
     "area_moments": "geogp.areas",
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
     from geogp.prediction import predict
+    from geogp.run import Run, load
     from geogp.slices import kernel_slice
-    from geogp.storage import load
     from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
     from geogp.update import recondition, refresh, summarise
@@ -55,7 +56,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure",
+    "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure", "Run",
     "area_moments", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
     "suggest_places", "summarise",
 ]  # fmt: skip

@@ -53,8 +53,9 @@ def eigenvalues(model: GPRegressor, X: ArrayLike) -> Array:
         inputs = inputs[np.random.default_rng(0).choice(len(inputs), SAMPLE, replace=False)]
     places = torch.as_tensor(inputs)
     engine = model.engine_
-    if engine.has_features and hasattr(engine, "features"):
-        Phi = engine.features(places).double()
+    features = engine.features(places)
+    if features is not None:
+        Phi = features.double()
         # Singular values, not Phi'Phi, which would square the condition number.
         values = torch.linalg.svdvals(Phi).square() / len(Phi)
     else:

@@ -1,6 +1,7 @@
-"""THE TABLE: a method is a row of choices.
+"""THE TABLE: a method is a row of choices. The file is long because the table is: 37 rows, to be read one by one.
 
-Adding a method is adding a row here; `build.py` turns it into a model and refuses what cannot be.
+Adding a method is adding a row here; `geogp.engines.check` refuses what cannot go together, and the row's engine
+makes a model of it.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,10 +13,9 @@ from geogp.errors import ImpossibleCombination
 class Method:
     """One row: a name and the choices it stands for.
 
-    engine : which class carries it ("lowrank" for `LowRankGP`; others are registered in `geogp.engines`)
-    encoder : "fourier" (multi-scale features of the position, when there is one) or "standardise"
-    noise : "auto" is per count when counts are given, else constant
-    route : "variational" or "closed_form", how the weights get their distribution
+    engine : which class carries it, a key of `geogp.engines.ENGINES`; it says how the weights get their distribution
+    encoder, backbone, expansion, residual, noise, objective, posterior : keys of the registries in `geogp.basis`
+    without_position : the row that takes over where the columns are generic features and have no position
     reverts_to_prior : latent variance far from data is at least that at the data
     rank, steps : the row's own defaults of these, where they differ from everyone's
     latent : outputs of the backbone; several are compared on validation rows
@@ -33,12 +33,12 @@ class Method:
     residual: str = "none"
     noise: str = "auto"
     objective: str = "dppgp"
-    route: str = "variational"
     posterior: str = "dense"
     reverts_to_prior: bool = False
     rank: int | None = None
     steps: int | None = None
     latent: tuple[int, ...] = ()
+    without_position: str = ""
     use_when: str = ""
     cost: str = "O(n (h^2 + h r + r^2))"
 
@@ -63,15 +63,16 @@ _ROWS = [
         "geogp",
         "local field with a level and a noise that know counts and surroundings, skewed Student-t, calibrated",
         OWN,
-        "geogp/field/local_field.py; Vecchia 1988; Katzfuss and Guinness 2021",
+        "geogp/field; Vecchia 1988; Katzfuss and Guinness 2021",
         engine="local",
         encoder="none",
         backbone="identity",
         expansion="none",
         residual="local",
         objective="vecchia",
-        route="closed_form",
+        noise="smooth",
         posterior="solved",
+        without_position="dbk-rbf",
         reverts_to_prior=True,
         use_when="the default: most accurate where there are data, honest where there are none; rows with generic "
         "features and no position fall back to dbk-rbf",
@@ -81,15 +82,16 @@ _ROWS = [
         "local-gp",
         "local (Vecchia) Gaussian process with tau^2 + s^2/n noise, alone",
         OWN,
-        "geogp/field/kernel.py; Vecchia 1988; Katzfuss and Guinness 2021",
+        "geogp/field; Vecchia 1988; Katzfuss and Guinness 2021",
         engine="local",
         encoder="none",
         backbone="identity",
         expansion="none",
         residual="local",
         objective="vecchia",
-        route="closed_form",
+        noise="counts",
         posterior="solved",
+        without_position="dbk-rbf",
         reverts_to_prior=True,
         use_when="as geogp where one noise variance serves everywhere: half the time, no network; what the smooth "
         "noise of geogp is worth",
@@ -178,7 +180,6 @@ _ROWS = [
         "8, 10, 11, 13, algorithms 1 and 2",
         engine="closed_form",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         use_when="up to some 10^5 rows with one noise level, and a posterior that is to be exact; its latent sd "
         "is nearly the same everywhere, see dbk-silu",
@@ -191,7 +192,6 @@ _ROWS = [
         engine="closed_form",
         expansion="rbf",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         use_when="as dbk-silu-exact, with the basis of dbk-rbf",
     ),
@@ -206,7 +206,6 @@ _ROWS = [
         expansion="rbf",
         residual="nystrom",
         objective="collapsed_elbo",
-        route="closed_form",
         posterior="solved",
         reverts_to_prior=True,
         use_when="a smooth field that varies alike everywhere, up to some 10^5 rows: exact given its inducing "
@@ -222,7 +221,6 @@ _ROWS = [
         expansion="rbf",
         residual="nystrom",
         objective="collapsed_elbo",
-        route="closed_form",
         posterior="solved",
         use_when="deep kernel learning with the weights solved instead of learned: what the variational route of "
         "sv-dkl costs",
@@ -237,7 +235,6 @@ _ROWS = [
         backbone="identity",
         expansion="fourier",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         use_when="comparison of low-rank approximations: its error falls as 1/sqrt(r), slower than inducing "
         "points for smooth fields",
@@ -253,7 +250,6 @@ _ROWS = [
         latent=(4,),
         expansion="fourier",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         use_when="comparison of low-rank approximations on a network's output; rough fields that few inducing "
         "points cannot follow",
@@ -269,7 +265,6 @@ _ROWS = [
         latent=(3, 5, 7),
         expansion="hermite",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         use_when="few directions of the inputs matter and the field is smooth: needs the lowest rank of all "
         "approximations there; no good outside the data's range",
@@ -285,7 +280,6 @@ _ROWS = [
         latent=(1,),
         expansion="hermite",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         rank=15,
         use_when="comparison of low-rank approximations: 15 basis functions on one learned direction",
@@ -300,7 +294,6 @@ _ROWS = [
         backbone="identity",
         expansion="softki",
         objective="softki",
-        route="closed_form",
         posterior="solved",
         rank=512,
         steps=240,
@@ -317,7 +310,6 @@ _ROWS = [
         backbone="identity",
         expansion="ski",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         rank=400,
         use_when="one to three inputs that the data fill evenly; the lattice that softki replaces by learned "
@@ -334,7 +326,6 @@ _ROWS = [
         backbone="identity",
         expansion="exact",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         reverts_to_prior=True,
         use_when="up to a few thousand rows: the reference that the sparse methods approximate",
@@ -348,7 +339,6 @@ _ROWS = [
         engine="exact",
         expansion="exact",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         use_when="up to a few thousand rows: the reference that the sparse deep methods approximate; overfits "
         "where rows are few",
@@ -411,7 +401,6 @@ _ROWS = [
         expansion="linear",
         residual="unit",
         objective="collapsed_elbo",
-        route="closed_form",
         posterior="solved",
         use_when="up to some 10^5 rows with one noise level, when the posterior is to be exact; with its "
         "ablations it tells what the correction is worth",
@@ -425,7 +414,6 @@ _ROWS = [
         backbone="mlp",
         expansion="linear",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         use_when="never for a map: beside dbk-corrected it tells what the variance correction is worth",
     ),
@@ -439,7 +427,6 @@ _ROWS = [
         expansion="linear",
         residual="unit",
         objective="collapsed_elbo",
-        route="closed_form",
         posterior="solved",
         rank=1,
         use_when="never for a map: beside dbk-corrected it tells what more than one basis function is worth",
@@ -454,7 +441,6 @@ _ROWS = [
         backbone="mlp",
         expansion="linear",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         rank=1,
         use_when="never for a map: beside dbk-corrected it tells what correction and rank are worth together",
@@ -524,7 +510,6 @@ _ROWS = [
         expansion="rbf",
         residual="nystrom",
         objective="collapsed_elbo",
-        route="closed_form",
         posterior="solved",
         use_when="what training network and GP together is worth: here one comes after the other",
     ),
@@ -539,7 +524,6 @@ _ROWS = [
         expansion="hermite",
         residual="none",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         use_when="as dnn-s with 15 Mercer functions in place of inducing points",
         rank=15,
@@ -555,7 +539,6 @@ _ROWS = [
         expansion="fourier",
         residual="none",
         objective="mll",
-        route="closed_form",
         posterior="solved",
         use_when="as dnn-s with 40 Fourier features in place of inducing points",
         rank=40,
@@ -575,6 +558,9 @@ _ROWS = [
 ]
 
 METHODS: dict[str, Method] = {row.name: row for row in _ROWS}
+
+#: The row that is taken where none is named.
+DEFAULT = "geogp"
 
 
 def method(name: str) -> Method:

@@ -4,21 +4,14 @@ k(., x_ref) is the prior covariance of the surface with the surface at x_ref, bo
 non-stationary kernel made visible (city with city, coast with coast).
 """
 
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
-from pyproj import CRS, Transformer
-from xarray.backends import BackendArray
-from xarray.core import indexing
 
+from geogp.blocks import Array, Blocks, LazyPlane, Mapped, Plane, Where, grid_coordinates
 from geogp.errors import InvalidInput
-from geogp.prediction import BLOCK, Blocks, Setting, Where, grid_coordinates, quarter_to_years
-from geogp.storage import Run
-from geogp.targets import target
 
 LONG_NAMES = {
     "covariance": "prior covariance of the surface with the reference point",
@@ -26,46 +19,8 @@ LONG_NAMES = {
 }
 
 
-class _SliceBlocks(Blocks):
-    """Covariance and correlation with one place, by aligned block."""
-
-    planes = 2
-
-    def __init__(
-        self, run: Run, geobox: GeoBox, setting: Setting, where: Where | None, x_ref: NDArray[np.float64]
-    ):
-        super().__init__(run, geobox, setting, where, None)
-        self.x_ref = torch.as_tensor(x_ref[None])
-
-    def _moments(self, X: NDArray[np.float64]) -> NDArray[np.float32]:
-        model = self.run.model
-        covariance, correlation = model.engine_.prior_slice(torch.as_tensor(X), self.x_ref)
-        return torch.stack([model.target_sd_**2 * covariance, correlation]).float().numpy()
-
-
-class _Lazy(BackendArray):
-    def __init__(self, blocks: _SliceBlocks, which: int):
-        self.blocks, self.which = blocks, which
-        self.shape = tuple(blocks.geobox.shape)
-        self.dtype = np.dtype("float32")
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[np.float32]:
-        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
-
-    def _read(self, key: tuple[Any, ...]) -> NDArray[np.float32]:
-        # Integers and strides are taken after reading the window that holds them.
-        spans, after = [], []
-        for k, n in zip(key, self.shape):
-            chosen = np.atleast_1d(np.arange(n)[k])
-            low, high = (int(chosen.min()), int(chosen.max()) + 1) if len(chosen) else (0, 0)
-            spans.append(slice(low, high))
-            after.append(int(k) % n - low if isinstance(k, int | np.integer) else chosen - low)
-        values = self.blocks.window(spans[0], spans[1])[self.which]
-        return values[after[0]][..., after[1]]
-
-
 def kernel_slice(
-    run: Run,
+    run: Mapped,
     geobox: GeoBox,
     at: tuple[float, float],
     *,
@@ -101,41 +56,31 @@ def kernel_slice(
         raise InvalidInput(
             f"the reference place {lon:g} {lat:g} is no longitude and latitude; give LON LAT in degrees."
         )
-    if geobox.crs is None:
-        raise InvalidInput(
-            "the grid has no CRS; give the GeoBox one, e.g. GeoBox.from_bbox(..., crs='EPSG:4326')."
-        )
-    goal = target(run.facts["target"])
-    quarter = quarter or run.facts["data"].get("last_quarter")
-    x_ref = [
-        *Transformer.from_crs(4326, CRS.from_user_input(run.facts["data"]["crs"]), always_xy=True).transform(
-            lon, lat
-        )
-    ]
-    if run.model.engine_.plan.shape.time is not None:
-        if quarter is None:
-            raise InvalidInput("this run knows time; name the quarter of the slice, e.g. quarter='2023Q4'.")
-        x_ref.append(quarter_to_years(quarter))
-    blocks = _SliceBlocks(
-        run, geobox, Setting(quarter, None, 0.95), where, np.asarray(x_ref, dtype=np.float64)
-    )
+    quarter = run.quarter(quarter)
+    x_ref = torch.as_tensor(run.inputs(run.from_degrees(lon, lat), quarter))
+    model = run.model
+
+    def planes(X: Array) -> Plane:
+        covariance, correlation = model.engine_.prior_slice(torch.as_tensor(X), x_ref)
+        return torch.stack([model.target_sd_**2 * covariance, correlation]).float().numpy()
+
+    blocks = Blocks(run, geobox, planes, len(LONG_NAMES), quarter=quarter, where=where)
+
+    def plane(i: int) -> Callable[[Plane, float | None], Plane]:
+        return lambda planes, _: planes[i]
+
     variables = {
-        name: xr.Variable(
-            ("y", "x"),
-            indexing.LazilyIndexedArray(_Lazy(blocks, i)),
-            {"units": "1", "long_name": words, "grid_mapping": "spatial_ref"},
-            {"preferred_chunks": {"y": BLOCK, "x": BLOCK}},
-        )
+        name: LazyPlane(blocks, plane(i)).variable(("y", "x"), {"units": "1", "long_name": words})
         for i, (name, words) in enumerate(LONG_NAMES.items())
     }
     out = xr.Dataset(variables, coords=grid_coordinates(geobox))
     out.attrs = {
         "Conventions": "CF-1.8",
-        "title": f"Kernel slice of {goal.words}",
+        "title": f"Kernel slice of {run.target.words}",
         "institution": "made with GeoGP",
         "source": f"GeoGP method {run.model.method}",
         "method": run.model.method,
-        "target": goal.name,
+        **run.target.attributes(run.unit),
         "quarter": quarter or "",
         "reference_lon": lon,
         "reference_lat": lat,

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +23,9 @@ from torch import Tensor
 
 from geogp.basis.train import Progress
 from geogp.errors import InvalidInput
-from geogp.estimator import GPRegressor
 
 SCHEMA = 1
 SUMS = "SHA256SUMS"
-
-
-@dataclass(frozen=True)
-class Run:
-    """A fitted model and where it came from.
-
-    path : the run folder; facts : the content of run.json; model : the estimator
-    """
-
-    path: Path
-    facts: dict
-    model: GPRegressor
-
-    def tensors(self, name: str) -> dict[str, Tensor]:
-        """A further file of tensors beside the weights, e.g. "support"."""
-        return load_file(self.path / f"{name}.safetensors")
 
 
 def sha256(path: Path) -> str:
@@ -92,21 +75,18 @@ def partial_folder(path: Path) -> Path:
     return path.parent / f".{path.name}.partial"
 
 
-def save(
-    path: str | Path,
-    model: GPRegressor,
-    facts: dict,
+def write_folder(
+    path: Path,
+    tensors: Mapping[str, dict[str, Tensor]],
+    facts: dict[str, Any],
     *,
-    extra: dict[str, dict[str, Tensor]] | None = None,
     overwrite: bool = False,
     folder: Path | None = None,
-) -> Run:
-    """Write a run folder and return it loaded.
+) -> None:
+    """Write a run folder: files of tensors by name without suffix ("weights", "statistics/2023Q4"), run.json, hashes.
 
     Parameters
     ----------
-    facts : JSON-able: arguments, target, data manifest, ... ; stored in run.json beside the model's own
-    extra : further tensors by file name without suffix, e.g. {"statistics/2023Q4": {...}}
     folder : where it is built, beside `path`; default `partial_folder(path)`
 
     Raises
@@ -114,18 +94,15 @@ def save(
     InvalidInput
         if `path` exists and overwrite is False.
     """
-    path = Path(path)
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
     folder = folder or partial_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors, own = model.state()
-    write_tensors(folder / "weights.safetensors", tensors)
-    for name, values in (extra or {}).items():
+    for name, values in tensors.items():
         file = folder / f"{name}.safetensors"
         file.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(file, values)
-    write_text(folder / "run.json", _json({"schema": SCHEMA, **facts, "model": own}))
+    write_text(folder / "run.json", _json({"schema": SCHEMA, **facts}))
     for leftover in ("checkpoint.safetensors", "checkpoint.json"):
         (folder / leftover).unlink(missing_ok=True)
     _write_sums(folder)
@@ -134,7 +111,30 @@ def save(
         shutil.rmtree(folder)
     else:
         os.rename(folder, path)
-    return load(path)
+
+
+def read_folder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The weights and the facts of a run folder, its hashes checked.
+
+    Raises
+    ------
+    InvalidInput
+        no finished run there, a file missing or altered, or a newer schema.
+    """
+    if not path.is_dir():
+        raise InvalidInput(f"{path} is not a run folder; `geogp fit ... -o {path}` makes one.")
+    verify(path)
+    facts = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    if facts.get("schema") != SCHEMA:
+        raise InvalidInput(
+            f"{path / 'run.json'} has schema {facts.get('schema')}, this version reads {SCHEMA}: update geogp."
+        )
+    return read_tensors(path / "weights.safetensors"), facts
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    return load_file(path)
 
 
 def swap(a: Path, b: Path) -> None:
@@ -245,42 +245,6 @@ def verify(path: Path) -> None:
             raise InvalidInput(
                 f"{path / name} has changed since it was written; copy it again, or fit again."
             )
-
-
-def load(path: str | Path, *, device: str = "cpu", predictor: Any = None) -> Run:
-    """The run in a folder, its hashes checked.
-
-    Parameters
-    ----------
-    predictor : of a fixed-mean GP that was fitted around a model in memory: the same again
-
-    Raises
-    ------
-    InvalidInput
-        no finished run there, a file missing or altered, or a newer schema.
-
-    Examples
-    --------
-    >>> load("no-such-run")
-    Traceback (most recent call last):
-    ...
-    geogp.errors.InvalidInput: no-such-run is not a run folder; `geogp fit ... -o no-such-run` makes one.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        raise InvalidInput(f"{path} is not a run folder; `geogp fit ... -o {path}` makes one.")
-    verify(path)
-    facts = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    if facts.get("schema") != SCHEMA:
-        raise InvalidInput(
-            f"{path / 'run.json'} has schema {facts.get('schema')}, this version reads {SCHEMA}: update geogp."
-        )
-    model = GPRegressor.from_state(load_file(path / "weights.safetensors"), facts["model"], device=device)
-    if predictor is not None:
-        if not hasattr(model.engine_, "attach"):
-            raise InvalidInput(f"{path} was fitted with method {model.method!r}, which takes no predictor.")
-        model.engine_.attach(predictor)
-    return Run(path, facts, model)
 
 
 # -- checkpoints of an unfinished fit --------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""What is modelled: from a published column to the scale that scores and models use, and back.
+"""What is modelled: one entry for each target, from its column to the words and colours of its maps.
 
-Speeds and latencies are modelled as base-10 logarithms: of kbit/s, of ms, of 1 + count.
+Speeds and latencies are modelled as base-10 logarithms: of kbit/s, of ms, of 1 + count. To add a target, add an
+entry to `TARGETS`: the command line, the scores, the maps and the dashboard read it from there.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,14 @@ class Target:
 
     name : on the command line; column : in the observations table; unit : of the column and of the maps
     forward : column values -> score scale t (increasing); inverse : back
+    words : its title in a sentence; noun : what a new observation of it is called
     log10 : whether t is a base-10 logarithm of the value (times a constant)
+    positive : whether only rows with a value above zero can be used
+    counted : whether measurements are counted behind each value, so that noise may know how many
+    own_unit : the unit is the data's own, `unit` where they name none
+    better : "higher" or "lower", or "" where neither is; colours : of its level, a cmcrameri map
+    thresholds : of its exceedance where none are named; none for a round value in the data's range
+    transform : the default of `GPRegressor.target_transform`, "auto" where values come on any scale
     """
 
     name: str
@@ -28,11 +36,30 @@ class Target:
     unit: str
     forward: Callable[[Array], Array]
     inverse: Callable[[Array], Array]
-    log10: bool
     words: str
+    noun: str = "tile averages"
+    log10: bool = True
+    positive: bool = True
+    counted: bool = True
+    own_unit: bool = False
+    better: str = "higher"
+    colours: str = "batlow"
+    thresholds: tuple[float, ...] = ()
+    transform: str = "identity"
+
+    def attributes(self, unit: str) -> dict[str, str]:
+        """What a Dataset of this target says of it, for those who draw it."""
+        return {
+            "target": self.name,
+            "target_unit": unit,
+            "target_title": self.words,
+            "target_noun": self.noun,
+            "target_better": self.better,
+            "target_colours": self.colours,
+        }
 
     def to_score(self, values: ArrayLike) -> Array:
-        """t of column values; non-positive values of a logged target raise.
+        """t of column values; values whose logarithm does not exist raise.
 
         Raises
         ------
@@ -44,12 +71,25 @@ class Target:
         5.0
         """
         v = np.asarray(values, dtype=np.float64)
-        if self.log10 and self.name != "tests" and bool((v <= 0).any()):
-            bad = v.ravel()[np.flatnonzero(v.ravel() <= 0)[0]]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.asarray(self.forward(v), dtype=np.float64)
+        lost = (v <= 0) & ~np.isfinite(t)
+        if lost.any():
+            bad = v[lost][0]
             raise InvalidInput(
                 f"target {self.name!r} needs positive values; got {bad:g}: drop such rows before fitting."
             )
-        return self.forward(v)
+        return t
+
+    def unit_of(self, recorded: str | None) -> str:
+        """The unit of a table whose metadata record one, or none.
+
+        Examples
+        --------
+        >>> TARGETS["value"].unit_of("mg/kg"), TARGETS["latency"].unit_of("mg/kg")
+        ('mg/kg', 'ms')
+        """
+        return recorded or self.unit if self.own_unit else self.unit
 
     def from_score(self, t: ArrayLike) -> Array:
         """Values in `unit` of t."""
@@ -81,11 +121,41 @@ def _same(v: Array) -> Array:
 
 
 TARGETS: dict[str, Target] = {
-    "download": Target("download", "download_mbps", "Mbit/s", _log10_kbps, _mbps, True, "download speed"),
-    "upload": Target("upload", "upload_mbps", "Mbit/s", _log10_kbps, _mbps, True, "upload speed"),
-    "latency": Target("latency", "latency_ms", "ms", np.log10, _power10, True, "latency"),
-    "tests": Target("tests", "tests", "1", _log10_count, _count, True, "number of tests"),
-    "value": Target("value", "value", "1", _same, _same, False, "value"),
+    "download": Target(
+        "download", "download_mbps", "Mbit/s", _log10_kbps, _mbps, "download speed", thresholds=(25.0, 100.0)
+    ),
+    "upload": Target(
+        "upload", "upload_mbps", "Mbit/s", _log10_kbps, _mbps, "upload speed", thresholds=(3.0, 20.0)
+    ),
+    "latency": Target(
+        "latency", "latency_ms", "ms", np.log10, _power10, "latency", better="lower", thresholds=(50.0, 100.0)
+    ),
+    "tests": Target(
+        "tests",
+        "tests",
+        "1",
+        _log10_count,
+        _count,
+        "number of tests",
+        noun="tile counts",
+        counted=False,
+        better="",
+        thresholds=(10.0,),
+    ),
+    "value": Target(
+        "value",
+        "value",
+        "1",
+        _same,
+        _same,
+        "value",
+        noun="measurements",
+        log10=False,
+        positive=False,
+        own_unit=True,
+        better="",
+        transform="auto",
+    ),
 }
 
 

@@ -32,8 +32,8 @@ from app.dashboard.remembering import Remembering
 from app.dashboard.view import PRESETS, Choices, View
 from app.errors import InvalidInput
 from geogp import load, predict
-from geogp.prediction import quarter_to_years
-from geogp.storage import SUMS, Run
+from geogp.run import Run, quarter_to_years
+from geogp.storage import SUMS
 from geogp.targets import target
 from maps.colours import Scale, Suppressing, scales, suppressing, table
 from maps.grid import MERCATOR_HALF, Window

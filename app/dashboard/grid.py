@@ -16,7 +16,7 @@ from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
 from app.workflow.grids import usual_reach_m
-from geogp.storage import Run
+from geogp.run import Run
 from maps.grid import MERCATOR_HALF, MERCATOR_LATITUDE, Window, continuous
 from maps.region import around, polygon
 

@@ -9,8 +9,7 @@ import numpy as np
 from pyproj import Transformer
 
 from app.dashboard.cache import Cache
-from geogp.prediction import quarter_to_years
-from geogp.storage import Run
+from geogp.run import Run, quarter_to_years
 from maps.region import polygon
 
 PROBE = 900  # places timed: too few to be remembered (`Remembering`), enough to share what a call costs

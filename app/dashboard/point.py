@@ -8,7 +8,7 @@ from pyproj import Transformer
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.view import View
-from geogp.prediction import quarter_to_years
+from geogp.run import quarter_to_years
 from geogp.targets import target
 
 

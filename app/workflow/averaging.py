@@ -17,9 +17,8 @@ from app.workflow.exporting import file_entry, now, usual_thresholds
 from app.workflow.grids import check_tests
 from app.workflow.polygons import Ground, about, in_plane, inputs_at, points_in, read_polygons
 from data_pipelines.atomic import atomic_path, refuse_existing
-from geogp import storage
 from geogp.areas import Surface, surface
-from geogp.joint import most_places
+from geogp.run import Run, load
 from geogp.targets import Target, target
 from geogp.transforms import Identity
 
@@ -104,7 +103,7 @@ class Areas:
 
 
 def areas(
-    run: str | Path | storage.Run,
+    run: str | Path | Run,
     polygons: str | Path,
     output: str | Path,
     *,
@@ -147,7 +146,7 @@ def areas(
     Cost: `geogp.areas.area_moments` at the points, and one draw of the surface at them per sample. Draws leave a
     Monte Carlo error of 1/sqrt(2 n_samples) of every sd.
     """
-    run = storage.load(run) if not isinstance(run, storage.Run) else run
+    run = load(run) if not isinstance(run, Run) else run
     output = Path(output)
     if output.suffix != ".parquet":
         raise InvalidInput(f"The areas are written as GeoParquet; name the output .parquet, not {output}.")
@@ -166,7 +165,7 @@ def areas(
     given = in_plane(frame, run)
     ground = Ground.of(run)
     whole = [ground.part(shape) for shape in given]
-    budget = most_places(run.model.engine_)
+    budget = run.model.most_places
     P, owner, reached = _points(whole, ground, resolution_m, budget)
     if not len(P):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from geogp import storage
 from geogp.calibrate import COUNT_EDGES, certificate
 from geogp.predictive import Predictive
+from geogp.run import Run
 from geogp.scores import LEVELS, SMALLEST_GROUP
 
 #: Its file in the run folder.
@@ -60,7 +61,7 @@ def count_groups(counts: NDArray[np.float64] | None, counted_by: str = "tests") 
     return out
 
 
-def certificate_of(run: storage.Run) -> dict[str, Any] | None:
+def certificate_of(run: Run) -> dict[str, Any] | None:
     """The certificate in a run folder, or None before its first evaluation."""
     return storage.read_document(run.path, FILE)
 

@@ -17,8 +17,8 @@ from app.peers import PEERS, MissingPackage
 from app.workflow.evaluating import Evaluation, evaluate, unit_words
 from app.workflow.rows import read_rows
 from data_pipelines.splits import make_split
-from geogp import storage
 from geogp.methods import method
+from geogp.run import load
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def compare(
             config.write_text(json.dumps(arguments), encoding="utf-8")
             _apart(_CHILD, config, name)
             evaluations.append(evaluate(folder / name, data=observations))
-            parts.append(storage.load(folder / name).tensors("split")["part"].numpy())
+            parts.append(load(folder / name).tensors("split")["part"].numpy())
         tested = {e.document["n_test"] for e in evaluations}
         if len(tested) > 1 or any(not np.array_equal(parts[0], other) for other in parts[1:]):
             raise Failed(

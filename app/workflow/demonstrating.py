@@ -19,6 +19,7 @@ from app.workflow.slicing import slice_of
 from data_pipelines.observations import ingest
 from data_pipelines.sources.synthetic import World, write_world
 from geogp import storage
+from geogp.run import Run, load
 
 #: What the demo must reach.
 COVERAGE95, CORRELATION = (0.93, 0.97), 0.8
@@ -144,7 +145,7 @@ def demo(
         for city in world.cities
         for lon, lat in [world.to_degrees(city.x_km, city.y_km)]
     ]
-    run = storage.load(folder / "run")
+    run = load(folder / "run")
     maps = export(
         run,
         folder / "maps",
@@ -193,9 +194,7 @@ class _Clock:
         self.last = now_
 
 
-def _pictures(
-    run: storage.Run, folder: Path, maps: Export, places: list[dict[str, Any]]
-) -> list[tuple[Path, str]]:
+def _pictures(run: Run, folder: Path, maps: Export, places: list[dict[str, Any]]) -> list[tuple[Path, str]]:
     """The overview figure, and the kernel slice of the largest city as raster and figure."""
     import xarray as xr
 

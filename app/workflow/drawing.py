@@ -13,7 +13,7 @@ import xarray as xr
 from pyproj import CRS
 
 from app.workflow.grids import Grid
-from geogp.storage import Run
+from geogp.run import Run
 from maps.figures import map_figure, write_png
 from maps.region import polygon, to_crs
 from maps.render import in_memory

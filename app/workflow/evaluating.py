@@ -16,6 +16,7 @@ from app.workflow.rows import Rows, read_rows
 from data_pipelines.splits import PARTS
 from geogp import storage
 from geogp.predictive import Predictive
+from geogp.run import Run, load
 from geogp.scores import score, score_strata
 from geogp.targets import target as target_named
 
@@ -89,11 +90,11 @@ def evaluate(
     Scores are on z = (t - training mean) / training sd, each row predicted for its own number of measurements.
     Cost: one prediction of each held-out row.
     """
-    run = storage.load(path)
+    run = load(path)
     return evaluate_run(run, observations_of(run, data), part=part, store=store)
 
 
-def evaluate_run(run: storage.Run, rows: Rows, *, part: str = "test", store: bool = True) -> Evaluation:
+def evaluate_run(run: Run, rows: Rows, *, part: str = "test", store: bool = True) -> Evaluation:
     """`evaluate` for a run and observations already in memory."""
     facts, model = run.facts, run.model
     chosen = rows.usable & labels(run, part)
@@ -148,12 +149,12 @@ def evaluate_run(run: storage.Run, rows: Rows, *, part: str = "test", store: boo
     return Evaluation(run.path, document)
 
 
-def labels(run: storage.Run, part: str) -> NDArray[np.bool_]:
+def labels(run: Run, part: str) -> NDArray[np.bool_]:
     """Which rows of the run's observations file belong to a part of its split: (N,)."""
     return run.tensors("split")["part"].numpy() == PARTS.index(part)
 
 
-def observations_of(run: storage.Run, data: str | Path | None = None) -> Rows:
+def observations_of(run: Run, data: str | Path | None = None) -> Rows:
     """The observations a run was fitted from, from where they were or from `data`, their hash checked.
 
     Raises
@@ -173,7 +174,7 @@ def observations_of(run: storage.Run, data: str | Path | None = None) -> Rows:
     return read_rows(path, run.facts["target"], run.facts.get("counts", "tests"))
 
 
-def _strata(run: storage.Run, rows: Rows, chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:
+def _strata(run: Run, rows: Rows, chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:
     """Masks over the chosen rows."""
     from scipy.spatial import cKDTree
 

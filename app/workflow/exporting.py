@@ -19,6 +19,7 @@ from app.workflow.certifying import certificate_of
 from app.workflow.grids import Grid, check_tests, grid_of
 from geogp import storage
 from geogp.prediction import VARIABLES, predict
+from geogp.run import Run, load
 from geogp.targets import target
 from maps.layers import bands
 from maps.raster import export as write_rasters
@@ -110,7 +111,7 @@ class MapOptions(TypedDict, total=False):
 
 
 def prediction(
-    run: storage.Run,
+    run: Run,
     grid: Grid,
     *,
     quarter: str | None = None,
@@ -141,7 +142,7 @@ def prediction(
     return ds
 
 
-def usual_thresholds(run: storage.Run) -> tuple[float, ...]:
+def usual_thresholds(run: Run) -> tuple[float, ...]:
     """Thresholds of `exceedance` where none are named, in the target's unit."""
     goal = target(run.facts["target"])
     named = {"download": (25.0, 100.0), "upload": (3.0, 20.0), "latency": (50.0, 100.0), "tests": (10.0,)}
@@ -149,7 +150,7 @@ def usual_thresholds(run: storage.Run) -> tuple[float, ...]:
 
 
 def export(
-    run: str | Path | storage.Run,
+    run: str | Path | Run,
     folder: str | Path,
     *,
     formats: Sequence[str] = ("cog", "netcdf"),
@@ -236,7 +237,7 @@ def export(
 
 
 def estimate(
-    run: str | Path | storage.Run,
+    run: str | Path | Run,
     *,
     formats: Sequence[str] = ("cog", "netcdf"),
     **options: Unpack[MapOptions],
@@ -293,7 +294,7 @@ def _formats(formats: Sequence[str]) -> list[str]:
 
 
 def _prepare(
-    run: str | Path | storage.Run,
+    run: str | Path | Run,
     *,
     layers: Sequence[str] | None = None,
     quarter: str | None = None,
@@ -301,9 +302,9 @@ def _prepare(
     level: float = 0.95,
     tests: float | None = None,
     **where: Any,
-) -> tuple[storage.Run, Grid, xr.Dataset]:
+) -> tuple[Run, Grid, xr.Dataset]:
     """Load, choose the pixels, make the lazy Dataset; everything that can be refused is refused here."""
-    run = storage.load(run) if not isinstance(run, storage.Run) else run
+    run = load(run) if not isinstance(run, Run) else run
     check_tests(tests)
     wanted = [name for name in layers or () if name.startswith("exceedance_")]
     if thresholds is None and wanted:  # exceedance_50 asks for its threshold by name

@@ -29,8 +29,8 @@ from app.workflow.rows import Array, Rows, read_rows
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
 from geogp.engines import Hooks
-from geogp.engines.local import LocalEngine
 from geogp.estimator import GPRegressor
+from geogp.run import Run, save
 from geogp.update import recondition
 
 #: Seconds between checkpoints of an unfinished fit.
@@ -44,7 +44,7 @@ PACKAGES = ("geogp", "torch", "numpy", "scipy", "scikit-learn", "gpytorch", "pya
 class Fit:
     """A finished fit: the run on disk, loaded, and how many rows went where."""
 
-    run: storage.Run
+    run: Run
     resumed_from_epoch: int = 0
 
     @property
@@ -172,7 +172,7 @@ def fit(
         known, statistics = what_is_known(estimator, rows, fitted)
         seconds = training.seconds()
         training.clear()
-        run = storage.save(
+        run = save(
             output,
             estimator,
             {
@@ -341,7 +341,7 @@ def _train(
         )
         if not refit:
             return estimator, {}
-        if isinstance(estimator.engine_, LocalEngine) and estimator.engine_.base is None:
+        if estimator.refits_by_conditioning:
             return _all_known(estimator, val), {"refit_epochs": 0}
         chosen = int(getattr(estimator.engine_, "facts", {}).get("best_epoch") or 0)
         capacity = None if estimator.capacity_ is None else estimator.capacity_.to_dict()

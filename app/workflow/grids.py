@@ -14,7 +14,7 @@ from pyproj import CRS, Transformer
 from pyproj.exceptions import CRSError
 
 from app.errors import InvalidInput
-from geogp.storage import Run
+from geogp.run import Run
 from maps.grid import Window, geobox_like, windows
 from maps.region import Mask, polygon, to_crs
 

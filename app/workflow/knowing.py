@@ -12,7 +12,7 @@ from app.workflow.rows import Mask, Rows
 from data_pipelines import quarters
 from geogp.errors import InvalidInput as NotUpdatable
 from geogp.estimator import GPRegressor
-from geogp.storage import Run
+from geogp.run import Run
 from geogp.update import STATISTICS, summarise, way
 
 

@@ -12,7 +12,7 @@ from app.workflow.evaluating import observations_of
 from app.workflow.knowing import Known, span
 from app.workflow.rows import ALL, Mask, Rows, read_rows
 from data_pipelines import quarters
-from geogp.storage import Run
+from geogp.run import Run
 
 
 @dataclass(frozen=True, eq=False)

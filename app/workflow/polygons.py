@@ -15,8 +15,7 @@ from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
 from app.workflow.grids import usual_reach_m
-from geogp.prediction import quarter_to_years
-from geogp.storage import Run
+from geogp.run import Run, quarter_to_years
 from maps.region import polygon, to_crs
 
 if TYPE_CHECKING:

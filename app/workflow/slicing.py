@@ -6,13 +6,13 @@ import xarray as xr
 
 from app.errors import InvalidInput
 from app.workflow.grids import Grid, grid_of
-from geogp import storage
+from geogp.run import Run, load
 from geogp.slices import kernel_slice
 from maps.raster import write_cog
 
 
 def slice_of(
-    run: storage.Run,
+    run: Run,
     at: tuple[float, float],
     *,
     quarter: str | None = None,
@@ -25,7 +25,7 @@ def slice_of(
 
 
 def write_slice(
-    run: str | Path | storage.Run,
+    run: str | Path | Run,
     at: tuple[float, float],
     path: str | Path,
     *,
@@ -45,7 +45,7 @@ def write_slice(
     InvalidInput
         no longitude and latitude, or an output that exists without `overwrite`.
     """
-    run = storage.load(run) if not isinstance(run, storage.Run) else run
+    run = load(run) if not isinstance(run, Run) else run
     path = Path(path)
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")

@@ -17,7 +17,7 @@ from app.workflow.grids import check_tests
 from app.workflow.polygons import Ground, about, in_plane, inputs_at, mesh, read_polygons
 from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path, refuse_existing
-from geogp import storage
+from geogp.run import Run, load
 from geogp.suggest import Suggestions, suggest_places
 from geogp.targets import target
 
@@ -113,7 +113,7 @@ class Suggested:
 
 
 def suggest(
-    run: str | Path | storage.Run,
+    run: str | Path | Run,
     n: int,
     path: str | Path,
     *,
@@ -142,7 +142,7 @@ def suggest(
     tile. A cell's candidate is the tile at its centre, its place in the average a random point of it, so that one
     tile does not pass for a wide cell. `geogp.suggest.suggest_places` says how they are chosen and what it costs.
     """
-    run = storage.load(run) if not isinstance(run, storage.Run) else run
+    run = load(run) if not isinstance(run, Run) else run
     path = Path(path)
     if path.suffix not in (".geojson", ".json"):
         raise InvalidInput(f"The places are written as GeoJSON; name the output .geojson, not {path}.")
@@ -200,7 +200,7 @@ def _cells(shape: BaseGeometry, ground: Ground) -> tuple[Array, float]:
         side *= max(1.02, 0.98 * math.sqrt(len(P) / CELLS))
 
 
-def _tiles(run: storage.Run, P: Array, shape: BaseGeometry) -> tuple[Array, NDArray[np.str_] | None]:
+def _tiles(run: Run, P: Array, shape: BaseGeometry) -> tuple[Array, NDArray[np.str_] | None]:
     """Where in each cell to measure: the centre of the tile that holds its centre, and that tile's key.
 
     Tiles whose own centre lies outside are left out, unless all do; measurements that are not of tiles are
@@ -233,5 +233,5 @@ def _scattered(centres: Array, side: float, shape: BaseGeometry, ground: Ground)
     return out
 
 
-def _to_degrees(run: storage.Run) -> Transformer:
+def _to_degrees(run: Run) -> Transformer:
     return Transformer.from_crs(CRS.from_user_input(run.facts["data"]["crs"]), 4326, always_xy=True)

@@ -19,9 +19,9 @@ from app.workflow.knowing import Known, span
 from app.workflow.news import NO_NEWS, News, news_of
 from data_pipelines import quarters
 from data_pipelines.splits import PARTS
-from geogp import storage
 from geogp.basis.statistics import Statistic
 from geogp.estimator import GPRegressor
+from geogp.run import Run, load, save
 from geogp.update import STATISTICS, observed_times, recondition, refresh, summarise, way
 
 #: How far a time may have moved on its way through a field's own units and back.
@@ -32,7 +32,7 @@ ROUNDING_YEARS = 1e-6
 class Update:
     """An updated run, loaded, and what changed: quarter -> rows."""
 
-    run: storage.Run
+    run: Run
     added: Mapping[str, int]
     forgotten: Mapping[str, int]
     notes: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ def update(
     if output is not None and target.exists() and not overwrite:
         raise InvalidInput(f"{target} exists; give another -o, or --overwrite to replace it.")
     with _workplace(target) as work:
-        run = storage.load(path)
+        run = load(path)
         renew = _solved if way(run.model) == STATISTICS else _reconditioned
         known = Known.of_run(run)
         gone = _forgotten(run, known, forget)
@@ -114,7 +114,7 @@ def update(
         model, statistics = renew(run, gone, after, news)
         split = _split(run, news)
         dropped = {label: known.rows[label] for label in gone}
-        fresh = storage.save(
+        fresh = save(
             target,
             _told(model, after, news),
             _facts(run, after, dropped, news, split),
@@ -145,7 +145,7 @@ def _workplace(target: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _forgotten(run: storage.Run, known: Known, forget: str | None) -> list[str]:
+def _forgotten(run: Run, known: Known, forget: str | None) -> list[str]:
     """The labels to take out."""
     if not forget:
         return []
@@ -163,7 +163,7 @@ def _forgotten(run: storage.Run, known: Known, forget: str | None) -> list[str]:
 Renewed = tuple[GPRegressor, dict[str, dict[str, Tensor]]]
 
 
-def _solved(run: storage.Run, gone: list[str], after: Known, news: News) -> Renewed:
+def _solved(run: Run, gone: list[str], after: Known, news: News) -> Renewed:
     """The run's model with weights solved from statistics, and those statistics as files."""
     parts = {
         label: Statistic.from_tensors(run.tensors(f"statistics/{label}"))
@@ -180,7 +180,7 @@ def _solved(run: storage.Run, gone: list[str], after: Known, news: News) -> Rene
     }
 
 
-def _reconditioned(run: storage.Run, gone: list[str], after: Known, news: News) -> Renewed:
+def _reconditioned(run: Run, gone: list[str], after: Known, news: News) -> Renewed:
     """The run's local field on other observations."""
     keep = None
     if gone:
@@ -211,7 +211,7 @@ def _told(model: GPRegressor, after: Known, news: News) -> GPRegressor:
     return out
 
 
-def _split(run: storage.Run, news: News) -> dict[str, Tensor]:
+def _split(run: Run, news: News) -> dict[str, Tensor]:
     """The run's split: rows of its own file that it has learned now are held out no longer."""
     split = run.tensors("split")
     if news.rows is None:
@@ -230,7 +230,7 @@ def _split(run: storage.Run, news: News) -> dict[str, Tensor]:
 
 
 def _facts(
-    run: storage.Run, after: Known, dropped: dict[str, int], news: News, split: dict[str, Tensor]
+    run: Run, after: Known, dropped: dict[str, int], news: News, split: dict[str, Tensor]
 ) -> dict[str, Any]:
     """run.json of the updated run: what it knows, where that came from, and no scores of the old one."""
     facts = {k: v for k, v in run.facts.items() if k not in ("schema", "model")}

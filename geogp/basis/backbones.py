@@ -1,18 +1,23 @@
 """Networks g that turn encoded inputs (N, D) into a representation (N, H)."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 
 class Backbone(nn.Module):
-    """forward(x) -> (N, n_outputs) of encoded inputs x (N, D)."""
+    """A map (N, D) -> (N, n_outputs), made from (n_inputs, hidden)."""
 
+    #: Whether it bends its inputs, so that what it makes of places far from data means nothing.
+    is_network: ClassVar[bool] = True
     n_outputs: int
 
 
 class Identity(Backbone):
     """g(x) = x: the kernel acts on the standardised inputs themselves."""
+
+    is_network = False
 
     def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
@@ -25,6 +30,8 @@ class Identity(Backbone):
 class LinearProjection(Backbone):
     """g(x) = W x with W (H, D), initially orthonormal rows: a supervised projection."""
 
+    is_network = False
+
     def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
         self.n_outputs = min(hidden, n_inputs)
@@ -36,7 +43,7 @@ class LinearProjection(Backbone):
 
 
 class MLP(Backbone):
-    """Two hidden layers with `activation` after each.
+    """Two hidden layers, tanh after each.
 
     Source: low-rank-deep-kernel-decomposition, section 5 (tanh).
     """
@@ -100,7 +107,7 @@ class Reduced(Backbone):
         return self.linear(self.net(x))
 
 
-BACKBONES: dict[str, Callable[[int, int], Backbone]] = {
+BACKBONES: dict[str, type[Backbone]] = {
     "identity": Identity,
     "linear": LinearProjection,
     "mlp": MLP,

@@ -102,3 +102,11 @@ class Encoder(nn.Module):
         phase = Z[:, list(self.spatial)] @ self.frequencies.T
         bounded = Z / (1.0 + (Z / 8.0).square()).sqrt()
         return torch.cat([bounded, math.sqrt(2.0) * torch.sin(phase), math.sqrt(2.0) * torch.cos(phase)], 1)
+
+
+#: What a row may choose: how inputs are encoded.
+ENCODERS: dict[str, str] = {
+    "fourier": "standardised inputs and multi-scale Fourier features of the position",
+    "standardise": "inputs with mean 0 and sd 1",
+    "none": "coordinates in spacings of the places, time in spans of the data",
+}

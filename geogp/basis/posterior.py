@@ -65,7 +65,9 @@ class Posterior(nn.Module):
 
 
 class VariationalPosterior(Posterior):
-    """Learned m and lower-triangular L, with the diagonal of L stored as its logarithm.
+    """N(m, L L') with m and the triangular L learned.
+
+    The diagonal of L is stored as its logarithm.
 
     Source: deep-basis-kernel-gp, appendix B, "Variational distribution".
     """
@@ -156,7 +158,10 @@ class LowRankWeights:
 
 
 class Prior(Posterior):
-    """Nothing learned: N(0, I) until `geogp.basis.statistics.solve` has replaced it (`LowRankGP.solved`)."""
+    """Computed from the data, not trained.
+
+    N(0, I) until `geogp.basis.statistics.solve` has replaced it (`LowRankGP.solved`).
+    """
 
     def __init__(self, rank: int):
         super().__init__()
@@ -178,7 +183,7 @@ class PointWeights(WeightPosterior):
 
 
 class PointPosterior(Posterior):
-    """Learned weights, one point: the output layer of a plain network."""
+    """One value of each weight, no distribution: the output layer of a plain network."""
 
     def __init__(self, rank: int):
         super().__init__()
@@ -192,10 +197,17 @@ class PointPosterior(Posterior):
             self.mean.copy_(mean)
 
 
+class LaplacePosterior(PointPosterior):
+    """The network's weights, with the Laplace covariance of the last layer.
+
+    The covariance comes after training: `geogp.engines.network.laplace`.
+    """
+
+
 POSTERIORS: dict[str, type[Posterior]] = {
     "dense": VariationalPosterior,
     "lowrank": LowRankPosterior,
     "solved": Prior,
     "point": PointPosterior,
-    "laplace": PointPosterior,  # the covariance comes after training: `geogp.engines.network.laplace`
+    "laplace": LaplacePosterior,
 }

@@ -33,6 +33,10 @@ class Progress:
     best_state: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, float | None]] = field(default_factory=list)
 
+    def facts(self) -> dict:
+        """What a run keeps of it."""
+        return {"epochs": self.epoch, "best_epoch": self.best_epoch + 1, "history": self.history}
+
 
 @dataclass(frozen=True)
 class Hooks:

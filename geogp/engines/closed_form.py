@@ -14,7 +14,8 @@ from torch import Tensor
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, Design, Sums
+from geogp.basis.objectives import OBJECTIVES, Design, Sums
+from geogp.basis.objectives.objective import SOLVES, SOLVES_BATCHES
 from geogp.basis.objectives.sums import weights_given
 from geogp.basis.schedule import Schedule
 from geogp.basis.statistics import solve, statistic_of
@@ -47,6 +48,10 @@ class ClosedFormEngine(LowRankEngine):
     options : latent (outputs of the backbone, instead of the row's)
     """
 
+    route: ClassVar[str] = "closed_form"
+    objectives_do: ClassVar[tuple[str, ...]] = (SOLVES, SOLVES_BATCHES)
+    posteriors: ClassVar[tuple[str, ...]] = ("solved",)
+    chooses_scales: ClassVar[bool] = False
     dtype: ClassVar[torch.dtype] = torch.float64
 
     @classmethod
@@ -60,15 +65,12 @@ class ClosedFormEngine(LowRankEngine):
         validation = None if validation is None else validation.to(device)
         plan = replace(plan, size=replace(plan.size, latent=choose_latent(plan, data, validation)))
         model = cls.new(plan)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
+        plan.place(model, data, validation)
         cls.prepare(plan, model, data, validation, hooks)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         progress = learn(model, plan, data, validation, hooks)
         facts = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
+            **progress.facts(),
             "latent": plan.size.latent,
             "log_evidence": condition(model, data),
         }
@@ -132,7 +134,7 @@ def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int
     and F'(S); a second one backpropagates each chunk's part of S against it. Exact, not an estimate.
     Cost: 4/3 of a plain step; with one chunk, a plain step.
     """
-    loss_of = EVIDENCES[objective]
+    loss_of = OBJECTIVES[objective]
     if len(data) <= chunk:
         loss = loss_of(Sums.of(rows_of(model, data)))
         loss.backward()
@@ -163,8 +165,8 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
     objective = plan.row.objective
     if validation is None and plan.row.backbone not in ("identity", "linear") and len(data) >= WATCH_FROM:
         data, validation = random_fifth(data, plan.seed)
-    if objective in BATCH_EVIDENCES:
-        loss_of = BATCH_EVIDENCES[objective]
+    loss_of = OBJECTIVES[objective]
+    if loss_of.does == SOLVES_BATCHES:
         loss = Loss.of(objective, lambda batch: loss_of(rows_of(model, batch), plan.seed))
     else:
         loss = Loss(objective, lambda batch: full_batch_backward(model, objective, batch))
@@ -185,7 +187,7 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
     A batch (SoftKI) is at least 4 rows for each point: the evidence of fewer rows asks for a smoother function than
     all rows support.
     """
-    if row.objective in BATCH_EVIDENCES:
+    if OBJECTIVES[row.objective].does == SOLVES_BATCHES:
         size = min(max(schedule.batch_size, ROWS_PER_POINT * rank), n)
         epochs = schedule.epochs or min(60 + n, max(4, round(schedule.steps / math.ceil(n / size))))
         rate = BATCH_RATE * schedule.learning_rate

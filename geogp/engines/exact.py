@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 from torch import Tensor
 
-from geogp.basis.build import Shape, Size, backbone_of, encoder_of, resolve_noise
+from geogp.basis.backbones import BACKBONES
+from geogp.basis.build import Shape, Size, backbone_of, encoder_of
 from geogp.basis.noise import NOISES
+from geogp.basis.objectives.objective import SOLVES
+from geogp.basis.residuals.base import FEATURE_DISTANCE
 from geogp.basis.train import Loss, Progress, Watch, train
 from geogp.data import Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
@@ -32,7 +35,21 @@ MIN_STEPS = 30
 class ExactEngine(Engine):
     """An `ExactGP`, trained on its marginal likelihood and conditioned on every training row."""
 
+    route: ClassVar[str] = "closed_form"
+    objectives_do: ClassVar[tuple[str, ...]] = (SOLVES,)
+    has_basis: ClassVar[bool] = False
+    formulas_of: ClassVar[tuple[str, ...]] = ()
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y | f ~ N(f(x), σ²),  f ~ GP(m, k),  k(x, x') = s² exp(-½ ‖(h - h')/ℓ‖²),  h = g(x)",
+        "objective: -log N(y; m, K + σ² I)",
+    )
+    words: ClassVar[dict[str, str]] = {"objective": "-log N(y; m, K + σ² I), all rows at once"}
     dtype: ClassVar[torch.dtype] = torch.float64
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        mean, sd = super().far(row)
+        return mean, FEATURE_DISTANCE if BACKBONES[row.backbone].is_network else sd
 
     def __init__(self, plan: Plan, model: "ExactGP", facts: dict):
         self.plan, self.model, self.facts = plan, model.eval(), facts
@@ -46,9 +63,7 @@ class ExactEngine(Engine):
             torch.manual_seed(seed)
             encoder = encoder_of(row, shape, size, seed=seed)
             net = backbone_of(row, size, encoder.n_outputs)
-            return ExactGP(
-                encoder=encoder, backbone=net, noise=NOISES[resolve_noise(row, shape.has_counts)]()
-            )
+            return ExactGP(encoder=encoder, backbone=net, noise=NOISES[row.noise].made(shape.has_counts))
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
@@ -57,17 +72,12 @@ class ExactEngine(Engine):
                 f"method {plan.row.name!r} is exact, with cost n^3: it takes at most {MAX_ROWS} rows and got "
                 f"{len(data)}; take 'sgpr' for the same kernel or 'dbk-rbf' for a learned one."
             )
-        device = torch.device(plan.device)
-        data = data.to(device)
-        validation = None if validation is None else validation.to(device)
         model = cls.new(plan.row, plan.shape, plan.size, plan.seed)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
+        data, validation = plan.place(model, data, validation)
         model.initialise(data)
         progress = learn(model, plan, data, validation, hooks)
         model.condition(data)
-        facts = {"epochs": progress.epoch, "best_epoch": progress.best_epoch + 1, "history": progress.history}
-        return cls(plan, model, facts)
+        return cls(plan, model, progress.facts())
 
     @property
     def device(self) -> torch.device:

@@ -1,21 +1,30 @@
 """Methods whose kernel is a learned low-rank basis: most rows of the table."""
 
+import hashlib
 import logging
+from copy import copy
 from dataclasses import replace
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP, in_double
-from geogp.basis.objectives import Weights
+from geogp.basis.objectives import OBJECTIVES, Weights
+from geogp.basis.objectives.objective import LEARNS
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.rescale import ENOUGH, Factors, factors_of, rescale, rescaled_score
+from geogp.basis.statistics import Statistic, solve, statistic_of
 from geogp.basis.train import Watch, minibatch, robust_score, train
 from geogp.data import CHUNK, Data, Moments
-from geogp.engines.base import Engine, Hooks, Plan
+from geogp.engines.base import STATISTICS, Engine, Hooks, Plan
+from geogp.engines.joint import FeatureJoint, Joint
+from geogp.errors import InvalidInput
+from geogp.methods import Method
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +36,14 @@ EXACT_ROWS = 512
 class LowRankEngine(Engine):
     """A `LowRankGP`, trained by minibatches."""
 
-    has_features: ClassVar[bool] = True
+    objectives_do: ClassVar[tuple[str, ...]] = (LEARNS,)
+    posteriors: ClassVar[tuple[str, ...]] = ("dense", "lowrank")
+    leaves_over: ClassVar[bool] = True
+    chooses_scales: ClassVar[bool] = True
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return STATISTICS
 
     def __init__(self, plan: Plan, model: LowRankGP, facts: dict):
         self.plan, self.model, self.facts = plan, model.eval(), facts
@@ -39,12 +55,8 @@ class LowRankEngine(Engine):
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
-        device = torch.device(plan.device)
         model = cls.new(plan)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
-        data = data.to(device)
-        validation = None if validation is None else validation.to(device)
+        data, validation = plan.place(model, data, validation)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         weights = choose_trace(model, plan, data, validation)
         refits = _asks_validation(plan, validation)
@@ -63,9 +75,7 @@ class LowRankEngine(Engine):
             rescale(model, factors)
         model.residual.settle(model, data, validation)
         facts = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
+            **progress.facts(),
             "trace_weight": weights.trace,
             "factors": {"weights": factors.weights, "noise": factors.noise},
             "degrees_of_freedom": factors.degrees_of_freedom,
@@ -111,6 +121,67 @@ class LowRankEngine(Engine):
         with torch.no_grad():
             return in_double(self.model).posterior_covariance(X.to(self.device)).cpu()
 
+    @property
+    def most_places(self) -> int | None:
+        return super().most_places if self.model.residual.needs_base_kernel else None
+
+    def joint(self, X: Tensor, latent_variance: Tensor) -> Joint:
+        """Exact through the weights at any number of places; see `Engine.joint`."""
+        if self.model.residual.needs_base_kernel:
+            return super().joint(X, latent_variance)
+        return FeatureJoint(in_double(self.model), X, latent_variance)
+
+    # -- updates -----------------------------------------------------------------------------------
+
+    def check_update(self) -> None:
+        row = self.plan.row
+        if self.model.residual.moves_with_rows:
+            raise InvalidInput(
+                f"residual {row.residual!r} grows from the places a model was trained on, which an update would not "
+                "move: fit it again, or take residual 'none', 'nystrom' or 'local'."
+            )
+        if OBJECTIVES[row.objective].predictive and not isinstance(self._learned(), WeightPosterior):
+            raise InvalidInput(
+                f"posterior {row.posterior!r} cannot be refreshed under a predictive objective; fit again with "
+                "posterior 'dense'."
+            )
+
+    def _learned(self) -> object:
+        return self.model.posterior.current()  # type: ignore[operator]  # a module of POSTERIORS
+
+    def summarise(self, data: Data, labels: NDArray[np.str_]) -> dict[str, Statistic]:
+        data = data.to(self.device)
+        basis = fingerprint(self.model)
+        # Closed-form weights see the residual in each row's precision where the residual says so.
+        corrected = None if self.route == "closed_form" else False
+        out: dict[str, Statistic] = {}
+        for label in np.unique(labels):
+            rows = torch.as_tensor(np.flatnonzero(labels == label), device=data.y.device)
+            out[str(label)] = statistic_of(
+                self.model,
+                data.rows(rows),
+                predictive=OBJECTIVES[self.plan.row.objective].predictive,
+                in_precision=corrected,
+                basis=basis,
+            )
+        return out
+
+    def refreshed(self, merged: Statistic) -> Self:
+        if merged.basis not in ("", fingerprint(self.model)):
+            raise InvalidInput("these statistics belong to another run; summarise the rows with this one.")
+        weights = solve(merged).weights
+        if OBJECTIVES[self.plan.row.objective].predictive:
+            trained = self._learned()
+            assert isinstance(trained, WeightPosterior)  # `check_update` has refused the others
+            weights = WeightPosterior(weights.mean, trained.scale_tril.detach().double())
+        # The modules are shared, which nothing changes after a fit; `LowRankGP.weights` gives its own dtype.
+        newer, newer.model = copy(self), copy(self.model)
+        newer.model.solved = weights
+        newer.facts = {**self.facts, "rows_in_weights": round(merged.n_rows)}
+        return newer
+
+    # -- draws -------------------------------------------------------------------------------------
+
     def sample(self, X: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
         """Draws of the weights, so exact at any number of places: O(N (network + r n_samples) + r^2 n_samples).
 
@@ -152,7 +223,7 @@ class LowRankEngine(Engine):
 
 def _asks_validation(plan: Plan, validation: Data | None) -> bool:
     """Whether validation rows choose more than the epoch: the trace weight and the spread."""
-    return plan.row.objective == "dppgp" and validation is not None and len(validation) >= ENOUGH
+    return OBJECTIVES[plan.row.objective].rescaled and validation is not None and len(validation) >= ENOUGH
 
 
 def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | None) -> Weights:
@@ -175,3 +246,12 @@ def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | No
         model.load_state_dict(start)
         log.info("trace weight %g: validation score %.4f", alpha, scores[alpha])
     return replace(weights, trace=min(scores, key=lambda alpha: scores[alpha]))
+
+
+def fingerprint(model: LowRankGP) -> str:
+    """Short hash of all that the features, the noise and the constant mean are made of."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(value.detach().cpu().double().numpy()).tobytes())
+    return digest.hexdigest()

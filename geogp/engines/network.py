@@ -1,6 +1,6 @@
 """Plain networks, and the Laplace approximation of their last layer."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -9,13 +9,15 @@ from geogp.basis.build import build
 from geogp.basis.expansions.last_layer import LastLayer
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
+from geogp.basis.objectives.objective import POINT
 from geogp.basis.objectives.terms import gaussian_nll
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.train import Progress, Watch, minibatch, train
 from geogp.data import Data
-from geogp.engines.base import Hooks, Plan
+from geogp.engines.base import NETWORK_FAR, Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
 from geogp.linalg import cholesky, inverse_factor
+from geogp.methods import Method
 
 #: Held-out rows from which the noise of a network is fitted to them instead of to the training rows.
 ENOUGH = 50
@@ -28,15 +30,30 @@ class NetworkEngine(LowRankEngine):
     training rows' residuals are too small. Row `lla` then gives the last layer its Laplace covariance.
     """
 
+    objectives_do: ClassVar[tuple[str, ...]] = (POINT,)
+    posteriors: ClassVar[tuple[str, ...]] = ("point", "laplace")
+    leaves_over: ClassVar[bool] = False
+    chooses_scales: ClassVar[bool] = False
+    formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y | f ~ noise(f(x), n),  f(x) = m + φ(x)'w,  w a point, or its Laplace distribution",
+    )
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        if row.posterior == "point":
+            return NETWORK_FAR, "0, as everywhere: the interval is the noise alone"
+        return super().far(row)
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return ""
+
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
         model, progress = train_network(plan, data, validation, hooks)
         model.residual.settle(model, data, validation)
-        facts: dict = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
-        }
+        facts = progress.facts()
         if plan.row.posterior == "laplace":
             facts["prior_precision"] = laplace(model, data)
         return cls(plan, model, facts)
@@ -46,12 +63,8 @@ def train_network(
     plan: Plan, data: Data, validation: Data | None, hooks: Hooks
 ) -> tuple[LowRankGP, Progress]:
     """A trained network with fitted noise, and how its training went."""
-    device = torch.device(plan.device)
     model = build(plan.row, plan.shape, plan.size, seed=plan.seed)
-    model.encoder.fit_scaling(data.X)
-    model.to(device)
-    data = data.to(device)
-    validation = None if validation is None else validation.to(device)
+    data, validation = plan.place(model, data, validation)
     warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
     progress = train(
         model,

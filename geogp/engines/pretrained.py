@@ -1,6 +1,7 @@
 """A GP on the fitted output of a network that was trained before and stays as it is."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 
@@ -19,6 +20,9 @@ class PretrainedEngine(ClosedFormEngine):
     Source: how-good-are-low-rank-approximations, appendix D (DNN+S, DNN+M, DNN+F).
     """
 
+    trains_network: ClassVar[bool] = True
+    leaves_over: ClassVar[bool] = False
+
     @classmethod
     def prepare(
         cls, plan: Plan, model: LowRankGP, data: Data, validation: Data | None, hooks: Hooks = Hooks()
@@ -31,7 +35,6 @@ class PretrainedEngine(ClosedFormEngine):
                 expansion="last_layer",
                 residual="none",
                 objective="mse",
-                route="variational",
                 posterior="point",
             ),
             size=replace(plan.size, latent=None),

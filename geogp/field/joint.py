@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from geogp.engines import Engine
-from geogp.engines.local import LocalEngine
 from geogp.field import neighbours
 from geogp.field.kernel import CHUNK, GAUSSIAN_FROM, student_weights
 from geogp.field.kernel_sums import kernel_quadratic
@@ -25,12 +23,9 @@ from geogp.field.prior_draws import PriorSampler
 Array = NDArray[np.float64]
 
 
-def field_of(engine: Engine) -> LocalField | None:
-    """The local field that carries an engine's latent variance, or None; None, too, if its kernel is not stationary,
-    which the sums and draws below lean on."""
-    if not isinstance(engine, LocalEngine) or engine.field.local.kernel.variation is not None:
-        return None
-    return engine.field
+def stationary(field: LocalField) -> bool:
+    """Whether the sums and draws below serve: they lean on a kernel that is the same everywhere."""
+    return field.local.kernel.variation is None
 
 
 class FieldJoint:

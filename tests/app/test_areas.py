@@ -13,6 +13,7 @@ from app.workflow import areas
 from app.workflow.polygons import Ground, in_plane, points_in, read_polygons
 from geogp import storage
 from geogp.areas import area_moments
+from geogp.run import load
 
 FEW = ("--resolution", 6000, "--samples", 50)
 
@@ -84,7 +85,7 @@ def test_areas_are_the_joint_posteriors(cli, field, file, tmp_path):
     assert table["name"].tolist() == ["box 0", "box 1", "box 2"] and table.crs == 4326
     assert [row["mean"] for row in document["areas"]] == table["mean"].tolist()
 
-    run = storage.load(field)
+    run = load(field)
     ground = Ground.of(run)
     shapes = [ground.part(shape) for shape in in_plane(read_polygons(file), run)]
     np.testing.assert_allclose(table["area_km2"], [shape.area / 1e6 for shape in shapes])
@@ -231,7 +232,7 @@ def test_dense_methods_say_how_many_places_they_take(cli, table, file, tmp_path,
     path = tmp_path / "run"
     line = ("fit", table, "--method", "sgpr", "--rank", "16", "--epochs", "2", "-o", path, "-q")
     assert cli(*line).code == 0
-    monkeypatch.setattr("geogp.joint.MOST_DENSE", 200)
+    monkeypatch.setattr("geogp.engines.base.MOST_DENSE", 200)
     out = tmp_path / "areas.parquet"
     assert cli("areas", path, "--areas", file, "-o", out, "--samples", 20).code == 0
     assert geopandas.read_parquet(out)["n_points"].sum() <= 200
@@ -241,7 +242,7 @@ def test_dense_methods_say_how_many_places_they_take(cli, table, file, tmp_path,
 
 def test_degrees_of_the_world_are_those_of_its_run(world, run):
     """The boxes above lie where they say."""
-    loaded = storage.load(run)
+    loaded = load(run)
     east, north = Transformer.from_crs(4326, loaded.facts["data"]["crs"], always_xy=True).transform(
         *world.to_degrees(0.0, 0.0)
     )

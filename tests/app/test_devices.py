@@ -9,7 +9,7 @@ import pytest
 from app.errors import InvalidInput
 from app.workflow.evaluating import labels
 from app.workflow.rows import read_rows
-from geogp import storage
+from geogp.run import load
 
 
 def test_devices_or_both_count_the_measurements(table):
@@ -37,4 +37,4 @@ def test_the_run_remembers_what_it_counted_by(cli, table, tmp_path):
     rows = read_rows(table, "download", "devices")
     document = json.loads(cli("evaluate", run, "--json").out)
     single = document["certificate"]["groups"]["devices 1"]["n"]
-    assert single == int((rows.counts[labels(storage.load(run), "test") & rows.usable] == 1).sum())
+    assert single == int((rows.counts[labels(load(run), "test") & rows.usable] == 1).sum())

@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from app.workflow.rows import read_rows
 from geogp import storage
+from geogp.run import load
 
 ROW = {
     "method", "target", "split", "n_train", "n_test", "fit_seconds", "peak_rss_mb", "target_mean", "target_sd",
@@ -44,7 +45,7 @@ def test_the_document_has_the_promised_shape(cli, run):
         assert stratum["judged"] == (stratum["n"] >= 500)
         if stratum["n"]:
             assert set(stratum) >= SCORES and len(stratum["coverage95_band"]) == 2
-    assert storage.load(run).facts["scores"] == document
+    assert load(run).facts["scores"] == document
 
 
 def test_the_certificate_says_what_was_promised_and_kept(cli, run, table):
@@ -61,7 +62,7 @@ def test_the_certificate_says_what_was_promised_and_kept(cli, run, table):
     groups = certificate["groups"]
     assert {"all", "urban", "rural", "near", "far"} < set(groups)
     assert sum(g["n"] for name, g in groups.items() if name.startswith("tests")) == certificate["n"]
-    loaded, rows = storage.load(run), read_rows(table, "download")
+    loaded, rows = load(run), read_rows(table, "download")
     test = loaded.tensors("split")["part"].numpy() == 2
     assert groups["tests 2-4"]["n"] == int(((rows.counts >= 2) & (rows.counts <= 4) & test).sum())
     mean, sd = loaded.model.predict(rows.X[test], return_std=True, counts=rows.counts[test])
@@ -131,7 +132,7 @@ def test_the_table_is_data_on_stdout(cli, run):
 
 def test_scores_follow_their_definitions(document, run, table):
     """Recomputed from means and sds with scipy alone, on z."""
-    loaded, rows = storage.load(run), read_rows(table, "download")
+    loaded, rows = load(run), read_rows(table, "download")
     test = loaded.tensors("split")["part"].numpy() == 2
     train = loaded.tensors("split")["part"].numpy() == 0
     t = np.log10(rows.table.column("download_mbps").to_numpy() * 1000)
@@ -159,7 +160,7 @@ def test_scores_follow_their_definitions(document, run, table):
 
 
 def test_strata_are_what_they_say(document, run, table):
-    loaded, rows = storage.load(run), read_rows(table, "download")
+    loaded, rows = load(run), read_rows(table, "download")
     part = loaded.tensors("split")["part"].numpy()
     test, train = rows.X[part == 2, :2], rows.X[part == 0, :2]
     nearest = np.sqrt(((test[:, None] - train[None]) ** 2).sum(-1)).min(1)

@@ -12,6 +12,7 @@ from pyproj import Transformer
 
 import geogp
 from geogp import storage
+from geogp.run import load
 
 COARSE = ("--resolution", 6000)
 
@@ -90,7 +91,7 @@ def test_files_carry_the_certificate(exported, run, cli, tmp_path):
 
 
 def test_pixels_are_the_models_own(exported, run):
-    loaded = storage.load(run)
+    loaded = load(run)
     with xr.open_dataset(exported.folder / "prediction.nc", engine="h5netcdf") as ds:
         median = ds["median"].values
         rows, cols = np.nonzero(np.isfinite(median))
@@ -240,7 +241,7 @@ def test_a_region_without_boundary_is_masked_by_its_support(cli, run, tmp_path):
     with rasterio.open(tmp_path / "out" / "median.tif") as src:
         values, transform = src.read(1), src.transform
     rows, cols = np.nonzero(np.isfinite(values))
-    places = storage.load(copy).tensors("support")["positions_m"].numpy()
+    places = load(copy).tensors("support")["positions_m"].numpy()
     for row, col in list(zip(rows, cols))[::25]:
         x, y = transform * (col + 0.5, row + 0.5)
         assert np.hypot(*(places - [x, y]).T).min() <= 9000
@@ -258,7 +259,7 @@ def test_slice_has_two_bands_and_is_one_at_its_place(cli, run, world, tmp_path):
         row, col = src.index(x, y)
         centre = src.transform * (col + 0.5, row + 0.5)
     assert correlation[row, col] > 0.95 and np.nanmax(np.abs(correlation)) <= 1
-    loaded = storage.load(run)
+    loaded = load(run)
     at, ref = np.array([[*centre, 2023.875]]), np.array([x, y, 2023.875])
     assert covariance[row, col] == pytest.approx(loaded.model.kernel_slice(at, ref)[0], rel=1e-4)
     assert cli("slice", run, "--at", lon, lat, "-o", output).code == 3

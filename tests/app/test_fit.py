@@ -18,13 +18,14 @@ from data_pipelines.observations import read
 from data_pipelines.splits import PARTS, make_split
 from geogp import estimator, storage
 from geogp.basis.capacity import Capacity
+from geogp.run import load
 
 TINY = ("--rank", "32", "--hidden", "32", "--epochs", "20")
 LONG = ("--method", "dbk-silu", "--split", "random", "--rank", "16", "--hidden", "16", "--epochs", "150")
 
 
 def test_the_run_says_what_was_done(run, table):
-    loaded = storage.load(run)
+    loaded = load(run)
     facts = loaded.facts
     assert (facts["method"], facts["target"], facts["split"], facts["seed"]) == (
         "dbk-silu",
@@ -75,7 +76,7 @@ def test_settings_come_from_a_file_and_the_line(cli, table, tmp_path):
     config.write_text('method = "dbk-silu"\nsplit = "block"\n[model]\nrank = 16\nhidden = 16\nepochs = 3\n')
     line = ("fit", table, "--config", config, "--set", "noise=constant", "--rank", 24, "-o", tmp_path / "run")
     assert cli(*line).code == 0
-    facts = storage.load(tmp_path / "run").facts
+    facts = load(tmp_path / "run").facts
     assert facts["split"] == "block"
     assert facts["arguments"]["model"] == {"rank": 24, "hidden": 16, "epochs": 3, "noise": "constant"}
 
@@ -99,7 +100,7 @@ def test_every_target(target, cli, table, tmp_path):
     document = json.loads(cli("evaluate", out, "--json").out)
     assert document["target"] == target and np.isfinite(document["scores"]["nll"])
     assert (document["scores_mbps"] is None) == (target in ("latency", "tests"))
-    assert storage.load(out).facts["model"]["shape"]["has_counts"] == (target != "tests")
+    assert load(out).facts["model"]["shape"]["has_counts"] == (target != "tests")
 
 
 def test_unusable_rows_are_counted_by_cause_and_only_for_their_target(cli, table, tmp_path):
@@ -121,7 +122,7 @@ def test_unusable_rows_are_counted_by_cause_and_only_for_their_target(cli, table
     out = tmp_path / "run"
     result = cli("fit", spoilt, "--method", "dbk-silu", "--split", "random", *TINY, "-o", out)
     assert result.code == 0 and "null download" in result.err and "nonpositive download" in result.err
-    rows = storage.load(out).facts["rows"]
+    rows = load(out).facts["rows"]
     assert rows["dropped"] == {"null_download": 2, "nonpositive_download": 3}
     assert rows["counted_as_one"] == 4 and "taken as one test" in result.err
     assert rows["train"] + rows["val"] + rows["test"] == observations.num_rows - 5
@@ -143,7 +144,7 @@ def test_refit_conditions_on_validation_rows_and_says_so(cli, table, tmp_path):
         out,
     )
     assert cli(*line).code == 0
-    facts = storage.load(out).facts
+    facts = load(out).facts
     assert facts["refit"] == "train+val" and facts["refit_epochs"] >= 1
     assert (
         facts["rows"]["fitted"] == facts["rows"]["train"] + facts["rows"]["val"] == facts["model"]["n_rows"]
@@ -163,7 +164,7 @@ def test_a_refit_keeps_the_scales_that_validation_rows_had_a_say_in(cli, table, 
     monkeypatch.setattr(estimator, "choose_capacity", choose)
     line = ("fit", table, "--method", "dbk-silu", "--split", "random", "--refit", "train+val", *TINY)
     assert cli(*line, "--set", "fourier_scales=auto", "-o", tmp_path / "run").code == 0
-    facts = storage.load(tmp_path / "run").facts
+    facts = load(tmp_path / "run").facts
     assert len(asked) == 1 and asked[0]["rows"] > 0.5
     assert facts["model"]["fourier_scales"] == facts["refit_capacity"]["fourier_scales"] == [1.0, 4.0]
     assert facts["refit_capacity"]["scores"] == [{"fourier_scales": [1.0, 4.0], "rows": 1.0}]
@@ -178,7 +179,7 @@ def test_a_split_from_a_file(cli, table, tmp_path):
     out = tmp_path / "run"
     line = ("fit", table, "--method", "dbk-silu", *TINY, "-o", out)
     assert cli(*line, "--split", f"{path}:mine").code == 0
-    rows = storage.load(out).facts["rows"]
+    rows = load(out).facts["rows"]
     assert (rows["train"], rows["val"], rows["test"]) == (600, 200, 200)
     assert rows["unused"] == observations.num_rows - 1000
     missing = cli(*line, "--split", f"{path}:yours", "--overwrite")
@@ -320,7 +321,7 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
     line = ("fit", table, "--method", "local-gp", "--split", "forward", "-q")
     assert cli(*line, "-o", tmp_path / "chosen").code == 0
     assert cli(*line, "--refit", "train+val", "-o", tmp_path / "both").code == 0
-    chosen, both = (storage.load(tmp_path / name) for name in ("chosen", "both"))
+    chosen, both = (load(tmp_path / name) for name in ("chosen", "both"))
     rows = both.facts["rows"]
     assert rows["fitted"] == rows["train"] + rows["val"] == both.facts["model"]["n_rows"]
     one, other = chosen.model.engine_.field, both.model.engine_.field

@@ -8,13 +8,12 @@ from pyproj import CRS
 
 from app.errors import InvalidInput
 from app.workflow.grids import MAX_INSIDE, RESOLUTION_M, grid_of
-from geogp import storage
-from geogp.storage import Run
+from geogp.run import Run, load
 
 
 @pytest.fixture(scope="module")
 def loaded(run):
-    return storage.load(run)
+    return load(run)
 
 
 def without_boundary(loaded, **data):

@@ -9,6 +9,7 @@ import rasterio
 import geogp
 from app.workflow.rows import read_rows
 from geogp import storage
+from geogp.run import load
 
 TINY = ("--steps", 40, "--rank", 16, "-q")
 
@@ -28,7 +29,7 @@ def test_the_mean_is_the_raster(cli, table, raster, tmp_path):
     line = ("fit", table, "--method", "fmgp", "--predictor", raster, "--split", "random", *TINY, "-o", path)
     result = cli(*line)
     assert result.code == 0, result.err
-    run = storage.load(path)
+    run = load(path)
     assert run.facts["arguments"]["predictor"] == {"path": str(raster), "sha256": storage.sha256(raster)}
     assert run.facts["model"]["engine"]["predictor"] == "raster"
     raster_file = shutil.move(raster, tmp_path / "elsewhere.tif")  # the run holds what it needs of it

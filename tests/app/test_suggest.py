@@ -12,6 +12,7 @@ import app.workflow.suggesting as suggesting
 from app.workflow import suggest
 from data_pipelines import quadkey
 from geogp import storage
+from geogp.run import load
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ def test_tiles_in_the_order_of_their_use(cli, run, world, tmp_path):
     )
     assert len(geopandas.read_file(out)) == 6
     # The numbers are the model's own.
-    loaded = storage.load(run)
+    loaded = load(run)
     first = points[0]
     to_plane = Transformer.from_crs(4326, loaded.facts["data"]["crs"], always_xy=True)
     X = np.array([[*to_plane.transform(first["lon"], first["lat"]), 2023.875]])

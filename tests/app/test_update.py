@@ -15,6 +15,7 @@ from data_pipelines import geoparquet
 from data_pipelines.observations import read
 from geogp import storage
 from geogp.basis.statistics import Statistic
+from geogp.run import load
 from geogp.update import recondition, refresh, summarise
 
 TINY = ("--rank", "24", "--hidden", "16", "--epochs", "8", "-q")
@@ -46,7 +47,7 @@ def early(table, tmp_path_factory):
 @pytest.mark.parametrize("method", ["sgpr", "dbk-silu", "vbll"])
 def test_forgotten_and_added_equal_the_same_rows_at_once(cli, table, early, tmp_path, method):
     path = fit(cli, early, tmp_path / "run", method, "--split", "random")
-    before = storage.load(path)
+    before = load(path)
     rows, late = read_rows(early, "download"), read_rows(table, "download")
     result = cli("update", path, "--forget", "2022Q1,2022Q3", "--add", table, "--json")
     assert result.code == 0, result.err
@@ -62,7 +63,7 @@ def test_forgotten_and_added_equal_the_same_rows_at_once(cli, table, early, tmp_
     new = late.usable & (late.labels == "2023Q4")
     X, t, counts = (np.concatenate(pair) for pair in zip(rows.select(fitted), late.select(new)))
     scratch = refresh(before.model, summarise(before.model, X, t, counts).values())
-    after = storage.load(path)
+    after = load(path)
     at = late.X[:300]
     for a, b in zip(after.model.predict(at, True, counts=3), scratch.predict(at, True, counts=3)):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
@@ -75,10 +76,10 @@ def test_forgotten_and_added_equal_the_same_rows_at_once(cli, table, early, tmp_
 def test_the_record_follows(cli, table, early, tmp_path):
     path = fit(cli, early, tmp_path / "run", "sgpr", "--split", "random")
     evaluate(path)
-    before = storage.load(path)
+    before = load(path)
     assert sum(before.facts["rows"]["known"].values()) == before.facts["rows"]["fitted"]
     assert cli("update", path, "--add", table, "--forget", "2022Q1").code == 0
-    run, rows = storage.load(path), read_rows(table, "download")
+    run, rows = load(path), read_rows(table, "download")
     known = run.facts["rows"]["known"]
     assert list(known) == ["2022Q2", "2022Q3", "2022Q4", "2023Q1", "2023Q2", "2023Q3", "2023Q4"]
     assert known["2023Q4"] == int((rows.usable & (rows.labels == "2023Q4")).sum())
@@ -107,7 +108,7 @@ def test_the_record_follows(cli, table, early, tmp_path):
 @pytest.mark.parametrize("method", ["sgpr", "local-gp"])
 def test_forgotten_then_added_is_never_forgotten(cli, table, tmp_path, method):
     path = fit(cli, table, tmp_path / "run", method, "--split", "random")
-    first = storage.load(path)
+    first = load(path)
     at = read_rows(table, "download").X[:200]
     if method == "sgpr":  # a refresh of what is known already: the fit's own weights
         same = {
@@ -121,7 +122,7 @@ def test_forgotten_then_added_is_never_forgotten(cli, table, tmp_path, method):
     assert contents(path) == contents(first.path)  # -o leaves the run alone
     assert cli("update", fewer, "--add", "2022Q3,2022Q4").code == 0
     assert cli("update", fewer, "--add", "2022Q2").code == 0
-    back = storage.load(fewer)
+    back = load(fewer)
     assert back.facts["rows"]["known"] == first.facts["rows"]["known"] and len(back.facts["updates"]) == 3
     np.testing.assert_array_equal(
         back.tensors("support")["positions_m"], first.tensors("support")["positions_m"]
@@ -132,10 +133,10 @@ def test_forgotten_then_added_is_never_forgotten(cli, table, tmp_path, method):
 
 def test_a_field_is_told_a_new_quarter(cli, table, early, tmp_path):
     path = fit(cli, early, tmp_path / "run", "geogp", "--split", "random")
-    before, rows = storage.load(path), read_rows(table, "download")
+    before, rows = load(path), read_rows(table, "download")
     assert not (path / "statistics").exists()
     assert cli("update", path, "--add", table, "--forget", "2022Q1").code == 0
-    after = storage.load(path)
+    after = load(path)
     new = rows.usable & (rows.labels == "2023Q4")
     keep = before.model.engine_.field.seen.X[:, 2].numpy()
     told = recondition(before.model, *rows.select(new), keep=keep > keep.min())
@@ -148,14 +149,14 @@ def test_a_field_is_told_a_new_quarter(cli, table, early, tmp_path):
 
 def test_held_out_quarters_can_be_learned_and_are_then_no_test(cli, table, tmp_path):
     path = fit(cli, table, tmp_path / "run", "sgpr", "--split", "forward")
-    held = storage.load(path).facts["rows"]
+    held = load(path).facts["rows"]
     result = cli("update", path, "--add", "2023Q4")
     assert result.code == 0 and "2023Q4, held out so far" in result.err
-    rows = storage.load(path).facts["rows"]
+    rows = load(path).facts["rows"]
     assert rows["test"] == held["test"] - rows["known"]["2023Q4"] > 0 and rows["val"] == held["val"]
     assert evaluate(path).document["n_test"] == rows["test"]
     assert cli("update", path, "--add", table).code == 0  # the run's own file: whatever it does not know yet
-    assert storage.load(path).facts["rows"]["test"] == 0
+    assert load(path).facts["rows"]["test"] == 0
     assert cli("evaluate", path).code == 3
     again = cli("update", path, "--add", table)
     assert again.code == 3 and "nothing to add" in again.err
@@ -164,12 +165,12 @@ def test_held_out_quarters_can_be_learned_and_are_then_no_test(cli, table, tmp_p
 def test_a_quarter_taken_from_another_file_spoils_its_test_rows(cli, table, early, tmp_path):
     """The other file may hold the very rows that were held out."""
     path = fit(cli, table, tmp_path / "run", "sgpr", "--split", "random")
-    part = storage.load(path).tensors("split")["part"].numpy()
+    part = load(path).tensors("split")["part"].numpy()
     labels = read_rows(table, "download").labels
     assert cli("update", path, "--forget", "2022Q4").code == 0
-    assert storage.load(path).facts["rows"]["test"] == int((part == 2).sum())
+    assert load(path).facts["rows"]["test"] == int((part == 2).sum())
     assert cli("update", path, "--add", early).code == 0
-    after = storage.load(path)
+    after = load(path)
     assert after.facts["rows"]["test"] == int(((part == 2) & (labels != "2022Q4")).sum())
     assert evaluate(path).document["n_test"] == after.facts["rows"]["test"]
 
@@ -190,7 +191,7 @@ def test_measurements_without_time(cli, tmp_path):
     (label,) = json.loads(result.out)["added"]
     assert label.startswith("added-") and cli("update", path, "--add", tmp_path / "1.parquet").code == 3
     assert cli("update", path, "--forget", label).code == 0
-    assert list(storage.load(path).facts["rows"]["known"]) == ["all"]
+    assert list(load(path).facts["rows"]["known"]) == ["all"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from app.dashboard import holding
 from app.dashboard.atlas import Atlas
 from app.dashboard.cache import Cache
 from app.dashboard.pace import Pace
-from geogp import GPRegressor, load, storage
+from geogp import GPRegressor, load
+from geogp import run as runs
 
 LON, LAT = -143.0, 34.0
 LAEA = CRS.from_proj4(f"+proj=laea +lat_0={LAT} +lon_0={LON} +datum=WGS84 +units=m").to_wkt()
@@ -83,7 +84,7 @@ def fit(time: bool = True, counts: bool = True, n: int = 700) -> tuple[GPRegress
 
 
 def save(path: Path, model: GPRegressor, xy: np.ndarray, **data: Any) -> Path:
-    storage.save(path, model, facts(**data), extra={"support": {"positions_m": torch.from_numpy(xy)}})
+    runs.save(path, model, facts(**data), extra={"support": {"positions_m": torch.from_numpy(xy)}})
     return path
 
 

@@ -88,11 +88,11 @@ def test_a_run_that_cannot_be_mapped_says_why(
 
 
 def test_neither_polygon_nor_places(fitted: tuple[GPRegressor, np.ndarray], tmp_path: Path) -> None:
-    from geogp import storage
+    from geogp.run import save
 
     from .conftest import facts
 
-    storage.save(tmp_path / "run", fitted[0], facts(boundary=None))
+    save(tmp_path / "run", fitted[0], facts(boundary=None))
     with pytest.raises(InvalidInput, match="neither"):
         survey(load(tmp_path / "run"), inside=500)
 

@@ -11,7 +11,8 @@ from app.dashboard.atlas import Atlas
 from app.dashboard.cache import Cache
 from app.dashboard.point import reading
 from app.dashboard.slices import Slices
-from geogp import load, storage
+from geogp import load
+from geogp.run import save
 
 from .conftest import LAEA, LAT, LON, TINY, fit, polygon
 
@@ -26,7 +27,7 @@ def plain_model():
 def test_the_map_of_a_plain_run(plain_model, tmp_path: Path, target: str, boundary: object) -> None:
     model, xy = plain_model
     data = {"crs": LAEA, "boundary": boundary, "value_unit": "mm/a"}
-    storage.save(
+    save(
         tmp_path / "run",
         model,
         {"target": target, "data": data},

@@ -16,7 +16,6 @@ from geogp.field.joint import FieldJoint
 from geogp.field.kernel import LocalKernel
 from geogp.field.kernel_sums import kernel_quadratic
 from geogp.field.prior_draws import PriorSampler
-from geogp.joint import joint_of, most_places
 from geogp.methods import METHODS
 from geogp.scores import binomial_band
 
@@ -254,9 +253,7 @@ def test_every_method_has_area_moments(method):
     if method == "cox":
         return  # its target is a curved function of the surface: to first order only
     _, S = model.predict(P, return_cov=True, latent=True)
-    if not isinstance(
-        joint_of(model.engine_, torch.as_tensor(P), model.moments(P).latent_variance), FieldJoint
-    ):
+    if not isinstance(model.engine_.joint(torch.as_tensor(P), model.moments(P).latent_variance), FieldJoint):
         np.testing.assert_allclose(found.covariance, S, rtol=1e-3, atol=1e-5 * max(S.max(), 1e-9))
     W = weights(30, areas=3)
     draws = surface(model, P).draws(W, n_samples=2000)[0]
@@ -271,7 +268,7 @@ def test_a_basis_with_a_local_residual_has_the_fields_covariance():
     small = {"rank": 16, "hidden": 16, "epochs": 3, "fourier_scales": (1.0,), "residual": "local"}
     model = geogp.GPRegressor("dbk-silu", options={"steps": 10}, **small).fit(X, y)
     P = rng.uniform(0, 10_000, (80, 2))
-    assert most_places(model.engine_) is None
+    assert model.most_places is None
     found = area_moments(model, P, np.eye(80))
     np.testing.assert_allclose(found.mean, model.predict(P, latent=True), rtol=1e-6)
     np.testing.assert_allclose(found.sd, model.predict(P, return_std=True, latent=True)[1], rtol=1e-6)
@@ -298,8 +295,8 @@ def test_what_is_refused(exact, monkeypatch):
         area_moments(model, P, np.full((1, 60), np.nan))
     X, y = rows("gp-rbf")
     dense = geogp.GPRegressor("gp-rbf", epochs=1).fit(X, y)
-    assert most_places(dense.engine_) == 3000
-    monkeypatch.setattr("geogp.joint.MOST_DENSE", 10)
+    assert dense.most_places == 3000
+    monkeypatch.setattr("geogp.engines.base.MOST_DENSE", 10)
     with pytest.raises(InvalidInput, match="at most 10 places"):
         area_moments(dense, P[:20, :2], np.full((1, 20), 0.05))
 

@@ -10,10 +10,10 @@ import geogp.basis.capacity as C
 import geogp.estimator as E
 from app.config import fit_config
 from app.errors import InvalidInput as Refused
-from geogp import storage
 from geogp.basis.capacity import LADDER, SCALES, Capacity, choose_capacity
 from geogp.errors import InvalidInput
 from geogp.holdout import kinds_asked, one_of_each_kind
+from geogp.run import save
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
 
@@ -180,7 +180,7 @@ def test_a_loaded_model_keeps_the_choice_and_does_not_search_again(searched, tmp
     model.fit(X[:250], y[:250], counts[:250], validation=(X[250:], y[250:], counts[250:]))
     assert len(searched) == 1 and searched[0]["asked"]["rows"] > 0.5
     assert model.capacity_ == CHOSEN and model.engine_.model.encoder.fourier_scales == CHOSEN.fourier_scales
-    storage.save(tmp_path / "run", model, {})
+    save(tmp_path / "run", model, {})
     run = geogp.load(tmp_path / "run")
     assert run.model.capacity_ == CHOSEN and len(searched) == 1
     assert run.facts["model"]["capacity"]["scores"] == [{"fourier_scales": [1.0], "rows": 1.5}]

@@ -6,8 +6,12 @@ import pytest
 import torch
 
 import geogp
-from geogp.basis.expansions import RBF, Concatenation, Fourier, Hermite, Lattice, SoftKI, expansion_named
-from geogp.basis.expansions.hermite import leading_degrees
+from geogp.basis.expansions import Concatenation, expansion_named
+from geogp.basis.expansions.fourier import Fourier
+from geogp.basis.expansions.hermite import Hermite, leading_degrees
+from geogp.basis.expansions.lattice import Lattice
+from geogp.basis.expansions.rbf import RBF
+from geogp.basis.expansions.softki import SoftKI
 from geogp.linalg import JITTER
 
 

@@ -9,11 +9,11 @@ import torch
 import xarray as xr
 from sklearn.linear_model import LinearRegression
 
-from geogp import storage
 from geogp.basis.model import in_double
 from geogp.basis.objectives import OBJECTIVES
 from geogp.data import Data
 from geogp.engines.fixed_mean import two_measures
+from geogp.run import save
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (120, 2))
@@ -126,7 +126,7 @@ def test_a_run_holds_its_own_network_but_asks_for_a_given_predictor():
 def test_a_predictor_in_memory_is_asked_for_again(predictor, tmp_path):
     """Its code would have to be stored, and a run holds no pickle."""
     given = fit(predictor, epochs=3)
-    run = storage.save(tmp_path / "run", given, {"target": "value"})
+    run = save(tmp_path / "run", given, {"target": "value"})
     assert run.facts["model"]["parameters"]["options"] == {}
     assert type(predictor).__name__ in run.facts["model"]["engine"]["predictor"]
     with pytest.raises(geogp.InvalidInput, match=r"predictor in memory.*geogp.load\(path, predictor=..\)"):
@@ -135,12 +135,12 @@ def test_a_predictor_in_memory_is_asked_for_again(predictor, tmp_path):
     assert np.array_equal(given.predict(X, return_std=True), again.predict(X, return_std=True))
     with pytest.raises(geogp.InvalidInput, match="takes no predictor"):
         other = geogp.GPRegressor("sgpr", rank=4, epochs=1).fit(X, Y)
-        geogp.load(storage.save(tmp_path / "other", other, {}).path, predictor=predictor)
+        geogp.load(save(tmp_path / "other", other, {}).path, predictor=predictor)
 
 
 def test_a_run_holds_its_raster(tmp_path):
     given = fit(array(), epochs=3)
-    run = storage.save(tmp_path / "run", given, {"target": "value"})
+    run = save(tmp_path / "run", given, {"target": "value"})
     new = RNG.uniform(-3.4, 3.4, (99, 2))
     assert np.array_equal(given.predict(new, return_std=True), run.model.predict(new, return_std=True))
     assert np.array_equal(run.model.predict(new), raster(new))

@@ -6,7 +6,7 @@ import torch
 
 import geogp
 from geogp.basis.encoders import Encoder
-from geogp.basis.expansions import RBF
+from geogp.basis.expansions.rbf import RBF
 from geogp.basis.train import robust_score
 from geogp.data import Data, Moments
 from geogp.linalg import JITTER, cholesky

@@ -6,8 +6,8 @@ from odc.geo.geobox import GeoBox
 from pyproj import Transformer
 
 import geogp
-from geogp import prediction as module
-from geogp.storage import Run
+from geogp import blocks as module
+from geogp.run import Run
 
 CRS = "EPSG:32604"
 rng = np.random.default_rng(1)

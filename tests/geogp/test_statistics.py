@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geogp
-from geogp import storage
 from geogp.basis.statistics import Statistic, add_rows, empty, merge, merge_all, solve
+from geogp.run import save
 from geogp.update import refresh, summarise
 
 
@@ -198,12 +198,12 @@ def test_a_refreshed_run_and_its_statistics_survive_the_disk(world, tmp_path, me
     model = geogp.GPRegressor(method, rank=12, epochs=3).fit(X[:120], y[:120], counts=counts[:120])
     parts = summarise(model, X[:120], y[:120], counts[:120], groups=quarters[:120])
     extra = {f"statistics/{quarter}": part.to_tensors() for quarter, part in parts.items()}
-    run = storage.save(tmp_path / "run", model, {"target": "value", "data": {}}, extra=extra)
+    run = save(tmp_path / "run", model, {"target": "value", "data": {}}, extra=extra)
     kept = {q: Statistic.from_tensors(run.tensors(f"statistics/{q}")) for q in parts}
     # The fingerprint is of the numbers, so a loaded run knows its own statistics.
     kept |= summarise(run.model, X[120:], y[120:], counts[120:], groups=quarters[120:])
     newer = refresh(run.model, kept.values())
-    saved = storage.save(tmp_path / "newer", newer, {"target": "value", "data": {}})
+    saved = save(tmp_path / "newer", newer, {"target": "value", "data": {}})
     np.testing.assert_array_equal(saved.model.predict(X), newer.predict(X))
     straight = refresh(model, summarise(model, X, y, counts).values())
     np.testing.assert_allclose(newer.predict(X), straight.predict(X), rtol=0, atol=1e-6)

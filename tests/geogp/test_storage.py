@@ -9,7 +9,8 @@ import torch
 import geogp
 from geogp import storage
 from geogp.engines import Hooks
-from geogp.storage import partial_folder, read_checkpoint, save, update_facts, write_checkpoint
+from geogp.run import save
+from geogp.storage import partial_folder, read_checkpoint, update_facts, write_checkpoint
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 10_000, (300, 2))

@@ -9,10 +9,10 @@ import torch
 
 from geogp.basis.build import Shape, Size, build
 from geogp.basis.encoders import Encoder
-from geogp.basis.expansions import Linear
+from geogp.basis.expansions.linear import Linear
 from geogp.basis.objectives import OBJECTIVES, Weights
-from geogp.basis.residuals import Distance, Unit
-from geogp.basis.residuals.distance import variogram
+from geogp.basis.residuals.distance import Distance, variogram
+from geogp.basis.residuals.unit import Unit
 from geogp.basis.train import terms_of
 from geogp.data import Data
 from geogp.engines.closed_form import condition

@@ -39,6 +39,12 @@ class Fourier(Expansion):
     True
     """
 
+    formula = "φ(h) = sqrt(2/r) [cos(Ω h), sin(Ω h)]"
+    far = (
+        "the waves go on; what they add up to there means nothing",
+        "larger than at the data but below the prior's: the prior variance is the same everywhere, and what the data say of the waves holds everywhere, too",
+    )
+
     frequencies: Tensor
 
     def __init__(self, n_inputs: int, rank: int):

@@ -42,6 +42,12 @@ class Hermite(Expansion):
     True
     """
 
+    formula = "φ_n(h) = sqrt(λ_n) e_n(h), Hermite functions"
+    far = (
+        "the constant: all basis functions die out beyond the data",
+        "0, and so is the prior's: the map looks certain where it knows nothing",
+    )
+
     centre: Tensor
     spread: Tensor
     degrees: Tensor

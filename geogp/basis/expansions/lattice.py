@@ -39,6 +39,12 @@ class Lattice(Expansion):
     torch.Size([3, 100])
     """
 
+    formula = "φ(h) = L' w(h), w cubic weights on a lattice"
+    far = (
+        "that of the outermost lattice points",
+        "that of the outermost lattice points: up to the prior's where they lie beyond the data",
+    )
+
     low: Tensor
     step: Tensor
 

@@ -31,6 +31,8 @@ class RBF(Expansion):
     True
     """
 
+    formula = "φ(h) = K_ZZ^(-1/2) k_Z(h)"
+
     has_base_kernel = True
 
     def __init__(self, n_inputs: int, rank: int):

@@ -39,6 +39,12 @@ class SoftKI(Expansion):
     torch.Size([3, 16])
     """
 
+    formula = "φ(h) = L' s(h), K_ZZ = L L', s the softmax of -‖h/T - z‖"
+    far = (
+        "that of the outermost inducing points",
+        "that of the outermost inducing points: up to the prior's where they lie beyond the data",
+    )
+
     def __init__(self, n_inputs: int, rank: int):
         super().__init__()
         self.rank = rank

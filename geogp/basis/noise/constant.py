@@ -7,7 +7,12 @@ from geogp.basis.noise.base import Noise
 
 
 class Constant(Noise):
-    """sigma^2, learned on the log scale and never below `floor` (standardised target units)."""
+    """One noise variance for every observation.
+
+    sigma^2, learned on the log scale and never below `floor` (standardised target units).
+    """
+
+    formula = "ε ~ N(0, σ²)"
 
     def __init__(self, floor: float = 1e-5):
         super().__init__(floor)

@@ -25,6 +25,8 @@ class PerCount(Noise):
     True
     """
 
+    formula = "ε of squared scale τ² + s²/n"
+
     def __init__(self, floor: float = 1e-5):
         super().__init__(floor)
         self.log_tau2 = nn.Parameter(torch.tensor(-2.0))

@@ -2,10 +2,17 @@
 
 from torch import Tensor
 
+from geogp.basis.objectives.objective import LEARNS, objective
 from geogp.basis.objectives.ppgp import ppgp
 from geogp.basis.objectives.terms import Terms, Weights, gaussian_crps
 
 
+@objective(
+    LEARNS,
+    "mean -log N(y; μ, σ_f² + σ²) + α mean (max ‖φ‖² - ‖φ‖²)/(2σ²) + β KL/n + c log CRPS",
+    predictive=True,
+    rescaled=True,
+)
 def dppgp(terms: Terms, weights: Weights) -> Tensor:
     """PPGP + alpha * mean((max ||phi||^2 - ||phi||^2) / (2 sigma^2)) + c * log(mean CRPS), the maximum over the batch.
 

@@ -5,9 +5,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from geogp.basis.objectives.objective import COUNTS, objective
 from geogp.basis.objectives.terms import Terms, Weights
 
 
+@objective(COUNTS, "mean of -E_q log NegBin(N; exp f, c), + KL/n; c = 0 is Poisson: exp(μ + σ_f²/2) - N μ")
 def poisson(terms: Terms, weights: Weights = Weights(), exposure: Tensor | None = None) -> Tensor:
     """-ELBO / n of counts y with rate exp(f): E_q[exp f] - y E_q[f] averaged, plus KL / n.
 

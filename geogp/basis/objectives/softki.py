@@ -5,6 +5,7 @@ import logging
 import torch
 from torch import Tensor
 
+from geogp.basis.objectives.objective import SOLVES_BATCHES, objective
 from geogp.basis.objectives.sums import Design, Sums, negative_log_evidence
 from geogp.errors import NumericalFailure
 from geogp.linalg import conjugate_gradients
@@ -15,6 +16,7 @@ log = logging.getLogger(__name__)
 PROBES = 16
 
 
+@objective(SOLVES_BATCHES, "-log N(y; m, Φ Φ' + σ² I) of a batch")
 def softki(rows: Design, seed: int = 0) -> Tensor:
     """-log p(y_b) / b of one batch; its gradient's estimate `pseudoloss` where the Cholesky factor fails.
 

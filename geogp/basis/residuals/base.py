@@ -1,6 +1,6 @@
 """What every residual that adds a variance promises."""
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -21,10 +21,27 @@ class Representing(Protocol):
         """Mean, latent, noise and prior variance at X."""
 
 
+#: Of residuals that measure distance on a network's output.
+FEATURE_DISTANCE = (
+    "distance counts on the network's output, where a far place may lie next to data: somewhere between that at the data "
+    "and the prior's"
+)
+
+
 class Residual(nn.Module):
     """variance(Z, h, phi) -> (N,): Z standardised inputs, h backbone outputs, phi basis values."""
 
+    #: For the methods' pages.
+    formula: ClassVar[str]
+    #: What the latent sd comes to far from data where a network's output goes into the basis.
+    far_behind_network: ClassVar[str] = (
+        "little more than at the data: the network's output is bounded, and so is what its basis leaves open"
+    )
+    #: The engine that carries a residual which is a process of its own, beside the basis; "" for one that is a variance.
+    carried_by: ClassVar[str] = ""
     needs_base_kernel = False
+    #: it grows from the training places, so that an update of the weights alone would leave it behind
+    moves_with_rows = False
     #: closed-form weights see each row's residual variance as part of its noise
     in_precision = False
     #: latent variance far from data is at least that near data

@@ -34,7 +34,7 @@ class Distance(Residual):
 
     Examples
     --------
-    >>> from geogp.basis.expansions import Linear
+    >>> from geogp.basis.expansions.linear import Linear
     >>> residual = Distance(Linear(1, 2)).eval()
     >>> residual.place(torch.zeros(1, 1))
     >>> x = torch.tensor([[0.0], [1.0], [9.0]])
@@ -42,7 +42,11 @@ class Distance(Residual):
     [True, True]
     """
 
+    formula = "var r(x) = a (1 - exp(-d(x) / ρ))"
+    far_behind_network = "the prior's, once the distance to the data is several times ρ"
+
     reverts_to_prior = True
+    moves_with_rows = True
     anchors: Tensor
     columns: Tensor
     radius: Tensor

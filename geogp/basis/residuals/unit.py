@@ -22,12 +22,17 @@ class Unit(Residual):
 
     Examples
     --------
-    >>> from geogp.basis.expansions import Linear
+    >>> from geogp.basis.expansions.linear import Linear
     >>> unit = Unit(Linear(1, 2))
     >>> phi = torch.tensor([[1.0, 0.0], [0.6, 0.0]])
     >>> (phi.square().sum(1) + unit.variance(Linear(1, 2), phi, phi, phi)).tolist()
     [1.0, 1.0]
     """
+
+    formula = "var r(x) = max ‖φ‖² - ‖φ(x)‖²"
+    far_behind_network = (
+        "between that at the data and the prior's, which is the same everywhere by construction"
+    )
 
     in_precision = True
     level: Tensor

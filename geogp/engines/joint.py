@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from geogp.basis.model import in_double
+from geogp.basis.model import LowRankGP
+from geogp.basis.posterior import LowRankWeights, WeightPosterior
 from geogp.data import CHUNK
-from geogp.engines import Engine
-from geogp.engines.lowrank import LowRankEngine
-from geogp.errors import InvalidInput
-from geogp.field.joint import FieldJoint, field_of
 from geogp.linalg import cholesky
 
 Array = NDArray[np.float64]
@@ -38,60 +35,35 @@ class Joint(Protocol):
         """Joint draws of f less its mean: (N, n_samples)."""
 
 
-def most_places(engine: Engine) -> int | None:
-    """How many places `joint_of` takes at once for this engine; None for as many as one likes."""
-    return None if field_of(engine) is not None or _has_features(engine) else MOST_DENSE
-
-
-def joint_of(engine: Engine, X: Tensor, latent_variance: Tensor) -> Joint:
-    """The joint posterior of the surface at X (N, D), raw inputs, whose latent variances are already known.
-
-    Raises
-    ------
-    InvalidInput
-        more places than `most_places`.
-
-    Notes
-    -----
-    Low-rank bases: O(N r) memory, O(A r²) a covariance. Local fields: see `FieldJoint`. Others: O(N³).
-    """
-    variance = latent_variance.double().numpy()
-    if (field := field_of(engine)) is not None:
-        return FieldJoint(field, X, variance)
-    if _has_features(engine):
-        assert isinstance(engine, LowRankEngine)
-        return FeatureJoint(engine, X, variance)
-    if len(X) > MOST_DENSE:
-        raise InvalidInput(
-            f"method {engine.plan.row.name!r} takes at most {MOST_DENSE} places at once; got {len(X)}: take fewer, or "
-            "'geogp' or a deep basis such as 'dbk-silu'."
-        )
-    return DenseJoint(engine, X, variance)
-
-
-def _has_features(engine: Engine) -> bool:
-    return isinstance(engine, LowRankEngine) and not engine.model.residual.needs_base_kernel
-
-
 class FeatureJoint:
     """f = phi'w + r with r independent from place to place: exact through the weights.
 
     Such an r has no length, so it averages out over the points of an area, as in `GPRegressor.sample_y`.
+
+    Parameters
+    ----------
+    model : in float64; X (N, D) on its device
+    latent_variance : (N,) that `moments` gives
+
+    Notes
+    -----
+    O(N r) memory, O(A r²) a covariance.
     """
 
-    def __init__(self, engine: LowRankEngine, X: Tensor, variance: Array):
-        self.weights = in_double(engine.model).weights()
-        model = in_double(engine.model)
+    weights: WeightPosterior | LowRankWeights
+
+    def __init__(self, model: LowRankGP, X: Tensor, latent_variance: Tensor):
+        self.weights = model.weights()
         phi, own = [], []
         with torch.no_grad():
             for part in X.split(CHUNK):
-                Z, h, p = model.represent(part.to(engine.device))
+                Z, h, p = model.represent(part.to(model.constant_mean.device))
                 phi.append(p.cpu())
                 own.append(model.residual.variance(model.expansion, Z, h, p).cpu())
             self.phi, self.own = torch.cat(phi), torch.cat(own).numpy()
             total = self.weights.moments(self.phi)[1].numpy() + self.own
-        # One for all methods but those whose target is a curved function of their surface (cox).
-        self.scale = np.sqrt(variance / np.maximum(total, 1e-300))
+        # One for all methods but those whose target is a curved function of their surface (a Cox process).
+        self.scale = np.sqrt(latent_variance.double().numpy() / np.maximum(total, 1e-300))
 
     def covariance(self, W: sparse.csr_array) -> Array:
         Ws = W @ sparse.diags_array(self.scale)
@@ -109,11 +81,11 @@ class FeatureJoint:
 
 
 class DenseJoint:
-    """The engine's own posterior covariance of all places, (N, N)."""
+    """The posterior covariance of all places, (N, N), scaled to known variances (N,)."""
 
-    def __init__(self, engine: Engine, X: Tensor, variance: Array):
-        S = engine.posterior_covariance(X).double().numpy()
-        scale = np.sqrt(variance / np.maximum(S.diagonal(), 1e-300))
+    def __init__(self, covariance: Tensor, latent_variance: Tensor):
+        S = covariance.double().numpy()
+        scale = np.sqrt(latent_variance.double().numpy() / np.maximum(S.diagonal(), 1e-300))
         self.S = 0.5 * (S + S.T) * scale[:, None] * scale
 
     def covariance(self, W: sparse.csr_array) -> Array:

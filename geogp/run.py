@@ -1,0 +1,293 @@
+"""A fitted run: the model, where it came from, and what everybody asks of it."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from odc.geo.geobox import GeoBox
+from pyproj import CRS, Transformer
+from torch import Tensor
+
+from geogp import storage
+from geogp.errors import InvalidInput
+from geogp.estimator import GPRegressor
+from geogp.prediction import predict
+from geogp.targets import Target, target
+
+Array = NDArray[np.float64]
+
+#: Farther than this from every training place, a place is far from data: in scores, on maps and in words.
+FAR_M = 1000.0
+
+
+def quarter_to_years(quarter: str) -> float:
+    """The middle of a quarter, in years.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> quarter_to_years("2023Q4")
+    2023.875
+    """
+    year, mark, q = quarter.upper().partition("Q")
+    if not (mark and year.isdigit() and q in ("1", "2", "3", "4")):
+        raise InvalidInput(f"a quarter is written 2023Q4; got {quarter!r}.")
+    return int(year) + (int(q) - 0.5) / 4.0
+
+
+class Support:
+    """The training places, asked how far away the nearest one is.
+
+    Parameters
+    ----------
+    positions_m : (n, 2) easting and northing in the run's CRS
+    """
+
+    def __init__(self, positions_m: Array):
+        self.positions_m = positions_m
+
+    @cached_property
+    def _tree(self) -> Any:
+        from scipy.spatial import cKDTree
+
+        return cKDTree(self.positions_m)
+
+    def distances_m(self, xy: Array, most: float = math.inf) -> Array:
+        """Metres from places xy (N, 2) to the nearest training place: (N,), inf beyond `most` and for places that
+        are not finite."""
+        out = np.full(len(xy), math.inf)
+        good = np.isfinite(xy).all(axis=1)
+        if good.any():
+            out[good] = self._tree.query(xy[good], distance_upper_bound=np.nextafter(most, math.inf))[0]
+        return out
+
+    def gaps_m(self) -> Array:
+        """(n,) from each training place to its nearest other one; empty with fewer than two."""
+        if len(self.positions_m) < 2:
+            return np.empty(0)
+        return np.asarray(self._tree.query(self.positions_m, k=2)[0][:, 1])
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A fitted model and where it came from. Make one with `load`.
+
+    path : the run folder; facts : the content of run.json; model : the estimator, on the score scale
+
+    Examples
+    --------
+    >>> run = load("run/")  # doctest: +SKIP
+    >>> run.target.words, run.unit, run.quarters[-1]  # doctest: +SKIP
+    ('download speed', 'Mbit/s', '2023Q4')
+    """
+
+    path: Path
+    facts: dict[str, Any]
+    model: GPRegressor
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, method={self.model.method!r}, target={self.facts.get('target')!r})"
+
+    # -- what it is a run of -----------------------------------------------------------------------
+
+    @cached_property
+    def target(self) -> Target:
+        """What is mapped."""
+        return target(self.facts.get("target", ""))
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the run keeps of the table it was fitted to: source, region, boundary, quarters, hash."""
+        return self.facts.get("data") or {}
+
+    @property
+    def unit(self) -> str:
+        """Of the maps: "Mbit/s"; "1" for a pure number."""
+        return self.target.unit_of(self.data.get("value_unit"))
+
+    @property
+    def boundary(self) -> dict[str, Any] | None:
+        """The region's polygon (GeoJSON, degrees), or None."""
+        return self.data.get("boundary")
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Thresholds of exceedance where none are named, in `unit`: of the target, or its mean to two digits."""
+        return self.target.thresholds or (float(f"{self.model.target_mean_:.2g}"),)
+
+    # -- when --------------------------------------------------------------------------------------
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the model knows time, so that a map is one of a quarter."""
+        return self.model.has_time
+
+    @property
+    def quarters(self) -> tuple[str, ...]:
+        """The quarters of the rows it was fitted to, in order; empty where rows have none."""
+        listed = self.data.get("quarters") or [self.data.get("last_quarter")]
+        return tuple(sorted(q for q in listed if isinstance(q, str)))
+
+    def quarter(self, named: str | None = None) -> str | None:
+        """The quarter of a map: the one named, else the last one; None where there is none.
+
+        Raises
+        ------
+        InvalidInput
+            a malformed quarter, or none at all where the model knows time.
+        """
+        chosen = named or self.data.get("last_quarter")
+        if chosen is not None:
+            quarter_to_years(chosen)
+        elif self.has_time:
+            raise InvalidInput("this run knows time; name the quarter to map, e.g. quarter='2023Q4'.")
+        return chosen
+
+    # -- where -------------------------------------------------------------------------------------
+
+    @cached_property
+    def crs(self) -> CRS:
+        """In whose metres the model works.
+
+        Raises
+        ------
+        InvalidInput
+            the run records none.
+        """
+        if not self.data.get("crs"):
+            raise InvalidInput(
+                f"{self.path} does not record a CRS, so it cannot be put on a map; fit it with `geogp fit`."
+            )
+        return CRS.from_user_input(self.data["crs"])
+
+    @cached_property
+    def _transformers(self) -> tuple[Transformer, Transformer]:
+        """To degrees, and from them."""
+        return (
+            Transformer.from_crs(self.crs, 4326, always_xy=True),
+            Transformer.from_crs(4326, self.crs, always_xy=True),
+        )
+
+    def to_degrees(self, xy: ArrayLike) -> tuple[Array, Array]:
+        """Longitude (N,) and latitude (N,) of places (N, 2) in `crs`."""
+        x, y = np.asarray(xy, dtype=np.float64).reshape(-1, 2).T
+        lon, lat = self._transformers[0].transform(x, y)
+        return np.asarray(lon), np.asarray(lat)
+
+    def from_degrees(self, lon: ArrayLike, lat: ArrayLike) -> Array:
+        """Places (N, 2) in `crs` of longitudes and latitudes (N,), or of one; infinite where there is none."""
+        u, v = (np.atleast_1d(np.asarray(w, dtype=np.float64)) for w in (lon, lat))
+        return np.stack(self._transformers[1].transform(u, v), axis=-1)
+
+    @cached_property
+    def support(self) -> Support:
+        """The training places.
+
+        Raises
+        ------
+        InvalidInput
+            the run does not record them.
+        """
+        if not (self.path / "support.safetensors").is_file():
+            raise InvalidInput(f"{self.path} does not record the training places; fit it with `geogp fit`.")
+        return Support(self.tensors("support")["positions_m"].numpy())
+
+    def inputs(self, xy: ArrayLike, quarter: str | None = None) -> Array:
+        """What the model takes at places xy (N, 2) in `crs`, in a quarter (default the last): (N, D)."""
+        places = np.asarray(xy, dtype=np.float64).reshape(-1, 2)
+        when = self.quarter(quarter)
+        if not self.has_time:
+            return places
+        assert when is not None  # `quarter` has refused it
+        return np.column_stack([places, np.full(len(places), quarter_to_years(when))])
+
+    # -- further -----------------------------------------------------------------------------------
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """A further file of tensors beside the weights, e.g. "support"."""
+        return storage.read_tensors(self.path / f"{name}.safetensors")
+
+    def document(self, name: str) -> dict[str, Any] | None:
+        """A JSON document beside the weights, such as "certificate.json"; None where there is none."""
+        return storage.read_document(self.path, name)
+
+    def predict(self, geobox: GeoBox, **options: Any) -> xr.Dataset:
+        """`geogp.predict` of this run, with its options."""
+        return predict(self, geobox, **options)
+
+
+def load(path: str | Path, *, device: str = "cpu", predictor: Any = None) -> Run:
+    """The run in a folder, its hashes checked.
+
+    Parameters
+    ----------
+    predictor : of a fixed-mean GP that was fitted around a model in memory: the same again
+
+    Raises
+    ------
+    InvalidInput
+        no finished run there, a file missing or altered, or a newer schema.
+
+    Examples
+    --------
+    >>> load("no-such-run")
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: no-such-run is not a run folder; `geogp fit ... -o no-such-run` makes one.
+    """
+    path = Path(path)
+    tensors, facts = storage.read_folder(path)
+    model = GPRegressor.from_state(tensors, facts["model"], device=device)
+    if predictor is not None:
+        model.attach(predictor)
+    return Run(path, facts, model)
+
+
+def save(
+    path: str | Path,
+    model: GPRegressor,
+    facts: dict[str, Any],
+    *,
+    extra: dict[str, dict[str, Tensor]] | None = None,
+    overwrite: bool = False,
+    folder: Path | None = None,
+) -> Run:
+    """Write a run folder and return it loaded.
+
+    Parameters
+    ----------
+    facts : JSON-able: arguments, target, data manifest, ... ; stored in run.json beside the model's own
+    extra : further tensors by file name without suffix, e.g. {"statistics/2023Q4": {...}}
+    folder : where it is built, beside `path`; default `geogp.storage.partial_folder(path)`
+
+    Raises
+    ------
+    InvalidInput
+        if `path` exists and overwrite is False.
+    """
+    path = Path(path)
+    tensors, own = model.state()
+    storage.write_folder(
+        path,
+        {"weights": tensors, **(extra or {})},
+        {**facts, "model": own},
+        overwrite=overwrite,
+        folder=folder,
+    )
+    return load(path)
+
+
+def opened(run: "str | Path | Run") -> Run:
+    """A run, given as itself or as its folder."""
+    return run if isinstance(run, Run) else load(run)
+
+
+__all__ = ["FAR_M", "Run", "Support", "load", "opened", "quarter_to_years", "save"]

@@ -1,6 +1,5 @@
 """Networks g that turn encoded inputs (N, D) into a representation (N, H)."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -48,11 +47,11 @@ class MLP(Backbone):
     Source: low-rank-deep-kernel-decomposition, section 5 (tanh).
     """
 
-    def __init__(self, n_inputs: int, hidden: int, activation: Callable[[], nn.Module] = nn.Tanh):
+    def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
         self.n_outputs = hidden
         self.layers = nn.Sequential(
-            nn.Linear(n_inputs, hidden), activation(), nn.Linear(hidden, hidden), activation()
+            nn.Linear(n_inputs, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh()
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ class Schedule:
         60 + n for n < 340 rows)
     learning_rate : peak for network weights; kernel parameters and the weights'
         distribution take twice, the noise ten times as much
-    average : share of the steps so far over which the parameters in use are averaged, see `Average`; 0 for the
+    average : share of the steps so far over which the parameters in use are averaged, see `ParameterAverage`; 0 for the
         last ones
     patience : training stops at this multiple of its best epoch, but not before a seventh of all epochs
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from geogp.basis.backbones import Backbone
 from geogp.basis.encoders import Encoder
-from geogp.basis.expansions.fourier import median_lengthscale
+from geogp.basis.expansions.placing import median_lengthscale
 from geogp.basis.model import Trainable
 from geogp.basis.noise.base import Noise
 from geogp.data import Data, Moments

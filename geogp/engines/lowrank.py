@@ -147,7 +147,7 @@ class LowRankEngine(Engine):
             )
 
     def _learned(self) -> object:
-        return self.model.posterior.current()  # type: ignore[operator]  # a module of POSTERIORS
+        return self.model.posterior.current()
 
     def summarise(self, data: Data, labels: NDArray[np.str_]) -> dict[str, Statistic]:
         data = data.to(self.device)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
-from geogp.basis.expansions.fourier import median_lengthscale
+from geogp.basis.expansions.placing import median_lengthscale, spread_of
 from geogp.linalg import cholesky, squared_distances
 
 #: Lengthscales stay below this: with the temperatures they push and pull at the same thing.
@@ -72,8 +72,7 @@ class SoftKI(Expansion):
         """Interpolation points at k-means centres; temperatures at which the nearest few share each row."""
         with torch.no_grad():
             centres = k_means(h, self.rank)
-            spread = h.std(0, unbiased=False)
-            spread = torch.where(spread > 1e-6, spread, torch.ones_like(spread))
+            spread = spread_of(h)
             gap = squared_distances(h[:1024] / spread, centres / spread).sort(1).values
             near = (gap[:, min(4, self.rank - 1)].sqrt() - gap[:, 0].sqrt()).median().clamp_min(1e-3)
             near = SHARPNESS * near

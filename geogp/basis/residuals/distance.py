@@ -69,7 +69,7 @@ class Distance(Residual):
     def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
         if self.training or not len(self.anchors):  # on training rows d = 0
             return torch.zeros_like(phi[:, 0])
-        return self.sill * -torch.expm1(-self.distance(Z) / self.range)
+        return grown(self.distance(Z), self.sill, self.range)
 
     def place(self, P: Tensor) -> None:
         """Choose the anchors of places P (n, p): each next one is the place farthest from those before."""
@@ -107,12 +107,12 @@ class Distance(Residual):
         moments = model.moments(rows.X, rows.counts)
         d = self.distance(model.encoder.standardise(rows.X))
         base = moments.latent_variance + moments.noise_variance
-        base = base - self.sill * -torch.expm1(-d / self.range)
+        base = base - grown(d, self.sill, self.range)
         miss = (rows.y - moments.mean).square()
         best, choice = math.inf, (1.0, 1.0)
         for by_sill in (0.25, 0.5, 1.0, 2.0):
             for by_range in (0.1, 0.3, 1.0, 3.0, 10.0):
-                v = base + by_sill * self.sill * -torch.expm1(-d / (by_range * self.range))
+                v = base + grown(d, by_sill * self.sill, by_range * self.range)
                 score = float((0.5 * (miss / v + v.log())).clamp_max(0.5 * v.log() + 8.0).mean())
                 if score < best:
                     best, choice = score, (by_sill, by_range)
@@ -123,6 +123,11 @@ class Distance(Residual):
             if prefix + name in state_dict:
                 setattr(self, name, torch.empty_like(state_dict[prefix + name]))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def grown(d: Tensor, sill: Tensor, reach: Tensor) -> Tensor:
+    """sill (1 - exp(-d / reach)): the exponential variogram without nugget."""
+    return sill * -torch.expm1(-d / reach)
 
 
 def variogram(P: Tensor, y: Tensor) -> tuple[float, float]:

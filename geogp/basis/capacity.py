@@ -18,9 +18,9 @@ from scipy.spatial import cKDTree
 from geogp.basis.build import Shape, Size, build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives.terms import gaussian_nll
 from geogp.basis.train import Schedule, train
 from geogp.data import Data
+from geogp.densities import gaussian_nll
 from geogp.holdout import hold_out, spacing
 from geogp.methods import method
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from geogp.basis.averages import Average
 from geogp.basis.model import LowRankGP, Trainable
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
-from geogp.basis.objectives.terms import gaussian_crps, gaussian_nll
 from geogp.data import Data
+from geogp.densities import gaussian_crps, gaussian_nll
 from geogp.errors import NumericalFailure
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from torch import Tensor
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives.terms import gaussian_nll
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.train import Progress, train
 from geogp.data import Data
+from geogp.densities import gaussian_nll
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import CHUNK, LowRankEngine
 from geogp.linalg import cholesky, inverse_factor

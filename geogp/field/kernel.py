@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from geogp.densities import log_density, matern
 from geogp.field.variation import Variation
 from geogp.linalg import cholesky, distances
 
-SMOOTHNESS = ("matern12", "matern32", "matern52")
 #: Relative to the covariance's mean diagonal; the noise variances usually dominate it.
 JITTER = 1e-12
 #: Variational steps for the weights of Student-t observations: on latencies, which have the heaviest tails
@@ -27,24 +27,6 @@ REWEIGHTINGS = 3
 GAUSSIAN_FROM = 30.0
 #: Places solved at once: chunk * k^2 float64 numbers stay in the cache (1.2 MB at k = 48).
 CHUNK = 64
-
-
-def correlation(distance: Tensor, smoothness: str) -> Tensor:
-    """Matérn correlation at a distance in units of lengthscale.
-
-    References
-    ----------
-    Rasmussen and Williams 2006, eq. 4.14, 4.17
-    """
-    if smoothness == "matern12":
-        return torch.exp(-distance)
-    if smoothness == "matern32":
-        a = math.sqrt(3.0) * distance
-        return (1.0 + a) * torch.exp(-a)
-    if smoothness == "matern52":
-        a = math.sqrt(5.0) * distance
-        return (1.0 + a + a * a / 3.0) * torch.exp(-a)
-    raise ValueError(f"smoothness must be one of {', '.join(SMOOTHNESS)}; got {smoothness!r}.")
 
 
 def _factor(K: Tensor) -> Tensor:
@@ -61,7 +43,7 @@ class LocalKernel:
     ----------
     log_lengthscale : (C, D), of the coordinates' own units
     log_variance : (C,)
-    smoothness : C names of `SMOOTHNESS`, for space
+    smoothness : C names of `densities.MATERN`, for space
     time_axis : the axis whose exponential correlation multiplies that of space, or None
     variation : lengthscale and variance that vary over space, or None for a stationary kernel
 
@@ -111,13 +93,13 @@ class LocalKernel:
             if stretch is not None:
                 distance = distance / stretch
             if t is None:
-                term = self.log_variance[c].exp() * correlation(distance, name)
+                term = self.log_variance[c].exp() * matern(distance, name)
             else:
                 lag = distances(A[..., t : t + 1] * inverse[t], B[..., t : t + 1] * inverse[t])
                 if name == "matern12":  # one exponential for both
                     term = torch.exp(self.log_variance[c] - distance - lag)
                 else:
-                    term = correlation(distance, name) * torch.exp(self.log_variance[c] - lag)
+                    term = matern(distance, name) * torch.exp(self.log_variance[c] - lag)
             total = term if total is None else total + term
         assert total is not None
         return total if factor is None else total * factor
@@ -266,16 +248,6 @@ def joint(
     v = torch.linalg.solve_triangular(L, kernel(A, X_new), upper=False)
     alpha = torch.linalg.solve_triangular(L, y[rows][:, None], upper=False)
     return (v.T @ alpha)[:, 0], kernel(X_new, X_new) - v.T @ v
-
-
-def log_density(value: Tensor, mean: Tensor, variance: Tensor, degrees_of_freedom: Tensor | None) -> Tensor:
-    """Gaussian log density, or Student-t with squared scale `variance`, elementwise."""
-    square = (value - mean).square() / variance
-    if degrees_of_freedom is None:
-        return -0.5 * (square + variance.log() + math.log(2.0 * math.pi))
-    nu = degrees_of_freedom
-    constant = torch.lgamma(0.5 * (nu + 1.0)) - torch.lgamma(0.5 * nu) - 0.5 * torch.log(nu * math.pi)
-    return constant - 0.5 * variance.log() - 0.5 * (nu + 1.0) * torch.log1p(square / nu)
 
 
 def conditional_log_density(

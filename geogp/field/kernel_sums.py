@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from geogp.field.kernel import LocalKernel, correlation
+from geogp.densities import matern
+from geogp.field.kernel import LocalKernel
 
 Array = NDArray[np.float64]
 
@@ -88,7 +89,7 @@ def _most(term: LocalKernel, gap: Tensor) -> float:
     t = term.time_axis
     space = [d for d in range(len(gap)) if d != t]
     lag = 0.0 if t is None else float(scaled[t])
-    return float(correlation(scaled[space].norm(), term.smoothness[0])) * float(np.exp(-lag))
+    return float(matern(scaled[space].norm(), term.smoothness[0])) * float(np.exp(-lag))
 
 
 def _blocks(P: Array) -> list[NDArray[np.int64]]:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from geogp.field.kernel import log_density
+from geogp.densities import log_density
 
 #: Standardised inputs are clipped here: outside what was seen the noise stays what it was at the edge.
 CLIP = 4.0

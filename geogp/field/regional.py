@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geogp.field.kernel import GAUSSIAN_FROM, correlation
+from geogp.densities import matern
+from geogp.field.kernel import GAUSSIAN_FROM
 from geogp.linalg import cholesky, distances
 
 #: Inducing points; a range of 100 spacings needs few.
@@ -193,4 +194,4 @@ def fit_level(
 
 
 def _correlation(A: Tensor, B: Tensor, lengthscale: float) -> Tensor:
-    return correlation(distances(A / lengthscale, B / lengthscale), "matern32")
+    return matern(distances(A / lengthscale, B / lengthscale), "matern32")

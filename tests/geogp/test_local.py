@@ -174,11 +174,6 @@ def test_fit_recovers_degrees_of_freedom():
     assert 3.2 < got.degrees_of_freedom < 5.2
 
 
-def test_unknown_smoothness_is_refused():
-    with pytest.raises(ValueError, match="smoothness must be one of"):
-        local.correlation(torch.zeros(1), "rbf")
-
-
 def crowd(n=120):
     """Places close together, so that every value has company, and a smooth surface on them."""
     rng = np.random.default_rng(2)

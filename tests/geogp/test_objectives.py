@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
-from geogp.basis.objectives.terms import gaussian_crps, gaussian_nll
+from geogp.densities import gaussian_crps, gaussian_nll
 
 
 def terms(seed: int = 0, n: int = 12) -> Terms:

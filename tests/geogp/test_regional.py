@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from geogp.field.kernel import correlation
+from geogp.densities import matern
 from geogp.field.regional import MOST_SITES, RANK, Region, fit_level, thinned
 
 SOME = {"place_variance": 0.3, "prior_variance": 0.7}
@@ -25,10 +25,10 @@ def test_it_is_the_gaussian_process_of_the_places_means():
     sites = P[::5]
     weight = (1.0 / noise).reshape(-1, 5)
     mean = (weight * y.reshape(-1, 5)).sum(1) / weight.sum(1)
-    K = 0.7 * correlation(torch.cdist(sites / 40, sites / 40), "matern32")
+    K = 0.7 * matern(torch.cdist(sites / 40, sites / 40), "matern32")
     S = K + torch.diag(0.3 + 1.0 / weight.sum(1))
     new = torch.tensor([[10.0, 20.0], [50.0, 50.0], [130.0, 90.0]]).double()
-    k = 0.7 * correlation(torch.cdist(new / 40, sites / 40), "matern32")
+    k = 0.7 * matern(torch.cdist(new / 40, sites / 40), "matern32")
     g, variance = level(new)
     torch.testing.assert_close(g, k @ torch.linalg.solve(S, mean), rtol=1e-5, atol=1e-5)
     # The basis knows only its own span, which at the inducing points themselves is everything.

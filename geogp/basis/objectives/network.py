@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from geogp.basis.objectives.terms import Terms, Weights, gaussian_nll
+from geogp.basis.objectives.terms import Terms, Weights
+from geogp.densities import gaussian_nll
 
 
 def mse(terms: Terms, weights: Weights) -> Tensor:

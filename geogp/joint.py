@@ -15,9 +15,10 @@ from torch import Tensor
 
 from geogp.basis.model import in_double
 from geogp.engines import Engine
+from geogp.engines.local import LocalEngine
 from geogp.engines.lowrank import CHUNK, LowRankEngine
 from geogp.errors import InvalidInput
-from geogp.field.joint import FieldJoint, field_of
+from geogp.field import LocalField
 from geogp.linalg import cholesky
 
 Array = NDArray[np.float64]
@@ -39,7 +40,9 @@ class Joint(Protocol):
 
 def most_places(engine: Engine) -> int | None:
     """How many places `joint_of` takes at once for this engine; None for as many as one likes."""
-    return None if field_of(engine) is not None or _has_features(engine) else MOST_DENSE
+    if (field := field_of(engine)) is not None:
+        return field.most_places
+    return None if _has_features(engine) else MOST_DENSE
 
 
 def joint_of(engine: Engine, X: Tensor, latent_variance: Tensor) -> Joint:
@@ -54,18 +57,24 @@ def joint_of(engine: Engine, X: Tensor, latent_variance: Tensor) -> Joint:
     -----
     Low-rank bases: O(N r) memory, O(A r²) a covariance. Local fields: see `FieldJoint`. Others: O(N³).
     """
-    variance = latent_variance.double().numpy()
+    most = most_places(engine)
+    if most is not None and len(X) > most:
+        raise InvalidInput(
+            f"method {engine.plan.row.name!r} takes at most {most} places at once; got {len(X)}: take fewer, or "
+            "'geogp' or a deep basis such as 'dbk-silu'."
+        )
     if (field := field_of(engine)) is not None:
-        return FieldJoint(field, X, variance)
+        return field.joint(X, latent_variance)
+    variance = latent_variance.double().numpy()
     if _has_features(engine):
         assert isinstance(engine, LowRankEngine)
         return FeatureJoint(engine, X, variance)
-    if len(X) > MOST_DENSE:
-        raise InvalidInput(
-            f"method {engine.plan.row.name!r} takes at most {MOST_DENSE} places at once; got {len(X)}: take fewer, or "
-            "'geogp' or a deep basis such as 'dbk-silu'."
-        )
     return DenseJoint(engine, X, variance)
+
+
+def field_of(engine: Engine) -> LocalField | None:
+    """The local field that carries an engine's latent variance, or None."""
+    return engine.field if isinstance(engine, LocalEngine) else None
 
 
 def _has_features(engine: Engine) -> bool:

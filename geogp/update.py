@@ -25,7 +25,7 @@ from geogp.engines.base import Engine
 from geogp.engines.local import LocalEngine
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import InvalidInput
-from geogp.field.surroundings import Observations
+from geogp.field import Observations
 from geogp.methods import METHODS, Method
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def way(model: "GPRegressor") -> str:
     row, engine = model.row_, model.engine_
     others = "fit it again, or take " + ", ".join(updatable()) + "."
     if isinstance(engine, LocalEngine):
-        if engine.plan.shape.time is not None and engine.field.time_axis is None:
+        if engine.plan.shape.time is not None and not engine.field.knows_time:
             raise InvalidInput(
                 "this local field was fitted to a single time and knows no other; fit it again on all quarters."
             )

@@ -11,8 +11,7 @@ from geogp.engines.base import Engine, Hooks, Plan
 from geogp.engines.closed_form import ClosedFormEngine
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination
-from geogp.field.local_field import FieldOptions, LocalField
-from geogp.field.surroundings import Observations
+from geogp.field import FieldOptions, LocalField, Observations
 
 LOWRANK, CLOSED_FORM = "lowrank", "closed_form"
 BASES: dict[str, type[Engine]] = {LOWRANK: LowRankEngine, CLOSED_FORM: ClosedFormEngine}

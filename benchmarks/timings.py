@@ -227,8 +227,7 @@ def convergence(device: str, quick: bool) -> list[Row]:
 
 def ingest(device: str, quick: bool) -> list[Row]:
     """From published files to observations: a synthetic world, and the mirror where GEOGP_DATA has one."""
-    from data_pipelines import observations
-    from data_pipelines.sources import synthetic
+    from data_pipelines import observations, synthetic
 
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:
@@ -264,8 +263,7 @@ def export(device: str, quick: bool) -> list[Row]:
     """A run to files: every layer as COG and NetCDF."""
     from app.workflow import export as write
     from app.workflow import fit
-    from data_pipelines import observations
-    from data_pipelines.sources import synthetic
+    from data_pipelines import observations, synthetic
 
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:

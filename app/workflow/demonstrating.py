@@ -17,7 +17,7 @@ from app.workflow.exporting import Export, export, file_entry, now
 from app.workflow.fitting import fit
 from app.workflow.slicing import slice_of
 from data_pipelines.observations import ingest
-from data_pipelines.sources.synthetic import World, write_world
+from data_pipelines.synthetic import World, write_world
 from geogp import storage
 from geogp.run import Run, load
 

@@ -17,6 +17,7 @@ from app.workflow.grids import check_tests
 from app.workflow.polygons import Ground, about, in_plane, inputs_at, mesh, read_polygons
 from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path, refuse_existing
+from data_pipelines.sources import SOURCES
 from geogp.run import Run, load
 from geogp.suggest import Suggestions, suggest_places
 from geogp.targets import target
@@ -25,8 +26,6 @@ Array = NDArray[np.float64]
 
 #: Side of a cell at least, about that of a tile; and how many cells at most.
 TILE_M, CELLS = 600.0, 1500
-#: Sources whose observations are averages over tiles.
-TILED = ("ookla", "synthetic")
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +205,8 @@ def _tiles(run: Run, P: Array, shape: BaseGeometry) -> tuple[Array, NDArray[np.s
     Tiles whose own centre lies outside are left out, unless all do; measurements that are not of tiles are
     suggested at the cells' centres.
     """
-    if run.facts["data"].get("source") not in TILED:
+    source = SOURCES.get(run.facts["data"].get("source"))
+    if source is None or not source.tiled:
         return P, None
     to_degrees = _to_degrees(run)
     lon, lat = to_degrees.transform(P[:, 0], P[:, 1])

@@ -40,7 +40,8 @@ class ExactEngine(Engine):
     has_basis: ClassVar[bool] = False
     formulas_of: ClassVar[tuple[str, ...]] = ()
     model_lines: ClassVar[tuple[str, ...]] = (
-        "y | f ~ N(f(x), σ²),  f ~ GP(m, k),  k(x, x') = s² exp(-½ ‖(h - h')/ℓ‖²),  h = g(x)",
+        "y | f ~ N(f(x), σ²),  f ~ GP(m, k),  k(x, x') = s² exp(-½ ‖(h - h')/ℓ‖²)",
+        "h = g(x): the inputs as they are, or a network's output",
         "objective: -log N(y; m, K + σ² I)",
     )
     words: ClassVar[dict[str, str]] = {"objective": "-log N(y; m, K + σ² I), all rows at once"}

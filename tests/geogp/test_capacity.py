@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import geogp.basis.capacity as C
-import geogp.estimator as E
+import geogp.engines.asked as E
 from app.config import fit_config
 from app.errors import InvalidInput as Refused
 from geogp.basis.capacity import LADDER, SCALES, Capacity, choose_capacity

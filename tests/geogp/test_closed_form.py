@@ -15,6 +15,7 @@ from geogp.basis.objectives.softki import pseudoloss, softki
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.train import terms_of
 from geogp.data import Data
+from geogp.engines.asked import plan_of
 from geogp.engines.closed_form import (
     choose_latent,
     condition,
@@ -421,7 +422,7 @@ def test_the_projection_is_chosen_on_validation_rows():
 def test_deep_rows_end_in_the_papers_number_of_outputs():
     data = toy(40, 5, counts=False)
     for name, width in (("dmgp", 1), ("dfgp", 4)):
-        plan = geogp.GPRegressor(name, epochs=1)._plan(5, False, 40)[1]
+        plan = plan_of(geogp.GPRegressor(name, epochs=1).get_params(), 5, False, 40)
         assert choose_latent(plan, data, None) is None or width
         assert untrained(name, data).expansion.degrees.shape[1] == 1 if name == "dmgp" else True
         assert untrained(name, data).backbone.n_outputs == width

@@ -19,6 +19,7 @@ from geogp.basis.objectives import Weights
 from geogp.basis.schedule import Schedule
 from geogp.basis.train import Hooks, Watch, minibatch, train
 from geogp.data import Data
+from geogp.engines.asked import plan_of
 from geogp.engines.closed_form import closed_form_schedule
 from geogp.engines.lowrank import LowRankEngine
 from geogp.methods import METHODS
@@ -46,7 +47,7 @@ def problem(n, seed=0, noise=0.3):
 def trained(n=600, schedule=Schedule(epochs=12), watch=Watch(), **hooks):
     X, y = problem(n)
     model = GPRegressor(method="dbk-silu", hidden=8, rank=8)
-    _, plan = model._plan(3, False, n)
+    plan = plan_of(model.get_params(), 3, False, n)
     net = LowRankEngine.new(plan)
     data = Data(torch.as_tensor(X), torch.as_tensor(y, dtype=torch.float32))
     net.encoder.fit_scaling(data.X)

@@ -190,13 +190,6 @@ def table(name: str) -> NDArray[np.uint8]:
     return np.round(getattr(cm, name)(np.linspace(0, 1, 256))[:, :3] * 255).astype(np.uint8)
 
 
-def colour_map(name: str) -> Any:
-    """The same colours as a matplotlib colour map, transparent where there is no value."""
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap(table(name) / 255.0, name).with_extremes(bad=(0, 0, 0, 0))
-
-
 def paint(values: NDArray[Any], scale: Scale, name: str) -> NDArray[np.uint8]:
     """`values` (H, W) as RGBA (H, W, 4); NaN is transparent."""
     t = scale.fraction(values)

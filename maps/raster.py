@@ -13,21 +13,9 @@ from typing import Any
 import xarray as xr
 
 from maps.errors import InvalidInput
-from maps.grid import geobox_like
 from maps.render import MAX_MEMORY, Progress, plan_of, render
 from maps.sinks import sink_class
 from maps.sinks.base import Output, Sink
-
-__all__ = [
-    "export",
-    "geobox_like",
-    "render",
-    "write_cog",
-    "write_cogs",
-    "write_geoparquet",
-    "write_netcdf",
-    "write_zarr",
-]
 
 Geometry = Mapping[str, Any] | None
 
@@ -145,24 +133,6 @@ def write_netcdf(
     `progress` as in `export`."""
     path = Path(path)
     _write(ds, path.parent, [("netcdf", {"single": path.name})], layers=layers, **options)
-    return path
-
-
-def write_zarr(
-    ds: xr.Dataset, path: str | Path, *, layers: Iterable[str] | None = None, **options: Any
-) -> Path:
-    """A Zarr store (format 2, consolidated), streamed by window. Options as `write_netcdf`."""
-    path = Path(path)
-    _write(ds, path.parent, [("zarr", {"single": path.name})], layers=layers, **options)
-    return path
-
-
-def write_geoparquet(
-    ds: xr.Dataset, path: str | Path, *, layers: Iterable[str] | None = None, **options: Any
-) -> Path:
-    """A GeoParquet of one point per pixel inside the region. Options as `write_netcdf`."""
-    path = Path(path)
-    _write(ds, path.parent, [("geoparquet", {"single": path.name})], layers=layers, **options)
     return path
 
 

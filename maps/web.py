@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from maps.atomic import refuse_existing, replacing
 from maps.colours import Scale, scales, suppressing, table
-from maps.grid import MercatorGrid, geobox_of, mercator_grid
+from maps.grid import geobox_of
 from maps.layers import Band, bands, level_text, number, subtitle, target_text
+from maps.mercator import MercatorGrid, mercator_grid
 from maps.region import around, places_of, polygon
 from maps.render import bleed, frame, in_memory
 

@@ -36,8 +36,9 @@ from geogp.prediction import quarter_to_years
 from geogp.storage import SUMS, Run
 from geogp.targets import target
 from maps.colours import Scale, Suppressing, scales, suppressing, table
-from maps.grid import MERCATOR_HALF, Window
+from maps.grid import Window
 from maps.layers import Band, bands, number, subtitle
+from maps.mercator import MERCATOR_HALF
 
 ORDER = (
     "median",

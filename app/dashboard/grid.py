@@ -17,29 +17,13 @@ from shapely.geometry.base import BaseGeometry
 from app.errors import InvalidInput
 from app.workflow.grids import usual_reach_m
 from geogp.storage import Run
-from maps.grid import MERCATOR_HALF, MERCATOR_LATITUDE, Window, continuous
+from maps.grid import Window, continuous
+from maps.mercator import degrees, mercator
 from maps.region import around, polygon
 
 WHOLE = 4_000_000  # pixels of the whole rectangle, for a region of small islands
 NEAR_M = 50_000.0  # parts of a region farther from any place are not in the picture, only in its detail
 FAR_M = 5_000.0  # farther than this from any training place is hatched
-
-
-def mercator(lon: NDArray[Any], lat: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Web Mercator metres of degrees; longitudes beyond 180 stay beyond."""
-    lat = np.clip(lat, -MERCATOR_LATITUDE, MERCATOR_LATITUDE)
-    return (
-        np.asarray(lon) / 180 * MERCATOR_HALF,
-        np.arcsinh(np.tan(np.radians(lat))) / np.pi * MERCATOR_HALF,
-    )
-
-
-def degrees(x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Longitude and latitude of Web Mercator metres."""
-    return (
-        np.asarray(x) / MERCATOR_HALF * 180,
-        np.degrees(np.arctan(np.sinh(np.asarray(y) / MERCATOR_HALF * np.pi))),
-    )
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ MAX_MEMORY = 2 * 2**30
 #: Pixels timed for an estimate.
 PROBE = 4096
 #: Bytes of a pixel and layer in the file, measured on state maps: float32, deflate with predictor.
-BYTES = {"cog": 3.2, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5, "h3": 0.5, "figures": 0.3, "html": 1.5}
+BYTES = {"cog": 3.2, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5, "figures": 0.3, "html": 1.5}
 
 
 @dataclass(frozen=True)

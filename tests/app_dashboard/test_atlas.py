@@ -11,7 +11,7 @@ from app.dashboard.cache import Cache
 from app.dashboard.grid import mercator, pixels
 from app.errors import InvalidInput
 from geogp import load
-from maps.grid import MERCATOR_HALF
+from maps.mercator import MERCATOR_HALF
 
 from .conftest import LATITUDE, LONGITUDE, TINY
 

@@ -8,15 +8,7 @@ import xarray as xr
 
 import maps  # noqa: F401
 from maps.errors import InvalidInput
-from maps.figures import (
-    band_figure,
-    map_figure,
-    maps_figure,
-    pit_figure,
-    reliability_figure,
-    slice_figure,
-    write_png,
-)
+from maps.figures import map_figure, maps_figure, slice_figure, write_png
 from maps.layers import bands
 
 
@@ -106,26 +98,6 @@ def test_a_large_lazy_map_is_thinned(make, Counter) -> None:
     figure = map_figure(make((3000, 4000), 100.0, counter=counter), "median", max_pixels=50_000)
     assert figure.axes[0].images[0].get_array().shape[0] <= 250
     assert counter.pixels < 70_000
-
-
-def test_paper_figures() -> None:
-    x = np.linspace(0, 1, 50)
-    figure = band_figure(x[::-1], x, 0 * x + 0.1, observations=(x, x), truth=(x, 0 * x + 0.2), title="$bad^")
-    figure.canvas.draw()
-    band = figure.axes[0].collections[0].get_paths()[0].vertices
-    assert band[:, 1].min() == pytest.approx(-0.2) and band[:, 1].max() == pytest.approx(1.2)
-    with pytest.raises(InvalidInput, match="equally long"):
-        band_figure(x, x[1:], x)
-    levels = np.array([0.5, 0.8, 0.95])
-    text = words(
-        reliability_figure(levels, {"urban": levels, "rural": levels}, counts={"urban": 900, "rural": 600})
-    )
-    assert "urban (n = 900)" in text and "n = 600" in text
-    reliability_figure(levels, levels, counts=100).canvas.draw()
-    pit_figure(np.linspace(0, 1, 100)).canvas.draw()
-    for bad in ([1.2], [], [-0.1]):
-        with pytest.raises(InvalidInput, match="PIT"):
-            pit_figure(np.array(bad))
 
 
 def test_png_is_written_atomically_and_deterministically(ds, region, tmp_path) -> None:

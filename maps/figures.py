@@ -13,10 +13,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from maps.atomic import refuse_existing, replacing
-from maps.cartography import draw_map, height_inches, map_box, prepare, title_of
+from maps.cartography import draw_map, title_of
 from maps.errors import InvalidInput
-from maps.layers import subtitle
 from maps.legends import SOFT, STYLE
+from maps.sheet import prepare
+from maps.words import subtitle
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -42,6 +43,7 @@ def map_figure(
     places: Sequence[Mapping[str, Any]] = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
     point: tuple[float, float] | None = None,
+    note: str = "",
     max_pixels: int = 1_000_000,
     width: float = 8.0,
 ) -> Figure:
@@ -56,6 +58,7 @@ def map_figure(
     places : {"name", "lon", "lat"} labels
     limits : quantity -> (low, high) to hold the legend fixed between maps
     point : (lon, lat) to mark, such as a kernel slice's reference
+    note : what is left out of the picture, in words for people
     max_pixels : more are thinned
     width : inches
 
@@ -67,10 +70,10 @@ def map_figure(
     --------
     >>> write_png(map_figure(ds, "pi_width"), "pi_width.png")         # doctest: +SKIP
     """
-    small, view = prepare(ds, [layer], geometry, max_pixels)
-    figure = _figure(width, height_inches(view, width))
-    axes = figure.add_axes(map_box(view, width))
-    draw_map(figure, axes, small, layer, view, limits=limits, places=places, point=point)
+    small, sheet = prepare(ds, [layer], geometry, max_pixels, note)
+    figure = _figure(width, sheet.height_inches(width))
+    axes = figure.add_axes(sheet.place(width))
+    draw_map(figure, axes, small, layer, sheet, limits=limits, places=places, point=point)
     return figure
 
 
@@ -81,16 +84,17 @@ def maps_figure(
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
+    note: str = "",
     max_pixels: int = 500_000,
     width: float = 12.0,
 ) -> Figure:
     """Several layers side by side under one heading. Parameters as `map_figure`."""
     names = list(layers)
-    small, view = prepare(ds, names, geometry, max_pixels)
+    small, sheet = prepare(ds, names, geometry, max_pixels, note)
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     each = width / columns
-    panel = (each - 0.5) / view.aspect + 1.15
+    panel = (each - 0.5) / sheet.aspect + 1.15
     height = rows * panel + 0.75
     figure = _figure(width, height)
     figure.text(
@@ -104,7 +108,13 @@ def maps_figure(
         **STYLE,
     )
     figure.text(
-        0.25 / width, 1 - 0.48 / height, subtitle(small), size=10, parse_math=False, color=SOFT, va="top"
+        0.25 / width,
+        1 - 0.48 / height,
+        "  |  ".join([subtitle(small), *sheet.notes]),
+        size=10,
+        parse_math=False,
+        color=SOFT,
+        va="top",
     )
     for i, name in enumerate(names):
         row, col = divmod(i, columns)
@@ -113,10 +123,10 @@ def maps_figure(
             (col * each + 0.25) / width,
             bottom / height,
             (each - 0.5) / width,
-            (each - 0.5) / view.aspect / height,
+            (each - 0.5) / sheet.aspect / height,
         )
         axes = figure.add_axes(box)
-        draw_map(figure, axes, small, name, view, limits=limits, places=places, point=None, compact=True)
+        draw_map(figure, axes, small, name, sheet, limits=limits, places=places, point=None, compact=True)
     return figure
 
 

@@ -79,6 +79,23 @@ def _axis(centres: NDArray[Any], name: str, given: list[float]) -> tuple[float, 
     return float(centres[0] - step / 2), float(step)
 
 
+def wkt_of(box: GeoBox) -> str:
+    """The CRS of a grid as WKT.
+
+    Raises
+    ------
+    InvalidInput : it has none
+    """
+    if box.crs is None:
+        raise InvalidInput("The grid has no CRS; give its GeoBox one.")
+    return str(box.crs.wkt)
+
+
+def is_geographic(box: GeoBox) -> bool:
+    """Whether the grid's coordinates are degrees."""
+    return bool(box.crs is not None and box.crs.geographic)
+
+
 def geobox_like(path: str | Path) -> GeoBox:
     """The GeoBox of an existing raster, to predict on the very same pixels (`--like RASTER`).
 

@@ -10,7 +10,7 @@ from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
 
 from maps.errors import InvalidInput
-from maps.grid import continuous
+from maps.grid import continuous, is_geographic, wkt_of
 
 MERCATOR_HALF = 20037508.342789244  # metres: half the width of the Web Mercator world
 MERCATOR_LATITUDE = 85.0511287798066  # degrees: where that world is square
@@ -69,12 +69,12 @@ class MercatorGrid:
 
     @cached_property
     def _back(self) -> Transformer:
-        return Transformer.from_crs("EPSG:4326", CRS.from_wkt(str(self.source.crs.wkt)), always_xy=True)  # type: ignore[union-attr]
+        return Transformer.from_crs("EPSG:4326", CRS.from_wkt(wkt_of(self.source)), always_xy=True)
 
     def to_source(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Fractional (column, row) of the source for Mercator metres; NaN where there is none."""
         lon, lat = degrees(x, y)
-        if not _is_geographic(self.source):
+        if not is_geographic(self.source):
             lon = (lon + 180) % 360 - 180
         u, v = self._back.transform(lon, lat)
         u, v = np.asarray(u, dtype=np.float64), np.asarray(v, dtype=np.float64)
@@ -128,23 +128,19 @@ def mercator_grid(source: GeoBox, oversample: float = 1.0, max_pixels: int | Non
     return MercatorGrid(source, float(left), float(top), pixel, shape)
 
 
-def _is_geographic(box: GeoBox) -> bool:
-    return bool(box.crs is not None and box.crs.geographic)
-
-
 def _outline(box: GeoBox) -> tuple[NDArray[Any], NDArray[Any]]:
     """Longitudes (continuous across the antimeridian) and latitudes of the box's edges and inside."""
     height, width = box.shape
     cols, rows = np.meshgrid(np.linspace(0, width, 41), np.linspace(0, height, 41))
     a = box.affine
     u, v = a.a * cols + a.b * rows + a.c, a.d * cols + a.e * rows + a.f
-    forward = Transformer.from_crs(CRS.from_wkt(str(box.crs.wkt)), "EPSG:4326", always_xy=True)  # type: ignore[union-attr]
+    forward = Transformer.from_crs(CRS.from_wkt(wkt_of(box)), "EPSG:4326", always_xy=True)
     lon, lat = forward.transform(u, v)
     lon, lat = np.asarray(lon), np.asarray(lat)
     keep = np.isfinite(lon) & np.isfinite(lat)
     if not keep.any():
         raise InvalidInput("The grid's CRS has no longitude and latitude anywhere on the grid.")
-    if _is_geographic(box):
+    if is_geographic(box):
         return lon[keep], lat[keep]
     centre = lon[20, 20] if keep[20, 20] else lon[keep][0]
     return continuous(lon[keep], centre), lat[keep]

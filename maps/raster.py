@@ -13,7 +13,7 @@ from typing import Any
 import xarray as xr
 
 from maps.errors import InvalidInput
-from maps.render import MAX_MEMORY, Progress, plan_of, render
+from maps.render import MAX_MEMORY, Progress, job_of, render
 from maps.sinks import sink_class
 from maps.sinks.base import Output, Sink
 
@@ -151,11 +151,11 @@ def _write(
     manifest: bool = False,
 ) -> dict[str, Any]:
     layers = None if layers is None else [layers] if isinstance(layers, str) else list(layers)
-    plan = plan_of(ds, layers, max_memory)
+    job = job_of(ds, layers, max_memory)
     names = [
         name
         for kind, options in formats
-        for name in ([options["single"]] if options.get("single") else sink_class(kind).names(plan.bands))
+        for name in ([options["single"]] if options.get("single") else sink_class(kind).names(job.bands))
     ]
     if manifest:
         names.append("manifest.json")
@@ -176,7 +176,7 @@ def _write(
             max_memory=max_memory,
             progress=progress,
         )
-        document = _document(plan.attrs, outputs) | dict(extra or {})
+        document = _document(job.attrs, outputs) | dict(extra or {})
         if manifest:
             path = work / "manifest.json"
             path.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n", "utf-8")

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from affine import Affine
 from numpy.typing import NDArray
+from pyproj import CRS
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
@@ -117,12 +119,14 @@ def open_raster(
 
 
 def open_cogs(paths: list[Path]) -> xr.Dataset:
-    """One Dataset from single-band COGs named after their layers, all on the same grid."""
-    import rasterio
-    from pyproj import CRS
+    """One Dataset from single-band COGs named after their layers, all on the same grid.
 
-    variables: dict[str, Any] = {}
-    levels: list[tuple[float, _Raster]] = []
+    Files that tell a `threshold` become one variable along it.
+    """
+    import rasterio
+
+    planes: dict[str, dict[float | None, _Raster]] = {}
+    words: dict[str, dict[str, str]] = {}
     grid: tuple[Any, ...] | None = None
     attrs: dict[str, Any] = {}
     for path in sorted(paths):
@@ -133,34 +137,37 @@ def open_cogs(paths: list[Path]) -> xr.Dataset:
             grid, tags, band = here, src.tags(), src.tags(1)
             unit = src.units[0] or "1"
         name = band.get("layer", path.stem)
-        words = {"units": unit, "long_name": band.get("long_name", name), "grid_mapping": "spatial_ref"}
+        threshold = float(band["threshold"]) if "threshold" in band else None
+        key = name if threshold is None else name.rpartition("_")[0]
+        words[key] = {"units": unit, "grid_mapping": "spatial_ref"}
+        if threshold is None:  # the title of one threshold does not speak for all
+            words[key]["long_name"] = band.get("long_name", name)
         attrs = {k: NUMBERS.get(k, str)(v) for k, v in tags.items() if k not in ("AREA_OR_POINT", "unit")}
-        if "threshold" in band:
-            levels.append((float(band["threshold"]), _Raster(path, (here[1], here[0]))))
-        else:
-            lazy = indexing.LazilyIndexedArray(_Raster(path, (here[1], here[0])))
-            variables[name] = xr.Variable(("y", "x"), lazy, words)
+        planes.setdefault(key, {})[threshold] = _Raster(path, (here[1], here[0]))
     if grid is None:
         raise InvalidInput("No COG was given.")
-    width, height, a, wkt = grid
-    coords: dict[str, Any] = {
+    coords = _coordinates(*grid)
+    variables: dict[str, xr.Variable] = {}
+    for key, rasters in planes.items():
+        if None in rasters:
+            lazy = indexing.LazilyIndexedArray(rasters[None])
+            variables[key] = xr.Variable(("y", "x"), lazy, words[key])
+            continue
+        thresholds = sorted(t for t in rasters if t is not None)
+        coords["threshold"] = ("threshold", thresholds, {"units": attrs.get("target_unit", "1")})
+        stack = indexing.LazilyIndexedArray(_Stack([rasters[t] for t in thresholds]))
+        variables[key] = xr.Variable(("threshold", "y", "x"), stack, words[key])
+    return xr.Dataset(variables, coords, attrs)
+
+
+def _coordinates(width: int, height: int, a: Affine, wkt: str) -> dict[str, Any]:
+    """Pixel centres and `spatial_ref` of a north-up grid."""
+    mapping = CRS.from_wkt(wkt).to_cf() | {"GeoTransform": " ".join(repr(float(v)) for v in a.to_gdal())}
+    return {
         "y": a.f + a.e * (np.arange(height) + 0.5),
         "x": a.c + a.a * (np.arange(width) + 0.5),
-        "spatial_ref": (
-            (),
-            np.int32(0),
-            CRS.from_wkt(wkt).to_cf() | {"GeoTransform": " ".join(repr(float(v)) for v in a.to_gdal())},
-        ),
+        "spatial_ref": ((), np.int32(0), mapping),
     }
-    if levels:
-        levels.sort(key=lambda pair: pair[0])
-        coords["threshold"] = ("threshold", [t for t, _ in levels], {"units": attrs.get("target_unit", "1")})
-        stack = indexing.LazilyIndexedArray(_Stack([raster for _, raster in levels]))
-        words = {"units": "1", "long_name": "probability that a new value exceeds the threshold"}
-        variables["exceedance"] = xr.Variable(
-            ("threshold", "y", "x"), stack, words | {"grid_mapping": "spatial_ref"}
-        )
-    return xr.Dataset(variables, coords, attrs)
 
 
 class _Raster(BackendArray):

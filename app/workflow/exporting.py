@@ -18,9 +18,9 @@ from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.grids import Grid, check_tests, grid_of
 from geogp import storage
-from geogp.prediction import VARIABLES, predict
+from geogp.prediction import predict
 from geogp.targets import target
-from maps.layers import bands
+from maps.bands import bands
 from maps.raster import export as write_rasters
 from maps.sinks import SINKS
 
@@ -319,7 +319,3 @@ def _threshold(name: str) -> float:
         return float(name.removeprefix("exceedance_"))
     except ValueError:
         raise InvalidInput(f"There is no layer {name!r}; write exceedance_25 for P(> 25).") from None
-
-
-#: The variables a Dataset can hold, for help texts.
-LAYERS = (*VARIABLES, "exceedance")

@@ -214,7 +214,7 @@ def test_phone_width(browser, world) -> None:
 
 def test_hostile_words_do_nothing(browser, make, islands, tmp_path) -> None:
     bad = "</script><img src=x onerror=\"document.title='owned'\">${document.title='owned'}`{{7*7}}"
-    ds = make(title=bad, target=bad, method=bad, source=bad)
+    ds = make(title=bad, target=bad, target_title=bad, target_noun=bad, method=bad, source=bad)
     for name in ds.data_vars:
         ds[name].attrs["units"] = bad
     places = [{"name": bad, "lon": -157.0, "lat": 20.5}]

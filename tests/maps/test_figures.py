@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 
 import maps  # noqa: F401
+from maps.bands import bands
 from maps.errors import InvalidInput
 from maps.figures import map_figure, maps_figure, slice_figure, write_png
-from maps.layers import bands
 
 
 def words(figure) -> str:
@@ -134,6 +134,6 @@ def test_the_frame_leaves_out_specks_far_away_and_says_so(make) -> None:
     values = ds["median"].values
     values[5, 3] = 20.0
     ds["spatial_ref"] = make()["spatial_ref"]
-    assert "outlying parts, 0.03% of the area, are not shown" in words(
+    assert "Outlying parts, 0.03% of the area, are not shown" in words(
         map_figure(ds[["median", "spatial_ref"]])
     )

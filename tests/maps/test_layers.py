@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from maps.bands import bands
 from maps.colours import Scale, paint, scales, suppressing, table
 from maps.errors import InvalidInput
-from maps.layers import LAYERS, bands, number, subtitle
+from maps.layers import LAYERS
+from maps.words import number, subtitle
 
 
 def test_every_variable_of_a_prediction_is_a_layer(ds: xr.Dataset) -> None:
@@ -32,7 +34,7 @@ def test_a_wrong_name_is_told_what_there_is(ds: xr.Dataset) -> None:
 
 
 def test_braces_in_a_target_are_left_alone(make) -> None:
-    assert "{of}" in bands(make(target="{x}{of}"), ["median"])[0].title
+    assert "{of}" in bands(make(target_title="{x}{of}"), ["median"])[0].title
 
 
 @pytest.mark.parametrize("key", LAYERS)
@@ -116,7 +118,12 @@ def test_counts_have_no_unit_and_keep_their_log_scale():
             "exceedance": (("threshold", "y", "x"), rng.uniform(size=(1, 20, 20)), {"units": "1"}),
         },
         coords={"threshold": [10.0]},
-        attrs={"target": "tests", "target_unit": "1"},
+        attrs={
+            "target": "tests",
+            "target_unit": "1",
+            "target_title": "number of tests",
+            "target_noun": "tile counts",
+        },
     )
     planes = {b.name: b for b in bands(ds)}
     assert planes["exceedance_10"].title == "Probability that number of tests exceeds 10"

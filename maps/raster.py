@@ -66,8 +66,8 @@ def export(
 
     Examples
     --------
-    >>> manifest = export(ds, "out", ["cog"], layers=["median"])      # doctest: +SKIP
-    >>> [f["path"] for f in manifest["files"]]                        # doctest: +SKIP
+    >>> manifest = export(ds, "out", ["cog"], layers=["median"])
+    >>> [f["path"] for f in manifest["files"]]
     ['median.tif']
     """
     formats = list(dict.fromkeys([formats] if isinstance(formats, str) else formats))

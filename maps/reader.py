@@ -30,8 +30,10 @@ def open_export(folder: str | Path) -> xr.Dataset:
 
     Examples
     --------
-    >>> ds = open_export("out")                                       # doctest: +SKIP
-    >>> ds.geogp.plot("pi_width")                                     # doctest: +SKIP
+    >>> manifest = ds.geogp.export("out")
+    >>> with open_export("out") as again:
+    ...     print(again.geogp.layers == ds.geogp.layers, again.attrs["quarter"])
+    True 2023Q4
     """
     folder = Path(folder)
     manifest = folder / "manifest.json"
@@ -147,15 +149,16 @@ def open_cogs(paths: list[Path]) -> xr.Dataset:
     if grid is None:
         raise InvalidInput("No COG was given.")
     coords = _coordinates(*grid)
+    thresholds = sorted({t for rasters in planes.values() for t in rasters if t is not None})
+    if thresholds:
+        coords["threshold"] = ("threshold", thresholds, {"units": attrs.get("target_unit", "1")})
     variables: dict[str, xr.Variable] = {}
     for key, rasters in planes.items():
         if None in rasters:
             lazy = indexing.LazilyIndexedArray(rasters[None])
             variables[key] = xr.Variable(("y", "x"), lazy, words[key])
             continue
-        thresholds = sorted(t for t in rasters if t is not None)
-        coords["threshold"] = ("threshold", thresholds, {"units": attrs.get("target_unit", "1")})
-        stack = indexing.LazilyIndexedArray(_Stack([rasters[t] for t in thresholds]))
+        stack = indexing.LazilyIndexedArray(_Stack([rasters.get(t) for t in thresholds], (grid[1], grid[0])))
         variables[key] = xr.Variable(("threshold", "y", "x"), stack, words[key])
     return xr.Dataset(variables, coords, attrs)
 
@@ -202,11 +205,11 @@ class _Raster(BackendArray):
 
 
 class _Stack(BackendArray):
-    """Several rasters as (threshold, y, x)."""
+    """Several rasters as (threshold, y, x); NaN for a threshold that was not exported."""
 
-    def __init__(self, rasters: list[_Raster]) -> None:
+    def __init__(self, rasters: list[_Raster | None], shape: tuple[int, int]) -> None:
         self.rasters, self.dtype = rasters, np.dtype("float32")
-        self.shape = (len(rasters), *rasters[0].shape)
+        self.shape = (len(rasters), *shape)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
@@ -214,5 +217,11 @@ class _Stack(BackendArray):
     def _read(self, key: tuple[Any, ...]) -> NDArray[np.float32]:
         chosen = np.arange(self.shape[0])[key[0]]
         if np.ndim(chosen) == 0:
-            return self.rasters[int(chosen)].read(key[1:])
-        return np.stack([self.rasters[int(i)].read(key[1:]) for i in chosen])
+            return self._plane(int(chosen), key[1:])
+        return np.stack([self._plane(int(i), key[1:]) for i in chosen])
+
+    def _plane(self, i: int, key: tuple[Any, ...]) -> NDArray[np.float32]:
+        raster = self.rasters[i]
+        if raster is None:
+            return np.broadcast_to(np.float32(np.nan), self.shape[1:])[key]
+        return raster.read(key)

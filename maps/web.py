@@ -72,7 +72,8 @@ def html_map(
 
     Examples
     --------
-    >>> Path("map.html").write_text(html_map(ds))       # doctest: +SKIP
+    >>> html_map(ds, layers=["median"], max_pixels=900)[:15]
+    '<!DOCTYPE html>'
     """
     page = folium_map(
         ds,

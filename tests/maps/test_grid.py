@@ -8,7 +8,7 @@ from pyproj import Transformer
 
 from maps.errors import InvalidInput
 from maps.grid import Window, geobox_like, geobox_of, windows
-from maps.region import Mask, around, polygon, to_crs
+from maps.region import Mask, around, near_data, polygon, to_crs
 
 
 def test_geobox_agrees_with_the_geotransform(ds: xr.Dataset) -> None:
@@ -138,6 +138,25 @@ def test_a_region_across_the_antimeridian(make, shape) -> None:
     truth = (lat > 50) & (lat < 53) & ((lon > 175) | (lon < -175))
     assert (inside != truth).sum() <= 0.01 * truth.sum()
     assert around(polygon(shape), 180).bounds == pytest.approx((175, 50, 185, 53))
+
+
+def test_pictures_show_what_lies_within_50_km_of_data() -> None:
+    """An islet 28 km off, as Niihau off Kauai, is in; one 60 km off is out; a large part with places inside is in."""
+    import shapely
+
+    km = 1 / 111.195
+    utm = "EPSG:32604"  # central meridian 159 W
+    isle, near, far = (shapely.box(-159 + d * km, 0, -159 + (d + 5) * km, 0.05) for d in (0, 33, 65))
+    large = shapely.box(-165, 5, -160, 10)
+    region = shapely.MultiPolygon([isle, near, far, large])
+    to = Transformer.from_crs("EPSG:4326", utm, always_xy=True)
+    places = np.column_stack(to.transform([-159 + 2 * km, -162.5], [0.02, 7.5]))
+    assert near_data(region, places, utm).tolist() == [True, True, False, True]
+    turned = shapely.transform(region, lambda xy: xy + [360, 0])
+    assert near_data(turned, places, utm).tolist() == [True, True, False, True]
+    assert near_data(shapely.MultiPolygon([far]), places, utm).tolist() == [
+        True
+    ]  # else nothing would be shown
 
 
 def test_a_region_elsewhere_is_refused(ds: xr.Dataset) -> None:

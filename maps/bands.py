@@ -9,7 +9,7 @@ import xarray as xr
 
 from maps.derived import computed
 from maps.errors import InvalidInput
-from maps.layers import GROUPS, LAYERS, Layer, available
+from maps.layers import GROUPS, LAYERS, VALUES, Layer, available
 from maps.words import level_text, new_text, tail_text, target_text, target_unit
 
 
@@ -83,13 +83,7 @@ def bands(ds: xr.Dataset, layers: Iterable[str] | None = None, *, derive: bool =
 
 
 def complete(ds: xr.Dataset) -> xr.Dataset:
-    """`ds` with every derived layer that it does not hold yet; they are computed when they are read.
-
-    Examples
-    --------
-    >>> complete(xr.Dataset({"median": (("y", "x"), np.ones((2, 2)))})).sizes["x"]
-    2
-    """
+    """`ds` with every derived layer that it does not hold yet; they are computed when they are read."""
     for key in available(ds.data_vars):
         layer = LAYERS[key]
         if key not in ds.data_vars and layer.derive is not None:
@@ -118,7 +112,7 @@ def colours_of(ds: xr.Dataset, key: str) -> str:
     ['oslo', 'lajolla_r', 'vik']
     """
     layer, name = LAYERS[key], LAYERS[key].colours
-    if layer.quantity == "level":
+    if layer.quantity == VALUES:
         name = str(ds.attrs.get("target_colours") or name)
     if layer.judged and ds.attrs.get("target_better") == "lower":
         name = name.removesuffix("_r") if name.endswith("_r") else f"{name}_r"

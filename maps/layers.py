@@ -39,7 +39,7 @@ class Layer:
     short: str
     about: str
     quantity: str  # layers of one quantity share a legend
-    colours: str  # a cmcrameri map; where the Dataset names `target_colours`, those replace it for quantity "level"
+    colours: str  # a cmcrameri map; layers of quantity VALUES take the Dataset's `target_colours` where it has them
     scale: Literal["log", "linear"]
     group: str  # heading in a list of layers
     limits: tuple[float, float] | None = None  # fixed ends of the legend, or None: from the data
@@ -49,15 +49,11 @@ class Layer:
     heading: str = ""  # over the legend of a pure number
     steps: int | None = None  # a page keeps so many between the limits; None: 4094 between the data's ends
     listed: int | None = None  # place in the short lists of dashboard and page; None: not in them
-    embedded: bool = (
-        True  # in a page of one file where no layer is named (if listed): each costs a byte a pixel
-    )
+    embedded: bool = True  # if listed, also in a page where none is named; each costs a byte a pixel
     by_level: bool = False  # its values change with the level of the intervals
     by_threshold: bool = False  # one plane for each threshold
     judged: bool = False  # its colours say good and bad: reversed where `target_better` is "lower"
-    derive: Formula | None = (
-        None  # of the variables that its parameters name; None: the Dataset's own variable
-    )
+    derive: Formula | None = None  # computes it from the variables that its parameters name
     unit: str = "1"  # of a derived layer; "target" for the target's own
 
     @property
@@ -70,6 +66,7 @@ class Layer:
         return ("threshold", "y", "x") if self.by_threshold else ("y", "x")
 
 
+VALUES = "level"  # the quantity of layers that hold values of the target itself
 SLICE = "Kernel slice"
 #: Headings in the order of a list; others come after them.
 GROUPS = ("What to expect", "How likely", "How sure", "The surface itself", SLICE)
@@ -79,7 +76,7 @@ LAYERS: dict[str, Layer] = {
         title="Median {target}",
         short="Median",
         about="half of new {of} lie above this value",
-        quantity="level",
+        quantity=VALUES,
         colours="batlow",
         scale="log",
         group="What to expect",
@@ -90,7 +87,7 @@ LAYERS: dict[str, Layer] = {
         title="Mean {target}",
         short="Mean",
         about="the average of new {of}",
-        quantity="level",
+        quantity=VALUES,
         colours="batlow",
         scale="log",
         group="What to expect",
@@ -102,7 +99,7 @@ LAYERS: dict[str, Layer] = {
         title="Lower end of the {level} prediction interval",
         short="Lower bound",
         about="{tail} of new {of} fall below this",
-        quantity="level",
+        quantity=VALUES,
         colours="batlow",
         scale="log",
         group="How sure",
@@ -113,7 +110,7 @@ LAYERS: dict[str, Layer] = {
         title="Upper end of the {level} prediction interval",
         short="Upper bound",
         about="{tail} of new {of} lie above this",
-        quantity="level",
+        quantity=VALUES,
         colours="batlow",
         scale="log",
         group="How sure",
@@ -135,7 +132,7 @@ LAYERS: dict[str, Layer] = {
         title="Median of the {target} surface",
         short="Surface median",
         about="the surface itself, without measurement noise",
-        quantity="level",
+        quantity=VALUES,
         colours="batlow",
         scale="log",
         group="The surface itself",
@@ -147,7 +144,7 @@ LAYERS: dict[str, Layer] = {
         title="Lower end of the surface's {level} credible interval",
         short="Surface lower",
         about="for the surface itself, not for a new measurement",
-        quantity="level",
+        quantity=VALUES,
         colours="batlow",
         scale="log",
         group="The surface itself",
@@ -157,7 +154,7 @@ LAYERS: dict[str, Layer] = {
         title="Upper end of the surface's {level} credible interval",
         short="Surface upper",
         about="for the surface itself, not for a new measurement",
-        quantity="level",
+        quantity=VALUES,
         colours="batlow",
         scale="log",
         group="The surface itself",
@@ -213,7 +210,7 @@ LAYERS: dict[str, Layer] = {
         steps=1001,
         listed=30,
         by_threshold=True,
-        judged=True,
+        judged=True,  # exceeding is good, red where it is unlikely; where lower is better it is bad
     ),
     "covariance": Layer(
         title="Kernel slice: covariance with the reference point",

@@ -53,7 +53,7 @@ def page_data(
         "layers": _layers(ds, planes, scales(ds, planes, limits)),
         "readout": _readout(ds, planes),
         "focus": _focus(grid, known if geometry is None else inside),
-        "region": _outline(geometry, grid.bounds_lonlat, grid.pixel_m),
+        "region": _region(geometry, grid.bounds_lonlat, grid.pixel_m),
         "inside": base64_of(zlib.compress(inside.astype(np.uint8).tobytes(), 9)) if hatched else None,
         "hatched": hatched,
         "places": [{"name": name, "lon": lon, "lat": lat} for name, lon, lat in places_of(places)],
@@ -179,7 +179,7 @@ def _facts(ds: xr.Dataset, note: str) -> list[tuple[str, str]]:
     return [*facts, ("Made with", "GeoGP, Leaflet 1.9.4")]
 
 
-def _outline(
+def _region(
     geometry: Mapping[str, Any] | None, bounds: tuple[float, float, float, float], pixel_m: float
 ) -> dict[str, Any] | None:
     """The region for drawing: in one piece across the antimeridian, no finer than half a pixel."""

@@ -14,7 +14,7 @@ import xarray as xr
 
 from maps.errors import InvalidInput
 from maps.render import MAX_MEMORY, Progress, job_of, render
-from maps.sinks import sink_class
+from maps.sinks import SINKS, sink_class
 from maps.sinks.base import Output, Sink
 
 Geometry = Mapping[str, Any] | None
@@ -72,7 +72,7 @@ def export(
     """
     formats = list(dict.fromkeys([formats] if isinstance(formats, str) else formats))
     if not formats:
-        raise InvalidInput("No format was named; choose at least one of cog, netcdf, zarr, geoparquet.")
+        raise InvalidInput(f"No format was named; choose at least one of {', '.join(SINKS)}.")
     return _write(
         ds,
         Path(folder),

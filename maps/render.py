@@ -7,8 +7,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from maps.bands import bands as bands_of
-from maps.bands import complete
+from maps.bands import bands, complete
 from maps.errors import InvalidInput
 from maps.grid import BLOCK, Window, geobox_of, windows
 from maps.layers import LAYERS
@@ -27,7 +26,7 @@ def job_of(ds: xr.Dataset, layers: Iterable[str] | None = None, max_memory: int 
     compressed, cached) would take more than a quarter of `max_memory`.
     """
     ds = complete(ds)
-    chosen = tuple(bands_of(ds, layers))
+    chosen = tuple(bands(ds, layers))
     side = BLOCK
     while side > 32 and len(chosen) * 4 * side * side * 4 > max_memory / 4:
         side //= 2

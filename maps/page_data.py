@@ -43,7 +43,8 @@ def page_data(
     return {
         "title": str(ds.attrs.get("title") or planes[0].title),
         "subtitle": subtitle(ds),
-        "facts": _facts(ds, note),
+        "note": note[:1].upper() + note[1:],
+        "facts": _facts(ds),
         "grid": {"width": box.shape[1], "height": box.shape[0]},
         "mesh": _mesh(grid),
         "planes": {b.name: quantise(b.of(ds).values, b.layer) for b in planes},
@@ -165,7 +166,7 @@ def _faded(ds: xr.Dataset, band: Band, scale: Scale) -> dict[str, Any] | None:
     }
 
 
-def _facts(ds: xr.Dataset, note: str) -> list[tuple[str, str]]:
+def _facts(ds: xr.Dataset) -> list[tuple[str, str]]:
     """Lines of `About this map`."""
     facts = [("What", target_text(ds))]
     for name, key in (("Quarter", "quarter"), ("Tests", "tests"), ("Method", "method"), ("Source", "source")):
@@ -174,8 +175,6 @@ def _facts(ds: xr.Dataset, note: str) -> list[tuple[str, str]]:
     facts.append(("Interval", level_text(ds)))
     if ds.attrs.get("calibration"):
         facts.append(("Calibration", str(ds.attrs["calibration"])))
-    if note:
-        facts.append(("Not shown", note))
     return [*facts, ("Made with", "GeoGP, Leaflet 1.9.4")]
 
 

@@ -89,30 +89,11 @@ def export(
 
 
 def write_cogs(
-    ds: xr.Dataset,
-    folder: str | Path,
-    *,
-    layers: Iterable[str] | None = None,
-    geometry: Geometry = None,
-    all_touched: bool = False,
-    max_error: float | None = None,
-    max_memory: int = MAX_MEMORY,
-    overwrite: bool = False,
-    progress: Progress | None = None,
+    ds: xr.Dataset, folder: str | Path, *, max_error: float | None = None, **options: Any
 ) -> list[Path]:
-    """One Cloud-Optimized GeoTIFF per layer, `<layer>.tif`; exceedance one per threshold. See `export`."""
+    """One Cloud-Optimized GeoTIFF per layer, `<layer>.tif`; exceedance one per threshold. Options as `export`."""
     folder = Path(folder)
-    manifest = _write(
-        ds,
-        folder,
-        [("cog", {"max_error": _positive(max_error)})],
-        layers=layers,
-        geometry=geometry,
-        all_touched=all_touched,
-        max_memory=max_memory,
-        overwrite=overwrite,
-        progress=progress,
-    )
+    manifest = _write(ds, folder, [("cog", {"max_error": _positive(max_error)})], **options)
     return [folder / entry["path"] for entry in manifest["files"]]
 
 

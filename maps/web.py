@@ -38,54 +38,19 @@ HATCH = (
 )
 
 
-def html_map(
-    ds: xr.Dataset,
-    *,
-    geometry: Mapping[str, Any] | None = None,
-    layers: Iterable[str] | None = None,
-    places: Sequence[Mapping[str, Any]] = (),
-    limits: Mapping[str, tuple[float, float]] | None = None,
-    note: str = "",
-    max_pixels: int = 300_000,
-    title: str | None = None,
-) -> str:
-    """A self-contained page: map, layer switch, legend, read-out in words.
-
-    Parameters
-    ----------
-    ds : prediction Dataset, lazy or in memory; only the pixels drawn are computed
-    geometry : GeoJSON polygon in EPSG:4326: the region, drawn as outline; None for no outline
-    layers : names; None for the layers most people ask for
-    places : {"name", "lon", "lat"} labels, for example towns
-    limits : quantity -> (low, high) to hold a legend fixed between maps
-    note : what is left out of the map, in words for people
-    max_pixels : pixels embedded; more are thinned by taking every k-th (never averaged)
-    title : None for the Dataset's own
+def html_map(ds: xr.Dataset, **options: Any) -> str:
+    """A self-contained page: map, layer switch, legend, read-out in words. Options as `folium_map`.
 
     Returns
     -------
     HTML; about 0.2 MB and 1 byte per pixel and layer
-
-    Raises
-    ------
-    InvalidInput : unknown layer, or a region that is not a polygon in degrees
 
     Examples
     --------
     >>> html_map(ds, layers=["median"], max_pixels=900)[:15]
     '<!DOCTYPE html>'
     """
-    page = folium_map(
-        ds,
-        geometry=geometry,
-        layers=layers,
-        places=places,
-        limits=limits,
-        note=note,
-        max_pixels=max_pixels,
-        title=title,
-    )
-    return str(page.get_root().render())
+    return str(folium_map(ds, **options).get_root().render())
 
 
 def write_html(ds: xr.Dataset, path: str | Path, *, overwrite: bool = False, **options: Any) -> Path:
@@ -109,9 +74,24 @@ def folium_map(
     max_pixels: int = 300_000,
     title: str | None = None,
 ) -> folium.Map:
-    """The same map as a `folium.Map`, for a notebook. Parameters as `html_map`.
+    """The map as a `folium.Map`, for a notebook.
 
     Whatever else is added to it obeys the page's policy: nothing may be fetched from outside.
+
+    Parameters
+    ----------
+    ds : prediction Dataset, lazy or in memory; only the pixels drawn are computed
+    geometry : GeoJSON polygon in EPSG:4326: the region, drawn as outline; None for no outline
+    layers : names; None for the layers most people ask for
+    places : {"name", "lon", "lat"} labels, for example towns
+    limits : quantity -> (low, high) to hold a legend fixed between maps
+    note : what is left out of the map, in words for people
+    max_pixels : pixels embedded; more are thinned by taking every k-th (never averaged)
+    title : None for the Dataset's own
+
+    Raises
+    ------
+    InvalidInput : unknown layer, or a region that is not a polygon in degrees
     """
     if layers is None:
         embedded = [b.name for b in bands(ds) if b.layer.listed is not None and b.layer.embedded]

@@ -1,6 +1,5 @@
 """Figures: they draw every layer, say what they show, and survive odd input. Arrays are compared, not pictures."""
 
-import json
 import sys
 
 import numpy as np
@@ -12,7 +11,6 @@ import maps  # noqa: F401
 from maps.bands import bands
 from maps.errors import InvalidInput
 from maps.figures import map_figure, maps_figure, slice_figure, write_png
-from maps.web import html_map
 
 
 def words(figure) -> str:
@@ -136,10 +134,6 @@ def test_what_is_left_out_is_said(ds, region) -> None:
     box = [figure.axes[0].get_window_extent() for figure in (plain, noted)]
     assert box[0].width == pytest.approx(box[1].width)  # the line has room of its own
     assert note in words(maps_figure(ds, ["median"], geometry=region, note=note))
-    facts = json.loads(
-        html_map(ds, note=note, max_pixels=900).split('id="geogp-data">')[1].split("</script>")[0]
-    )["facts"]
-    assert ["Not shown", note] in facts
 
 
 def test_a_large_lazy_map_is_thinned(make, Counter) -> None:

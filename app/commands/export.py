@@ -17,10 +17,11 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write into.")],
     formats: Annotated[
         str,
-        typer.Option("--format", metavar="LIST", help="Of cog, netcdf, zarr, geoparquet, h3, figures, html."),
+        typer.Option("--format", metavar="LIST", help="Of cog, netcdf, zarr, geoparquet, figures, html."),
     ] = "cog,netcdf",
     layers: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Such as median,pi_width,exceedance_25; default: all.")
+        str | None,
+        typer.Option(metavar="LIST", help="Of {layers}, or one threshold as exceedance_25; default: all."),
     ] = None,
     quarter: Annotated[str | None, typer.Option(help="As 2023Q4; default: the run's last.")] = None,
     thresholds: Annotated[

@@ -6,8 +6,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # TORCH=cpu takes the CPU-only build (about 200 MB), TORCH=cuda insists on one with CUDA (several GB);
-# unset takes the pinned version from pip's own index, whichever build that is.
+# unset takes the CPU-only build where there is no NVIDIA driver and its index answers, else pip's own.
 TORCH  ?=
+CPU_INDEX := https://download.pytorch.org/whl/cpu
 TORCH_PIN := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' constraints.txt)
 OUT    ?= demo
 # Tests run in parallel, one thread each: more threads than cores make everything slower.
@@ -25,14 +26,13 @@ $(VENV)/bin/python:
 $(VENV)/.torch-$(TORCH): constraints.txt | $(VENV)/bin/python
 ifeq ($(TORCH),cpu)
 	@echo "torch: the CPU build of $(TORCH_PIN) (TORCH=cpu)"
-	$(PIP) install --index-url https://download.pytorch.org/whl/cpu "$(TORCH_PIN)"
+	$(PIP) install --index-url $(CPU_INDEX) "$(TORCH_PIN)"
 else ifeq ($(TORCH),cuda)
 	@echo "torch: a CUDA build of $(TORCH_PIN) (TORCH=cuda)"
 	$(PIP) install "$(TORCH_PIN)"
 	@$(BIN)/python -c 'import sys, torch; sys.exit(torch.version.cuda is None and "pip has a torch without CUDA here; remove $(VENV), or name an index that has one in PIP_INDEX_URL")'
 else ifeq ($(TORCH),)
-	@echo "torch: $(TORCH_PIN) from pip's index (TORCH=cpu or TORCH=cuda chooses the build)"
-	$(PIP) install "$(TORCH_PIN)"
+	@$(PIP) install $$($(BIN)/python .ci/torch_build.py $(CPU_INDEX)) "$(TORCH_PIN)"
 else
 	@echo "TORCH must be cpu, cuda or unset; got '$(TORCH)'" >&2; exit 2
 endif

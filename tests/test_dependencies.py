@@ -47,7 +47,7 @@ def names(*parts: str) -> set[str]:
 
 def imported(folder: str) -> Iterator[tuple[str, set[str]]]:
     """(where, distributions that may provide it) of each import from outside the house."""
-    own = {*PACKAGES, "benchmarks", "shapes"}
+    own = {*PACKAGES, "benchmarks", "tests"}
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

@@ -25,4 +25,3 @@ def test_the_command_line_can_list_the_sources_without_loading_anything_heavy():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == f"{' '.join(SOURCES)} []"
-    assert data_pipelines.__doc__

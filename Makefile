@@ -15,7 +15,7 @@ OUT    ?= demo
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
-.PHONY: setup demo test test-fast check format bench bench-accuracy clean
+.PHONY: setup demo test test-fast check format docs bench bench-accuracy clean
 
 setup: $(VENV)/.installed
 
@@ -51,6 +51,10 @@ $(VENV)/.installed-bench: $(VENV)/.installed-test
 	$(PIP) install -c constraints.txt -e ".[test,bench]"
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) install -c constraints.txt -e ".[docs]"
+	@touch $@
+
 demo: setup
 	$(BIN)/geogp demo --out $(OUT) --overwrite
 
@@ -65,11 +69,14 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tests/readme_blocks.py README.md
+	$(BIN)/python tests/readme_blocks.py README.md CONTRIBUTING.md
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m mkdocs build --config-file .docs/mkdocs.yml
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.speed
@@ -78,4 +85,4 @@ bench-accuracy: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.accuracy
 
 clean:
-	rm -rf $(VENV) demo run out build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) demo run out site build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

@@ -238,7 +238,7 @@ class Suppressing:
         return r, g, b
 
     def palette(self) -> list[list[tuple[int, int, int]]]:
-        """`palette[level][class]`: 8, 4, 2, 1 colours."""
+        """palette[level][class]: 8, 4, 2, 1 colours."""
         return [
             [self.colour(level, b) for b in range(2 ** (self.levels - 1 - level))]
             for level in range(self.levels)

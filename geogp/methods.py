@@ -1,6 +1,7 @@
-"""THE TABLE: a method is a row of choices.
+"""THE TABLE: a method is a row of choices. The file is long because the table is: 37 rows, to be read one by one.
 
-Adding a method is adding a row here; `build.py` turns it into a model and refuses what cannot be.
+Adding a method is adding a row here; `geogp.engines.check` refuses what cannot go together, and the row's engine
+makes a model of it.
 """
 
 from dataclasses import asdict, dataclass

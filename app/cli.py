@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from app.commands import COMMANDS
+from app.commands import commands
 from app.console import console
 from app.errors import Interrupted
 from data_pipelines.errors import DataWarning
@@ -31,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, _command in COMMANDS.items():
+for _name, _command in commands().items():
     app.command(_name)(_command)
 
 

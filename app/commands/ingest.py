@@ -8,6 +8,8 @@ import typer
 from app.console import console
 from app.errors import Usage
 
+PLACE = 20
+
 
 def ingest(
     output: Annotated[Path, typer.Option("--output", "-o", help="GeoParquet to write.")],

@@ -46,7 +46,7 @@ def picture_of(run: Run, ds: xr.Dataset, grid: Grid) -> Picture:
     if near.all() or not near.any():
         return Picture(ds, grid.boundary, fill)
     shape = shapely.MultiPolygon(list(parts[near]))
-    left, bottom, right, top = to_crs(shape, str(grid.geobox.crs.wkt)).bounds  # type: ignore[union-attr]
+    left, bottom, right, top = to_crs(shape, grid.wkt).bounds
     margin = 2 * grid.resolution
     x, y = ds["x"].values, ds["y"].values
     columns = np.flatnonzero((x > left - margin) & (x < right + margin))

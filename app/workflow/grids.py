@@ -54,6 +54,12 @@ class Grid:
         return self.mask.inside(Window(y, y + window.shape[0], x, x + window.shape[1]))
 
     @property
+    def wkt(self) -> str:
+        """The CRS of the pixels."""
+        assert self.geobox.crs is not None  # every way to a grid names one
+        return str(self.geobox.crs.wkt)
+
+    @property
     def shape(self) -> tuple[int, int]:
         height, width = self.geobox.shape
         return int(height), int(width)

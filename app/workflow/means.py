@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,5 +158,5 @@ def summaries(
     return columns, {"latent_covariance": latent, "covariance": np.atleast_2d(np.cov(draws[1]))}
 
 
-def _below(score: float) -> Callable[[Array], Array]:
+def _below(score: float) -> Callable[[Array], Any]:
     return lambda t: t < score

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from app.choices import CountedBy
 from app.errors import InvalidInput
 from data_pipelines import quarters
 from data_pipelines.observations import for_target, read
@@ -22,8 +23,8 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 INPUTS = ("easting_m", "northing_m", "time_years")
-#: What may count the measurements behind a value: repeated tests of one device agree more than those of many.
-COUNTS = ("tests", "devices", "both")
+#: What may count the measurements behind a value.
+COUNTS = get_args(CountedBy)
 #: The label of rows without a quarter.
 ALL = "all"
 #: What a run keeps of a table's metadata.

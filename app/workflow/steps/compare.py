@@ -128,7 +128,7 @@ def _known(methods: Sequence[str]) -> list[str]:
     """The names, each once; refused where one is no method and no peer that can run here."""
     names = list(dict.fromkeys(methods))
     if not names:
-        raise Usage("Name the methods to compare, as --methods dbk-silu,dbk-rbf; `geogp methods` lists them.")
+        raise Usage("Name the methods to compare, as --methods A,B; `geogp methods` lists them.")
     for name in names:
         if name not in PEERS:
             method(name)

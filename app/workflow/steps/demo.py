@@ -20,6 +20,7 @@ from app.workflow.steps.slice import slice_of
 from data_pipelines.observations import ingest
 from data_pipelines.sources.synthetic import World, write_world
 from geogp import storage
+from geogp.methods import DEFAULT
 from geogp.run import Run
 from geogp.targets import TARGETS
 
@@ -87,7 +88,7 @@ def demo(
     *,
     seed: int = 0,
     size: str = "demo",
-    method: str = "geogp",
+    method: str = DEFAULT,
     overwrite: bool = False,
     say: Say = lambda text: None,
 ) -> Demo:

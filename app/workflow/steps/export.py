@@ -135,7 +135,7 @@ def prediction(
     what = " ".join(str(v) for v in (data.get("type"), run.target.words) if v)
     ds.attrs["title"] = what[0].upper() + what[1:] + (f", {data['region']}" if data.get("region") else "")
     ds.attrs["source"] = (
-        f"{SOURCES.get(data.get('source'), data.get('source'))}; GeoGP method {run.facts['method']}"
+        f"{SOURCES.get(str(data.get('source')), data.get('source'))}; GeoGP method {run.facts['method']}"
     )
     if (document := certificate_of(run)) is not None:
         ds.attrs["calibration"] = certifying.words(document)

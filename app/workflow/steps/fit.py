@@ -26,6 +26,7 @@ from data_pipelines.splits import PARTS, make_split
 from geogp import storage
 from geogp.engines.check import engine_of
 from geogp.estimator import GPRegressor
+from geogp.methods import DEFAULT
 from geogp.methods import method as method_named
 from geogp.run import Run, save
 from geogp.update import recondition
@@ -73,7 +74,7 @@ def fit(
     *,
     output: str | Path,
     target: str = "download",
-    method: str = "geogp",
+    method: str = DEFAULT,
     split: str = "none",
     refit: str | None = None,
     counts: str = "tests",

@@ -32,7 +32,8 @@ def fit(
     predictor: Annotated[
         Path | None,
         typer.Option(
-            metavar="RASTER", help="With --method fmgp: the mean, in the target's unit (band 1 of a GeoTIFF)."
+            metavar="RASTER",
+            help="With a fixed-mean method: its mean, in the target's unit (band 1 of a GeoTIFF).",
         ),
     ] = None,
     seed: options.Seed = None,

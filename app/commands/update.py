@@ -33,7 +33,7 @@ def update(
 ) -> None:
     """Add or forget quarters: the weights are solved again, exactly; kernel and noise stay as fitted.
 
-    A local field (geogp, local-gp) knows other observations instead; after many quarters, fit again.
+    A local field knows other observations instead; after many quarters, fit again.
     """
     from app.workflow.steps.update import update as update_run
 

@@ -21,7 +21,8 @@ from benchmarks.machine import best_seconds  # noqa: E402
 from geogp.basis.build import Shape, Size, build  # noqa: E402
 from geogp.basis.initialise import warm_start  # noqa: E402
 from geogp.basis.objectives import Weights  # noqa: E402
-from geogp.basis.train import Schedule, minibatch, parameter_groups  # noqa: E402
+from geogp.basis.schedule import Schedule  # noqa: E402
+from geogp.basis.train import minibatch, parameter_groups  # noqa: E402
 from geogp.data import Data  # noqa: E402
 from geogp.field import kernel as local  # noqa: E402
 from geogp.field import neighbours  # noqa: E402
@@ -88,7 +89,7 @@ def training(device: str, quick: bool) -> list[Row]:
     for hidden, rank in SIZES[: 1 if quick else None]:
         for name in OURS:
             model = _ours(name, hidden, rank, data, device).train()
-            backward = minibatch(model, method(name).objective, Weights(), len(data))
+            backward = minibatch(model, method(name).objective, Weights(), len(data)).backward
             adamw = torch.optim.AdamW(parameter_groups(model, Schedule()), foreach=True)
             rows.append(_step(name, hidden, rank, adamw, partial(backward, batch), peak, device, quick))
         for objective in ("svgp", "ppgp"):
@@ -226,8 +227,7 @@ def convergence(device: str, quick: bool) -> list[Row]:
 
 def ingest(device: str, quick: bool) -> list[Row]:
     """From published files to observations: a synthetic world, and the mirror where GEOGP_DATA has one."""
-    from data_pipelines import observations
-    from data_pipelines.sources import synthetic
+    from data_pipelines import observations, synthetic
 
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:
@@ -263,8 +263,7 @@ def export(device: str, quick: bool) -> list[Row]:
     """A run to files: every layer as COG and NetCDF."""
     from app.workflow import export as write
     from app.workflow import fit
-    from data_pipelines import observations
-    from data_pipelines.sources import synthetic
+    from data_pipelines import observations, synthetic
 
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:

@@ -20,16 +20,13 @@ from geogp.engines import Engine, Hooks, Plan
 from geogp.engines.asked import plan_of, with_capacity
 from geogp.engines.check import engine_of
 from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
+from geogp.holdout import random_part, rows_for_the_epoch
 from geogp.methods import DEFAULT, Method
 from geogp.predictive import Predictive
 from geogp.transforms import Identity, Transform, from_dict, transform_for
 
 Array = NDArray[np.float64]
 
-#: Rows from which a tenth is held out to choose the epoch, when no validation rows are given.
-HOLD_OUT_FROM = 1000
-#: Rows from which a fifth is, where a network is trained by minibatches: it would learn a few rows by heart.
-HOLD_OUT_FIFTH_FROM = 40
 
 # The last prediction of each estimator, kept outside it so that predicting changes no attribute.
 _LAST: "weakref.WeakKeyDictionary[GPRegressor, tuple[str, Moments]]" = weakref.WeakKeyDictionary()
@@ -62,7 +59,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         rows, weighed as `validation` lies beside them (see `geogp.basis.capacity`), by methods that train by
         minibatches on some 3,000 or more rows; else 1, 4, 12. None: those
 
-    *Schedule*, see `geogp.basis.train.Schedule`
+    *Schedule*, see `geogp.basis.schedule.Schedule`
 
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule
@@ -234,9 +231,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             held = self._data(Xv, yv, _check_counts(cv, len(yv)), dtype) if len(yv) else None
             return data, held, np.arange(len(y))
         if cut := _held_out(plan.row, len(y)):
-            order = torch.randperm(len(y), generator=torch.Generator().manual_seed(plan.seed))
-            kept = order[cut:].sort().values
-            return data.rows(kept), data.rows(order[:cut].sort().values), kept.numpy()
+            kept, watched = (rows.sort().values for rows in random_part(len(y), cut, plan.seed))
+            return data.rows(kept), data.rows(watched), kept.numpy()
         return data, None, np.arange(len(y))
 
     def _warn_far(self, row: Method) -> None:
@@ -499,10 +495,8 @@ def _held_out(row: Method, n: int) -> int:
     engine = engine_of(row)
     if engine.holds_out:
         return 0
-    if n >= HOLD_OUT_FROM:
-        return n // 10
     learns = engine.trains_network or (engine.route == "variational" and row.backbone != "identity")
-    return n // 5 if learns and n >= HOLD_OUT_FIFTH_FROM else 0
+    return rows_for_the_epoch(n, by_heart=learns)
 
 
 def _check_counts(counts: ArrayLike | None, n: int) -> Array | None:

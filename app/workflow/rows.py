@@ -142,7 +142,7 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     missing = [name for name in ("easting_m", "northing_m") if name not in table.column_names]
     if missing:
         raise InvalidInput(f"{path} has no column {missing[0]}; make the table again with `geogp ingest`.")
-    usable, dropped = for_target(table, target)
+    usable, dropped = for_target(table, goal.column, positive=goal.positive, name=target)
     if not usable.any():
         raise InvalidInput(
             f"None of the {table.num_rows:,} rows of {path} has a usable {target} "

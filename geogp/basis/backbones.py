@@ -1,6 +1,5 @@
 """Networks g that turn encoded inputs (N, D) into a representation (N, H)."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -48,11 +47,11 @@ class MLP(Backbone):
     Source: low-rank-deep-kernel-decomposition, section 5 (tanh).
     """
 
-    def __init__(self, n_inputs: int, hidden: int, activation: Callable[[], nn.Module] = nn.Tanh):
+    def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
         self.n_outputs = hidden
         self.layers = nn.Sequential(
-            nn.Linear(n_inputs, hidden), activation(), nn.Linear(hidden, hidden), activation()
+            nn.Linear(n_inputs, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh()
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,16 +91,16 @@ class ResNet(Backbone):
         return nn.functional.silu(self.norm(h))
 
 
-class Reduced(nn.Module):
+class Reduced(Backbone):
     """A network followed by a linear map to a few outputs, where the kernel then lives.
 
     Source: how-good-are-low-rank-approximations, appendix D (a network that ends in d outputs).
     """
 
-    def __init__(self, net: nn.Module, n_outputs: int):
+    def __init__(self, net: Backbone, n_outputs: int):
         super().__init__()
         self.net, self.n_outputs = net, n_outputs
-        self.linear = nn.Linear(int(net.n_outputs), n_outputs)  # type: ignore[arg-type]
+        self.linear = nn.Linear(net.n_outputs, n_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.linear(self.net(x))
@@ -113,25 +112,3 @@ BACKBONES: dict[str, type[Backbone]] = {
     "mlp": MLP,
     "resnet": ResNet,
 }
-
-
-def count_parameters(module: nn.Module) -> int:
-    """Trainable numbers in a module."""
-    return sum(p.numel() for p in module.parameters() if p.requires_grad)
-
-
-def backbone(name: str, n_inputs: int, hidden: int) -> nn.Module:
-    """The backbone called `name`, with attribute `n_outputs`."""
-    return BACKBONES[name](n_inputs, hidden)
-
-
-__all__ = [
-    "BACKBONES",
-    "MLP",
-    "Identity",
-    "LinearProjection",
-    "Reduced",
-    "ResNet",
-    "backbone",
-    "count_parameters",
-]

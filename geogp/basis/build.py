@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
-from geogp.basis.backbones import BACKBONES, Reduced
+from geogp.basis.backbones import BACKBONES, Backbone, Reduced
 from geogp.basis.encoders import Encoder
 from geogp.basis.expansions import expansion_named
 from geogp.basis.model import LowRankGP
@@ -45,14 +44,13 @@ def encoder_of(row: Method, shape: Shape, size: Size, *, seed: int) -> Encoder:
     return Encoder(
         shape.n_inputs,
         spatial=shape.spatial,
-        time=shape.time,
         fourier_scales=size.fourier_scales if fourier else (),
         n_frequencies=size.n_frequencies,
         generator=torch.Generator().manual_seed(seed),
     )
 
 
-def backbone_of(row: Method, size: Size, n_inputs: int) -> nn.Module:
+def backbone_of(row: Method, size: Size, n_inputs: int) -> Backbone:
     """The row's network with `latent` outputs, where the row or the size asks for a number of them."""
     latent = size.latent or (row.latent[0] if row.latent else None)
     if latent is None or row.backbone == "identity":
@@ -68,7 +66,7 @@ def build(row: Method, shape: Shape, size: Size, *, seed: int) -> LowRankGP:
         torch.manual_seed(seed)
         encoder = encoder_of(row, shape, size, seed=seed)
         net = backbone_of(row, size, encoder.n_outputs)
-        expansion = expansion_named(row.expansion)(int(net.n_outputs), size.rank)  # type: ignore[arg-type]
+        expansion = expansion_named(row.expansion)(net.n_outputs, size.rank)
         residual = RESIDUALS[row.residual](expansion)
         noise = NOISES[row.noise].made(shape.has_counts)
         posterior = POSTERIORS[row.posterior](expansion.rank)

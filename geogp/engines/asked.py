@@ -9,14 +9,15 @@ import torch
 from numpy.typing import NDArray
 
 from geogp.basis.build import Shape, Size
-from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity, kinds_asked
+from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity
 from geogp.basis.objectives import Weights
 from geogp.basis.residuals import RESIDUALS
-from geogp.basis.train import Schedule
+from geogp.basis.schedule import Schedule
 from geogp.data import Data
 from geogp.engines.check import check, engine_of
 from geogp.engines.plan import Plan
 from geogp.errors import InvalidInput
+from geogp.holdout import kinds_asked
 from geogp.methods import Method, method
 
 #: Fourier scales are chosen where the fit sees so many times the rows of one trial; there are four, mostly.

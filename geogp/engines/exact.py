@@ -11,12 +11,12 @@ from geogp.basis.build import Shape, Size, backbone_of, encoder_of
 from geogp.basis.noise import NOISES
 from geogp.basis.objectives.objective import SOLVES
 from geogp.basis.residuals.base import FEATURE_DISTANCE
-from geogp.basis.train import Progress, train
+from geogp.basis.train import Loss, Progress, Watch, train
 from geogp.data import Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
-from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule, hold_out
-from geogp.engines.lowrank import concatenate
+from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule
 from geogp.errors import ImpossibleCombination
+from geogp.holdout import random_fifth
 from geogp.methods import Method
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class ExactEngine(Engine):
     has_basis: ClassVar[bool] = False
     formulas_of: ClassVar[tuple[str, ...]] = ()
     model_lines: ClassVar[tuple[str, ...]] = (
-        "y | f ~ N(f(x), σ²),  f ~ GP(m, k),  k(x, x') = s² exp(-½ ‖(h - h')/ℓ‖²),  h = g(x)",
+        "y | f ~ N(f(x), σ²),  f ~ GP(m, k),  k(x, x') = s² exp(-½ ‖(h - h')/ℓ‖²)",
+        "h = g(x): the inputs as they are, or a network's output",
         "objective: -log N(y; m, K + σ² I)",
     )
     words: ClassVar[dict[str, str]] = {"objective": "-log N(y; m, K + σ² I), all rows at once"}
@@ -72,17 +73,12 @@ class ExactEngine(Engine):
                 f"method {plan.row.name!r} is exact, with cost n^3: it takes at most {MAX_ROWS} rows and got "
                 f"{len(data)}; take 'sgpr' for the same kernel or 'dbk-rbf' for a learned one."
             )
-        device = torch.device(plan.device)
-        data = data.to(device)
-        validation = None if validation is None else validation.to(device)
         model = cls.new(plan.row, plan.shape, plan.size, plan.seed)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
+        data, validation = plan.place(model, data, validation)
         model.initialise(data)
         progress = learn(model, plan, data, validation, hooks)
         model.condition(data)
-        facts = {"epochs": progress.epoch, "best_epoch": progress.best_epoch + 1, "history": progress.history}
-        return cls(plan, model, facts)
+        return cls(plan, model, progress.facts())
 
     @property
     def device(self) -> torch.device:
@@ -96,7 +92,7 @@ class ExactEngine(Engine):
                 m = self.model.moments(X[i : i + CHUNK].to(self.device), n)
                 values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
                 parts.append(Moments(*(v.cpu() for v in values)))
-        return concatenate(parts)
+        return Moments.joined(parts)
 
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         with torch.no_grad():
@@ -131,30 +127,17 @@ class ExactEngine(Engine):
 def learn(model: "ExactGP", plan: Plan, data: Data, validation: Data | None, hooks: Hooks) -> Progress:
     """Train kernel, network and noise on the log marginal likelihood per row."""
     if validation is None and plan.row.backbone != "identity" and len(data) >= WATCH_FROM:
-        data, validation = hold_out(data, plan.seed)
+        data, validation = random_fifth(data, plan.seed)
     n = len(data)
     schedule = closed_form_schedule(plan.schedule, plan.row, n)
     if schedule.epochs is None:
         schedule = replace(schedule, epochs=int(min(schedule.n_epochs(n), max(MIN_STEPS, WORK / n**3))))
-
-    def backward(batch: Data) -> Tensor:
-        loss = -model.log_evidence(batch) / n
-        loss.backward()
-        return loss
-
-    def condition() -> None:
-        model.condition(data)
-
     return train(
         model,
         data,
-        objective=plan.row.objective,
+        Loss.of(plan.row.objective, lambda batch: -model.log_evidence(batch) / n),
         schedule=schedule,
-        backward=backward,
-        before_scoring=condition,
-        validation=validation,
+        watch=Watch(validation, prepare=lambda: model.condition(data)),
         seed=plan.seed,
-        resume=hooks.resume,
-        on_epoch=hooks.on_epoch,
-        checkpoint=hooks.checkpoint,
+        hooks=hooks,
     )

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from geogp.basis.model import LowRankGP
 from geogp.basis.posterior import LowRankWeights, WeightPosterior
+from geogp.data import CHUNK
 from geogp.linalg import cholesky
 
 Array = NDArray[np.float64]
 
 #: Most places of a dense posterior covariance: 72 MB, and a second to factorise.
 MOST_DENSE = 3000
-#: Rows whose features are computed at once.
-ROWS = 4096
 
 
 class Joint(Protocol):
@@ -57,7 +56,7 @@ class FeatureJoint:
         self.weights = model.weights()
         phi, own = [], []
         with torch.no_grad():
-            for part in X.split(ROWS):
+            for part in X.split(CHUNK):
                 Z, h, p = model.represent(part.to(model.constant_mean.device))
                 phi.append(p.cpu())
                 own.append(model.residual.variance(model.expansion, Z, h, p).cpu())

@@ -19,6 +19,7 @@ from geogp.errors import ImpossibleCombination, InvalidInput
 from geogp.field.joint import FieldJoint, stationary
 from geogp.field.local_field import FieldOptions, LocalField
 from geogp.field.surroundings import Observations
+from geogp.holdout import random_folds
 from geogp.methods import Method
 
 #: What carries the basis under a field; a row of engine `LOCAL` has none.
@@ -198,12 +199,9 @@ def _cross_fitted(plan: Plan, data: Data, validation: Data | None, hooks: Hooks)
     base = kind.fit(own, single, held, hooks)
     left = data.y.double() - _mean(base, data)
     if len(data) >= 2 * FOLDS:
-        fold = torch.randint(0, FOLDS, (len(data),), generator=torch.Generator().manual_seed(plan.seed))
-        for part in range(FOLDS):
-            inside, outside = (fold == part).nonzero()[:, 0], (fold != part).nonzero()[:, 0]
-            if len(inside) and len(outside):
-                other = kind.fit(own, single.rows(outside), held)
-                left[inside] = data.y[inside].double() - _mean(other, data.rows(inside))
+        for outside, inside in random_folds(len(data), FOLDS, plan.seed):
+            other = kind.fit(own, single.rows(outside), held)
+            left[inside] = data.y[inside].double() - _mean(other, data.rows(inside))
     return left, base
 
 

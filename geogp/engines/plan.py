@@ -1,12 +1,26 @@
 """Everything a fit is told beside the data, and where it reports."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
 
 from geogp.basis.build import Shape, Size
+from geogp.basis.encoders import Encoder
 from geogp.basis.objectives import Weights
-from geogp.basis.train import Schedule
+from geogp.basis.schedule import Schedule
+from geogp.basis.train import Hooks
+from geogp.data import Data
 from geogp.methods import Method
+
+
+class Scaled(Protocol):
+    """A model whose inputs are scaled by its encoder."""
+
+    encoder: Encoder
+
+    def to(self, device: torch.device) -> object:
+        """Move it."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +42,12 @@ class Plan:
     target_mean: float = 0.0
     target_sd: float = 1.0
 
+    def place(self, model: Scaled, data: Data, validation: Data | None) -> tuple[Data, Data | None]:
+        """Scale a model to the rows it is to learn from, and bring it and all rows to the device: the rows there."""
+        device = torch.device(self.device)
+        model.encoder.fit_scaling(data.X)
+        model.to(device)
+        return data.to(device), None if validation is None else validation.to(device)
 
-@dataclass(frozen=True)
-class Hooks:
-    """Where a long fit reports: a progress bar, and checkpoints to resume from."""
 
-    on_epoch: Callable[[int, int, float | None], None] | None = None
-    checkpoint: Callable[[dict], None] | None = None
-    resume: dict | None = None
+__all__ = ["Hooks", "Plan"]

@@ -4,7 +4,7 @@
 
 Steps: weighted trend; kernel, global noise and level shift by the conditional likelihood; a regional level from all
 places at once, to lean on where the neighbours are few or odd; then every kind of missing data is played through on
-the training rows (`crossfit`), and the smooth noise learns from the result, and from validation rows where they are
+the training rows (`geogp.holdout`), and the smooth noise learns from the result, and from validation rows where they are
 given, what each kind is worth. Nothing is tuned by hand: lengths are measured in spacings of the places, times in
 spans of the data.
 """
@@ -28,7 +28,7 @@ from geogp.field.regional import Region, RegionalLevel, fit_level, thinned
 from geogp.field.surroundings import NAMES, Observations, Surroundings, count_features, survey
 from geogp.field.trend import Trend, fit_trend
 from geogp.field.variation import Variation
-from geogp.holdout import HeldOut, hold_out
+from geogp.holdout import HeldOut, left_out_kinds
 from geogp.predictive import standard_moments
 
 #: Below this many rows the smooth noise has too little to learn from; the constant one stays.
@@ -192,7 +192,7 @@ class LocalField:
         trend = fit_trend(clock, y, weight)
         held: list[HeldOut] = []
         if n_rows >= HOLD_OUT_FROM:
-            held = hold_out(
+            held = left_out_kinds(
                 C[:, :2].numpy(),
                 None if clock is None else clock.numpy(),
                 n_targets=min(options.n_targets, n_rows),

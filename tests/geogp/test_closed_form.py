@@ -9,12 +9,13 @@ import torch
 
 import geogp
 from geogp.basis.build import Shape, Size, build
-from geogp.basis.objectives import OBJECTIVES, Rows, Sums, Weights
+from geogp.basis.objectives import OBJECTIVES, Design, Sums, Weights
 from geogp.basis.objectives.objective import SOLVES
 from geogp.basis.objectives.softki import pseudoloss, softki
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.train import terms_of
 from geogp.data import Data
+from geogp.engines.asked import plan_of
 from geogp.engines.closed_form import (
     choose_latent,
     condition,
@@ -108,7 +109,9 @@ def test_gradcheck_of_the_full_batch_objectives(objective):
         (0.2 + torch.rand(6, generator=g, dtype=torch.float64)).requires_grad_(),
         torch.rand(6, generator=g, dtype=torch.float64).requires_grad_(),
     )
-    assert torch.autograd.gradcheck(lambda *v: OBJECTIVES[objective](Sums.of(Rows(*v))), (phi, y, noise, gap))
+    assert torch.autograd.gradcheck(
+        lambda *v: OBJECTIVES[objective](Sums.of(Design(*v))), (phi, y, noise, gap)
+    )
 
 
 @pytest.mark.parametrize("name", ["sgpr", "dbk-silu-exact"])
@@ -329,7 +332,7 @@ def rows(n=40, r=6, seed=0):
     phi = torch.randn(n, r, generator=g, dtype=torch.float64).requires_grad_()
     noise = (0.3 + torch.rand(n, generator=g, dtype=torch.float64)).requires_grad_()
     y = torch.randn(n, generator=g, dtype=torch.float64)
-    return Rows(phi, y, noise, torch.zeros(n, dtype=torch.float64))
+    return Design(phi, y, noise, torch.zeros(n, dtype=torch.float64))
 
 
 def test_the_pseudoloss_has_the_gradient_of_the_likelihood():
@@ -419,7 +422,7 @@ def test_the_projection_is_chosen_on_validation_rows():
 def test_deep_rows_end_in_the_papers_number_of_outputs():
     data = toy(40, 5, counts=False)
     for name, width in (("dmgp", 1), ("dfgp", 4)):
-        plan = geogp.GPRegressor(name, epochs=1)._plan(5, False, 40)[1]
+        plan = plan_of(geogp.GPRegressor(name, epochs=1).get_params(), 5, False, 40)
         assert choose_latent(plan, data, None) is None or width
         assert untrained(name, data).expansion.degrees.shape[1] == 1 if name == "dmgp" else True
         assert untrained(name, data).backbone.n_outputs == width

@@ -9,7 +9,7 @@ import torch
 
 from geogp.basis.expansions import EXPANSIONS, Expansion, expansion_named
 from geogp.basis.noise import NOISES
-from geogp.basis.objectives import OBJECTIVES, Rows, Sums
+from geogp.basis.objectives import OBJECTIVES, Design, Sums
 from geogp.basis.objectives.objective import SOLVES, SOLVES_BATCHES
 from geogp.basis.residuals import RESIDUALS
 from geogp.engines.check import engine_of
@@ -210,7 +210,7 @@ def some_rows(n=12, r=4):
 @pytest.mark.parametrize("name", doing(SOLVES))
 def test_closed_form_objectives_are_finite_with_finite_gradients(name):
     inputs = some_rows()
-    loss = OBJECTIVES[name](Sums.of(Rows(*inputs)))
+    loss = OBJECTIVES[name](Sums.of(Design(*inputs)))
     assert loss.shape == ()
     for g in torch.autograd.grad(loss, inputs, allow_unused=True):
         assert g is None or torch.isfinite(g).all()
@@ -219,7 +219,7 @@ def test_closed_form_objectives_are_finite_with_finite_gradients(name):
 @pytest.mark.parametrize("name", doing(SOLVES_BATCHES))
 def test_batch_objectives_are_finite_with_finite_gradients(name):
     inputs = some_rows()
-    loss = OBJECTIVES[name](Rows(*inputs), 0)
+    loss = OBJECTIVES[name](Design(*inputs), 0)
     for g in torch.autograd.grad(loss, inputs, allow_unused=True):
         assert g is None or torch.isfinite(g).all()
 

@@ -175,5 +175,8 @@ def test_names_are_refused_or_accepted_by_name():
         geogp.GPRegressor("dbk-rbf", objective="mll").fit(X, y)
     with pytest.raises(geogp.ImpossibleCombination, match="'dppgp' learns the weights"):
         geogp.GPRegressor("sgpr", objective="dppgp").fit(X, y)
-    with pytest.raises(geogp.ImpossibleCombination, match="'solved' belongs to closed-form"):
+    with pytest.raises(
+        geogp.ImpossibleCombination,
+        match="'solved' cannot go with method 'dbk-rbf', which learns the weights",
+    ):
         geogp.GPRegressor("dbk-rbf", posterior="solved").fit(X, y)

@@ -10,7 +10,7 @@ import torch
 from geogp.field import local_field as fields
 from geogp.field.local_field import FieldOptions, LocalField
 from geogp.field.trend import fit_trend
-from geogp.holdout import hold_out
+from geogp.holdout import left_out_kinds
 from geogp.scores import binomial_band
 
 QUICK = FieldOptions(neighbours=24, n_targets=1500, steps=40, batch=64, epochs=8, hidden=32)
@@ -114,7 +114,7 @@ def test_a_handful_of_rows_is_enough(n):
 
 def test_no_target_is_in_its_own_reference():
     X, _, _ = world()
-    held = hold_out(X[:, :2].numpy(), X[:, 2].numpy(), n_targets=600)
+    held = left_out_kinds(X[:, :2].numpy(), X[:, 2].numpy(), n_targets=600)
     assert {h.kind for h in held} == {"rows", "blocks", "future"}
     for h in held:
         assert not np.isin(h.target, h.reference).any()

@@ -18,7 +18,7 @@ from app.workflow.steps.export import Export, export
 from app.workflow.steps.fit import fit
 from app.workflow.steps.slice import slice_of
 from data_pipelines.observations import ingest
-from data_pipelines.sources.synthetic import World, write_world
+from data_pipelines.synthetic import World, write_world
 from geogp import storage
 from geogp.methods import DEFAULT
 from geogp.run import Run

@@ -17,6 +17,7 @@ from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.grids import Box, Grid, check_tests, grid_of
 from app.workflow.outputs import file_entry, now, refuse_taken
+from data_pipelines.sources import SOURCES
 from geogp import storage
 from geogp.prediction import VARIABLES, predict
 from geogp.run import Run, opened
@@ -26,13 +27,6 @@ from maps.sinks import SINKS
 
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = (*SINKS, "figures", "html")
-#: Sources as those who publish them want to be named.
-SOURCES = {
-    "ookla": "Speedtest by Ookla Global Fixed and Mobile Network Performance Maps (CC BY-NC-SA 4.0)",
-    "synthetic": "a made-up world in the published formats",
-    "csv": "a table of measurements",
-    "geoparquet": "a table of measurements",
-}
 #: Attributes of a Dataset that its manifest says, too.
 SAID = ("title", "method", "target", "target_unit", "quarter", "tests", "level")
 MAX_MEMORY = 2 * 2**30
@@ -134,13 +128,19 @@ def prediction(
     data = run.data
     what = " ".join(str(v) for v in (data.get("type"), run.target.words) if v)
     ds.attrs["title"] = what[0].upper() + what[1:] + (f", {data['region']}" if data.get("region") else "")
-    ds.attrs["source"] = (
-        f"{SOURCES.get(str(data.get('source')), data.get('source'))}; GeoGP method {run.facts['method']}"
-    )
+    ds.attrs |= _attribution(data.get("source"), f"GeoGP method {run.facts['method']}")
     if (document := certificate_of(run)) is not None:
         ds.attrs["calibration"] = certifying.words(document)
         ds.attrs["certificate"] = json.dumps(certifying.short(document), separators=(",", ":"))
     return ds
+
+
+def _attribution(name: str | None, method: str) -> dict[str, str]:
+    """Who measured what a run has learned from, as its source wants to be named; an unknown one goes by its name."""
+    source = SOURCES.get(name or "")
+    credit = source.credit if source else name
+    out = {"source": f"{credit}; {method}" if credit else method}
+    return {**out, "references": source.reference} if source and source.reference else out
 
 
 def export(

@@ -16,6 +16,7 @@ from app.workflow.grids import check_tests
 from app.workflow.polygons import Ground, about, in_plane, mesh, read_polygons
 from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path, refuse_existing
+from data_pipelines.sources import SOURCES
 from geogp.run import Run, opened
 from geogp.suggest import Suggestions, suggest_places
 from geogp.targets import target
@@ -24,8 +25,6 @@ Array = NDArray[np.float64]
 
 #: Side of a cell at least, about that of a tile; and how many cells at most.
 TILE_M, CELLS = 600.0, 1500
-#: Sources whose observations are averages over tiles.
-TILED = ("ookla", "synthetic")
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +204,8 @@ def _tiles(run: Run, P: Array, shape: BaseGeometry) -> tuple[Array, NDArray[np.s
     Tiles whose own centre lies outside are left out, unless all do; measurements that are not of tiles are
     suggested at the cells' centres.
     """
-    if run.data.get("source") not in TILED:
+    source = SOURCES.get(run.data.get("source") or "")
+    if source is None or not source.tiled:
         return P, None
     lon, lat = run.to_degrees(P)
     tiles = np.unique(np.column_stack(quadkey.tile_of(lon, lat)), axis=0)

@@ -48,7 +48,7 @@ def expansion_named(name: str) -> Callable[[int, int], Expansion]:
             raise ImpossibleCombination(
                 f"there is no expansion {part!r}; choose from {known}, or join some by '+'."
             )
-    made: list[Callable[[int, int], Expansion]] = [EXPANSIONS[part] for part in parts]  # type: ignore[list-item]  # every registered expansion takes (n_inputs, rank); the base class does not say so
+    made: list[Callable[[int, int], Expansion]] = [EXPANSIONS[part] for part in parts]
     return made[0] if len(made) == 1 else partial(Concatenation, parts=made)
 
 

@@ -1,7 +1,7 @@
 """Training objectives: losses to minimise, one formula a file. Scores for people live in `geogp.scores`."""
 
 from geogp.basis.objectives.objective import Objective
-from geogp.basis.objectives.sums import Rows, Sums
+from geogp.basis.objectives.sums import Design, Sums
 from geogp.basis.objectives.terms import Terms, Weights
 from geogp.registry import registry
 
@@ -23,4 +23,4 @@ OBJECTIVES: dict[str, Objective] = registry(
     },
 )
 
-__all__ = ["OBJECTIVES", "Objective", "Rows", "Sums", "Terms", "Weights"]
+__all__ = ["OBJECTIVES", "Design", "Objective", "Sums", "Terms", "Weights"]

@@ -8,7 +8,7 @@ from torch import Tensor
 #: What an objective does with the weights, and so what it is a function of.
 LEARNS = "learns the weights"  # (Terms, Weights) of a minibatch
 SOLVES = "solves for the weights"  # Sums over all rows
-SOLVES_BATCHES = "solves for the weights of a batch"  # (Rows, seed) of a batch
+SOLVES_BATCHES = "solves for the weights of a batch"  # (Design, seed) of a batch
 POINT = "leaves the weights a point"  # (Terms, Weights) of a minibatch
 COUNTS = "models counts"  # (Terms, exposure) of a minibatch
 GIVEN_MEAN = "leaves the mean as it is given"  # (Terms, Weights) of a minibatch, twice

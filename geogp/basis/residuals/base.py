@@ -1,14 +1,24 @@
 """What every residual that adds a variance promises."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
-from geogp.basis.expansions import Expansion
+from geogp.basis.encoders import Encoder
+from geogp.basis.expansions.base import Expansion
+from geogp.data import Data, Moments
 
-if TYPE_CHECKING:
-    from geogp.basis.model import LowRankGP
-    from geogp.data import Data
+
+class Representing(Protocol):
+    """What a residual may ask of the model that it belongs to."""
+
+    encoder: Encoder
+
+    def features(self, X: Tensor) -> Tensor:
+        """phi(x): (N, r)."""
+
+    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+        """Mean, latent, noise and prior variance at X."""
 
 
 #: Of residuals that measure distance on a network's output.
@@ -43,5 +53,5 @@ class Residual(nn.Module):
     def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def condition(self, model: "LowRankGP", data: "Data", validation: "Data | None" = None) -> None:
+    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         """Take from the rows, once training is over, what prediction needs. Default: nothing."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from geogp.basis.expansions import Expansion
+from geogp.basis.expansions.base import Expansion
 from geogp.basis.residuals.base import FEATURE_DISTANCE, Residual
 
 

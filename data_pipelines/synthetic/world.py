@@ -56,15 +56,16 @@ class City:
     def reach(self, x: Array, y: Array) -> Array:
         """Distance from the centre in units of the city's radius in that direction: 1 on the outline."""
         dx, dy = x - self.x_km, y - self.y_km
-        angle = np.arctan2(dy, dx)
-        radius = self.radius_km * (1 + sum(a * np.cos(k * angle + p) for k, a, p in self.waves))
-        return np.hypot(dx, dy) / radius
+        return np.hypot(dx, dy) / self._radius(np.arctan2(dy, dx))
 
     def outline(self) -> Array:
         """(360, 2) points of the outline, km."""
         angle = np.linspace(0, 2 * np.pi, 360, endpoint=False)
-        radius = self.radius_km * (1 + sum(a * np.cos(k * angle + p) for k, a, p in self.waves))
+        radius = self._radius(angle)
         return np.stack([self.x_km + radius * np.cos(angle), self.y_km + radius * np.sin(angle)], 1)
+
+    def _radius(self, angle: Array) -> Array:
+        return np.asarray(self.radius_km * (1 + sum(a * np.cos(k * angle + p) for k, a, p in self.waves)))
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,14 @@ import shapely
 from numpy.typing import ArrayLike, NDArray
 
 from data_pipelines import download
+from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.regions import Region, polygons, shift
 
 STATES_URL = "https://www2.census.gov/geo/tiger/GENZ2023/shp/cb_2023_us_state_500k.zip"
-#: A column that only one vintage has -> (vintage, column of names)
-VINTAGES = {"UACE10": ("2010", "NAME10"), "UACE20": ("2020", "NAME20")}
+#: A column that only one vintage has -> the vintage
+VINTAGES = {"UACE10": "2010", "UACE20": "2020"}
+NOT_VECTOR = (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError, OSError)
 
 
 def state(code: str, states: str | Path | None = None) -> tuple[Region, download.Fetched]:
@@ -75,14 +77,9 @@ def read_polygons(path: Path, near: Region | None = None) -> geopandas.GeoDataFr
     """
     if not path.exists():
         raise InvalidInput(f"The file {path} does not exist.")
-    try:
+    remedy = "; give a zipped shapefile, GeoPackage, GeoJSON or GeoParquet."
+    with refusing(f"{path} cannot be read as a vector file", remedy, NOT_VECTOR):
         frames = [_read(path, box) for box in _boxes(path, near)]
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidInput(
-            f"{path} cannot be read as a vector file ({reason}); give a zipped shapefile, GeoPackage, "
-            "GeoJSON or GeoParquet."
-        ) from error
     frame = frames[0]
     if frame.crs is None:
         raise InvalidInput(
@@ -94,10 +91,17 @@ def read_polygons(path: Path, near: Region | None = None) -> geopandas.GeoDataFr
     if near is None and not areal.any():
         kinds = _listed(sorted({str(t) for t in frame.geometry.geom_type})) if len(frame) else "no feature"
         raise InvalidInput(f"{path} holds no polygon ({kinds}); give a file of polygons.")
-    frame = frame[areal]
+    return _in_degrees(_repaired(frame[areal]), path)
+
+
+def _repaired(frame: geopandas.GeoDataFrame) -> geopandas.GeoDataFrame:
+    """The same polygons, valid."""
     bad = ~frame.geometry.is_valid
-    if bad.any():
-        frame = frame.set_geometry(frame.geometry.where(~bad, frame.geometry.make_valid()))
+    return frame.set_geometry(frame.geometry.where(~bad, frame.geometry.make_valid())) if bad.any() else frame
+
+
+def _in_degrees(frame: geopandas.GeoDataFrame, path: Path) -> geopandas.GeoDataFrame:
+    """The same polygons in WGS84."""
     try:
         degrees = frame.to_crs(4326)
     except pyproj.exceptions.ProjError as error:
@@ -123,7 +127,7 @@ class UrbanAreas:
         """Urban areas of either vintage; the vintage is told by the columns UACE10 or UACE20."""
         source = download.resolve(path)
         frame = read_polygons(source.path, near=region)
-        vintages = [vintage for column, (vintage, _) in VINTAGES.items() if column in frame]
+        vintages = [vintage for column, vintage in VINTAGES.items() if column in frame]
         if len(vintages) != 1:
             raise InvalidInput(
                 f"{source.path} is not a Census urban-area file: it has the columns {_listed(frame.columns)}, "

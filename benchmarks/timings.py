@@ -24,8 +24,8 @@ from geogp.basis.objectives import Weights  # noqa: E402
 from geogp.basis.schedule import Schedule  # noqa: E402
 from geogp.basis.train import minibatch, parameter_groups  # noqa: E402
 from geogp.data import Data  # noqa: E402
-from geogp.field import kernel as local  # noqa: E402
-from geogp.field import neighbours  # noqa: E402
+from geogp.field import LocalKernel, neighbours  # noqa: E402
+from geogp.field.solve import conditional_moments  # noqa: E402
 from geogp.methods import method  # noqa: E402
 
 Row = dict[str, Any]
@@ -181,10 +181,10 @@ def locally(device: str, quick: bool) -> list[Row]:
     started = time.perf_counter()
     search = neighbours.build(X)
     rows: list[Row] = [{"what": f"build the search, {n:,} places", "seconds": time.perf_counter() - started}]
-    kernel = local.LocalKernel(torch.full((1, 2), -2.0).double(), torch.zeros(1).double(), ("matern12",))
+    kernel = LocalKernel(torch.full((1, 2), -2.0).double(), torch.zeros(1).double(), ("matern12",))
     Xt, yt = torch.as_tensor(X, device=device), torch.as_tensor(rng.normal(size=n), device=device)
     noise = torch.full((n,), 0.1, dtype=torch.float64, device=device)
-    kernel = local.LocalKernel(
+    kernel = LocalKernel(
         kernel.log_lengthscale.to(device), kernel.log_variance.to(device), kernel.smoothness, kernel.time_axis
     )
     for k in (16, 64):
@@ -198,7 +198,7 @@ def locally(device: str, quick: bool) -> list[Row]:
         def solve(at: torch.Tensor = at, places: torch.Tensor = places) -> None:
             with torch.no_grad():
                 for i in range(0, m, 2048):
-                    local.condition(kernel, places[i : i + 2048], Xt, yt, noise, at[i : i + 2048])
+                    conditional_moments(kernel, places[i : i + 2048], Xt, yt, noise, at[i : i + 2048])
 
         seconds = _seconds(solve, device, at_least=0.1, rounds=2)
         rows.append(

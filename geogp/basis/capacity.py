@@ -18,10 +18,10 @@ from geogp.basis.build import Shape, Size, build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
 from geogp.basis.objectives import Weights
-from geogp.basis.objectives.terms import gaussian_nll
 from geogp.basis.schedule import Schedule
 from geogp.basis.train import Watch, minibatch, train
 from geogp.data import Data
+from geogp.densities import gaussian_nll
 from geogp.holdout import one_of_each_kind, spacing
 from geogp.methods import Method
 

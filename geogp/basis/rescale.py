@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives.terms import gaussian_crps, gaussian_nll
 from geogp.basis.train import SCORED_AT_ONCE
 from geogp.data import Data
-from geogp.field.kernel import log_density
+from geogp.densities import gaussian_crps, gaussian_nll, log_density
 
 #: Fewer validation rows say too little about two factors.
 ENOUGH = 200

@@ -12,9 +12,9 @@ from torch import Tensor
 from geogp.basis.averages import ParameterAverage
 from geogp.basis.model import LowRankGP, Trainable
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
-from geogp.basis.objectives.terms import gaussian_crps, gaussian_nll
 from geogp.basis.schedule import Schedule
 from geogp.data import Data
+from geogp.densities import gaussian_crps, gaussian_nll
 from geogp.errors import NumericalFailure
 
 #: Held-out rows scored at once.

@@ -16,9 +16,7 @@ from geogp.engines.closed_form import ClosedFormEngine
 from geogp.engines.joint import Joint
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination, InvalidInput
-from geogp.field.joint import FieldJoint, stationary
-from geogp.field.local_field import FieldOptions, LocalField
-from geogp.field.surroundings import Observations
+from geogp.field import FieldOptions, LocalField, Observations
 from geogp.holdout import random_folds
 from geogp.methods import Method
 
@@ -124,20 +122,18 @@ class LocalEngine(Engine):
 
     @property
     def most_places(self) -> int | None:
-        return None if stationary(self.field) else super().most_places
+        return self.field.most_places
 
     def joint(self, X: Tensor, latent_variance: Tensor) -> Joint:
         """Through the errors of the field's own predictions; see `geogp.field.joint`."""
-        if not stationary(self.field):
-            return super().joint(X, latent_variance)
-        return FieldJoint(self.field, X, latent_variance.double().numpy())
+        return self.field.joint(X, latent_variance)
 
     @property
     def refits_by_conditioning(self) -> bool:
         return self.base is None
 
     def check_update(self) -> None:
-        if self.plan.shape.time is not None and self.field.time_axis is None:
+        if self.plan.shape.time is not None and not self.field.knows_time:
             raise InvalidInput(
                 "this local field was fitted to a single time and knows no other; fit it again on all quarters."
             )
@@ -156,10 +152,7 @@ class LocalEngine(Engine):
         return LocalEngine(self.plan, self.field.conditioned_on(whole), self.base)
 
     def observed_times(self) -> NDArray[np.float64] | None:
-        frame = self.field.frame
-        if frame.time is None:
-            return None
-        return np.asarray(self.field.seen.X[:, 2] * frame.time_unit + frame.origin[frame.time])
+        return self.field.observed_times()
 
     # -- state -------------------------------------------------------------------------------------
 

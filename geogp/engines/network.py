@@ -10,10 +10,10 @@ from geogp.basis.expansions.last_layer import LastLayer
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
 from geogp.basis.objectives.objective import POINT
-from geogp.basis.objectives.terms import gaussian_nll
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.train import Progress, Watch, minibatch, train
 from geogp.data import Data
+from geogp.densities import gaussian_nll
 from geogp.engines.base import NETWORK_FAR, Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
 from geogp.linalg import cholesky, inverse_factor

@@ -24,6 +24,11 @@ class Frame:
     space_unit: float
     time_unit: float
 
+    @property
+    def time_axis(self) -> int | None:
+        """The column of time in `coordinates`, None where there is none."""
+        return None if self.time is None else 2
+
     def coordinates(self, X: Tensor) -> Tensor:
         """(N, 2) or (N, 3): easting, northing and, when there is one, time."""
         columns = [(X[:, d] - self.origin[d]) / self.space_unit for d in self.space]

@@ -326,7 +326,7 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
     assert rows["fitted"] == rows["train"] + rows["val"] == both.facts["model"]["n_rows"]
     one, other = chosen.model.engine_.field, both.model.engine_.field
     assert len(other.seen.value) == rows["fitted"] and len(one.seen.value) == rows["train"]
-    assert one.local.kernel.log_variance.equal(other.local.kernel.log_variance)
+    assert one.gp.kernel.log_variance.equal(other.gp.kernel.log_variance)
     assert one.calibration == other.calibration
     # The noise is held where it learned, though the field now knows later quarters.
     assert other.learned_until == one.learned_until == one.latest < other.latest

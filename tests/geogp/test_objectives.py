@@ -10,7 +10,7 @@ from scipy import stats
 
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
 from geogp.basis.objectives.objective import COUNTS, GIVEN_MEAN, LEARNS, POINT
-from geogp.basis.objectives.terms import gaussian_crps, gaussian_nll
+from geogp.densities import gaussian_crps, gaussian_nll
 
 
 def terms(seed: int = 0, n: int = 12) -> Terms:

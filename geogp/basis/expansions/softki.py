@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
 from geogp.basis.expansions.placing import median_lengthscale, spread_of
+from geogp.densities import matern32_of_squared
 from geogp.linalg import cholesky, squared_distances
 
 #: Lengthscales stay below this: with the temperatures they push and pull at the same thing.
@@ -90,7 +91,7 @@ class SoftKI(Expansion):
     def base_matrix(self) -> Tensor:
         """K_ZZ (m, m) in float64."""
         Z = (self.interpolation_points / self.lengthscale).double()
-        return self.log_variance.exp().double() * matern32(squared_distances(Z, Z))
+        return self.log_variance.exp().double() * matern32_of_squared(squared_distances(Z, Z))
 
     def forward(self, h: Tensor) -> Tensor:
         L = cholesky(self.base_matrix(), what="the interpolation points' kernel matrix")
@@ -98,12 +99,6 @@ class SoftKI(Expansion):
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [self.places, self.log_temperature, self.raw_lengthscale, self.log_variance]
-
-
-def matern32(squared: Tensor) -> Tensor:
-    """(1 + sqrt(3) d) exp(-sqrt(3) d) of squared distances, smooth in them at zero."""
-    d = (3.0 * squared + 1e-12).sqrt()
-    return (1.0 + d) * torch.exp(-d)
 
 
 def k_means(h: Tensor, k: int, n_steps: int = 10) -> Tensor:

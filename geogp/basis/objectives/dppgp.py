@@ -4,7 +4,8 @@ from torch import Tensor
 
 from geogp.basis.objectives.objective import LEARNS, objective
 from geogp.basis.objectives.ppgp import ppgp
-from geogp.basis.objectives.terms import Terms, Weights, gaussian_crps
+from geogp.basis.objectives.terms import Terms, Weights
+from geogp.densities import gaussian_crps
 
 
 @objective(

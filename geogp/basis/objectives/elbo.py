@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from geogp.basis.objectives.objective import LEARNS, objective
-from geogp.basis.objectives.terms import Terms, Weights, gaussian_nll
+from geogp.basis.objectives.terms import Terms, Weights
+from geogp.densities import gaussian_nll
 
 
 @objective(LEARNS, "mean -log N(y; μ, σ²) + σ_f²/(2σ²) + KL/n")

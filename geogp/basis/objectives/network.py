@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from geogp.basis.objectives.objective import POINT, objective
-from geogp.basis.objectives.terms import Terms, Weights, gaussian_nll
+from geogp.basis.objectives.terms import Terms, Weights
+from geogp.densities import gaussian_nll
 
 
 @objective(POINT, "mean ½ (y - μ)²")

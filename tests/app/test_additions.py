@@ -71,7 +71,8 @@ def test_a_target_is_an_entry(geogp, table, tmp_path):
     document = json.loads(geogp(TARGET, "evaluate", run, "--json"))
     assert document["target"] == "devices" and document["scores_native"]["unit"] == "1"
     assert not any(name.startswith("tests") for name in document["certificate"]["groups"])
-    assert " devices\n" in geogp(TARGET, "evaluate", run)
+    native = document["scores_native"]
+    assert f"CRPS {native['crps']:.4g} devices" in " ".join(geogp(TARGET, "evaluate", run).split())
     options = ("--resolution", "9000", "--format", "netcdf,html", "-q")
     geogp(TARGET, "export", run, "-o", out, *options)
     with xr.open_dataset(out / "prediction.nc", engine="h5netcdf") as ds:

@@ -11,7 +11,7 @@ from geogp.field.likelihood import conditional_log_density, fit_local_gp
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.options import FieldOptions
 from geogp.field.regional import thinned
-from geogp.field.solve import AT_ONCE
+from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.student import heavy_tailed
 from geogp.field.variation import Variation
 
@@ -131,7 +131,7 @@ def held_out_density(gp: LocalGP, trials: Trials, targets: Targets, most: int = 
     share = max(1, sum(len(t) for t, _ in targets) // most)
     total, count = 0.0, 0
     for target, index in targets:
-        for t, i in zip(target[::share].split(AT_ONCE), index[::share].split(AT_ONCE)):
+        for t, i in zip(target[::share].split(PLACES_AT_ONCE), index[::share].split(PLACES_AT_ONCE)):
             with torch.no_grad():
                 density = conditional_log_density(
                     kernel, trials.X, value, noise, t, i, nu, weighted=gp.weighted

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from geogp.field import neighbours
-from geogp.field.frame import SPACINGS, Frame
+from geogp.field.frame import SPACINGS, Frame, newest, search_among, times
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.observations import Observations
@@ -45,13 +44,12 @@ class Conditioned:
     @cached_property
     def latest(self) -> float:
         """Time of the newest observation, 0 without a time."""
-        return newest(self.seen.X, self.frame.time_axis)
+        return newest(self.seen.X)
 
     @cached_property
     def search(self) -> neighbours.NeighbourSearch:
         """Over the places of the observations."""
-        C = self.seen.X.numpy()
-        return neighbours.build(C, scale=np.ones(C.shape[1]), time_axis=self.frame.time_axis)
+        return search_among(self.seen.X)
 
     @cached_property
     def _on_device(self) -> tuple[LocalKernel, Observations]:
@@ -114,11 +112,7 @@ class Conditioned:
 
     def drift_variance(self, C: Tensor) -> Tensor:
         """(N,) variance of the mean ahead of the data, beyond what was learned."""
-        if self.frame.time_axis is None:
+        time = times(C)
+        if time is None:
             return torch.zeros(len(C), dtype=C.dtype)
-        return self.trend.extra_variance((C[:, 2] - self.latest - self.horizon).clamp_min(0.0))
-
-
-def newest(C: Tensor, time_axis: int | None) -> float:
-    """The largest time among coordinates, 0 without a time."""
-    return 0.0 if time_axis is None else float(C[:, time_axis].max())
+        return self.trend.extra_variance((time - self.latest - self.horizon).clamp_min(0.0))

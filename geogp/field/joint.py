@@ -18,7 +18,7 @@ from geogp.field.kernel import LocalKernel
 from geogp.field.kernel_sums import kernel_quadratic
 from geogp.field.observations import Observations
 from geogp.field.prior_draws import PriorSampler
-from geogp.field.solve import AT_ONCE, Predictors, predictors
+from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
 from geogp.linalg import cholesky
 
 Array = NDArray[np.float64]
@@ -56,6 +56,15 @@ class FieldJoint:
     O(N k³) once. A covariance of A sums costs O((N + n)²) kernel values with n the observations that are anyone's
     neighbours, far pairs left out, in memory that grows with N + n; draws are those of `PriorSampler`. A kernel that
     varies over space leaves no pair out, and its draws factorise the covariance, O(N³).
+
+    Examples
+    --------
+    >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
+    >>> one = torch.ones(1).double()
+    >>> seen = Observations(torch.zeros(1, 2).double(), one, one, one)
+    >>> given = dict(variance=np.array([0.5]), drift_variance=np.zeros(1), degrees_of_freedom=None)
+    >>> FieldJoint(kernel, seen, seen.X, torch.tensor([[0]]), **given).covariance(sparse.csr_array(np.eye(1)))
+    array([[0.5]])
     """
 
     def __init__(
@@ -127,7 +136,7 @@ def _predictors(
         return Predictors.together(
             [
                 predictors(kernel, c, seen, i, degrees_of_freedom)
-                for c, i in zip(C.split(AT_ONCE), index.split(AT_ONCE))
+                for c, i in zip(C.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE))
             ]
         )
 

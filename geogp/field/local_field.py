@@ -33,7 +33,6 @@ from geogp.field.observations import Observations, canonical, canonical_order, c
 from geogp.field.options import FieldOptions
 from geogp.field.outlook import outlook
 from geogp.field.state import restored, state_of
-from geogp.field.trend import Trend
 
 #: Below this many rows the smooth noise has too little to learn from; the constant one stays.
 SMOOTH_FROM = 1000
@@ -98,7 +97,7 @@ class LocalField:
         X, y, n = canonical(X, y, counts)
         frame = frame_of(X.numpy(), space, time)
         C = frame.coordinates(X)
-        left_out = leave_out(C, frame.time_axis, options)
+        left_out = leave_out(C, options)
         has_counts = counts is not None and bool((n != n[0]).any())
         known = fit_conditioned(
             C, y, n, left_out, frame=frame, options=options, has_counts=has_counts, device=device
@@ -221,10 +220,6 @@ class LocalField:
         return self.known.frame
 
     @property
-    def trend(self) -> Trend:
-        return self.known.trend
-
-    @property
     def gp(self) -> LocalGP:
         """Kernel, constant noise and count shift."""
         return self.known.gp
@@ -233,11 +228,3 @@ class LocalField:
     def seen(self) -> Observations:
         """The observations, in the coordinates of `frame`."""
         return self.known.seen
-
-    @property
-    def latest(self) -> float:
-        return self.known.latest
-
-    @property
-    def learned_until(self) -> float:
-        return self.known.learned_until

@@ -163,7 +163,17 @@ def fit_smooth_noise(
 
 
 def new_smooth_noise(n_inputs: int, *, hidden: int = 64, seed: int = 0) -> SmoothNoise:
-    """A network whose starting weights depend on the seed alone."""
+    """A network whose starting weights depend on the seed alone.
+
+    Examples
+    --------
+    >>> noise, one = new_smooth_noise(2), torch.ones(1).double()
+    >>> noise.start_from(torch.randn(9, 2).double(), tau2=0.1, s2=0.4, degrees_of_freedom=8.0)
+    >>> with torch.no_grad():
+    ...     parts = noise(torch.zeros(1, 2).double(), one, one, one, 4.0 * one)
+    >>> round(float(parts.noise_variance), 4)  # 0.1 + 0.4 / 4
+    0.2
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return SmoothNoise(n_inputs, hidden)

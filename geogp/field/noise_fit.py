@@ -8,13 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geogp.calibrate import Calibration, fit_calibration
-from geogp.field.conditioned import Conditioned, newest
-from geogp.field.frame import SPACINGS, Frame
+from geogp.field.conditioned import Conditioned
+from geogp.field.frame import SPACINGS, Frame, newest
 from geogp.field.left_out import LeftOut
 from geogp.field.moments import moments_of
 from geogp.field.noise import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.observations import canonical
-from geogp.field.options import FieldOptions
 from geogp.field.outlook import noise_inputs, outlook
 
 #: Held-out rows within a square of this many spacings of places share their luck: one vote in calibration.
@@ -31,7 +30,7 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
     seen = known.seen
     pieces: dict[str, list[HeldOutRows]] = {}
     for out in left_out:
-        latest = newest(seen.X[out.reference], known.frame.time_axis)
+        latest = newest(seen.X[out.reference])
         around = known.survey(seen.X[out.rows], out.neighbours, latest)
         surface = known.regional_given(out.reference)
         regional = None if surface is None else surface.at_observations(out.rows)
@@ -82,14 +81,14 @@ def fit_noise_and_calibration(
         value=y - places.prior_mean,
         weight=torch.ones(len(y), dtype=torch.float64),
     )
-    cluster = squares(known.frame, X)
-    fold = np.random.default_rng(known.options.seed).permutation(cluster.max() + 1)[cluster] % FOLDS
+    options, cluster = known.options, squares(known.frame, X)
+    fold = np.random.default_rng(options.seed).permutation(cluster.max() + 1)[cluster] % FOLDS
     miss = np.ones(len(y))
     for part in np.unique(fold):
         inside, outside = np.flatnonzero(fold == part), np.flatnonzero(fold != part)
         noise = fit_noise(known, kinds, asked.at(outside) if len(outside) else None)
         miss[inside] = moments_of(known, places, noise).misses(y)[inside]
-    noise = fit_noise(known, kinds, _thinned(asked, known.options))
+    noise = fit_noise(known, kinds, _at_most(options.n_targets, asked, options.seed))
     return noise, fit_calibration(miss, places.group, cluster=cluster)
 
 
@@ -108,10 +107,10 @@ def squares(frame: Frame, X: Tensor) -> NDArray[np.int64]:
     return np.unique(cell, axis=0, return_inverse=True)[1].ravel()
 
 
-def _thinned(rows: HeldOutRows, options: FieldOptions) -> HeldOutRows:
-    """At most `n_targets` of them, as of every other kind."""
+def _at_most(n_targets: int, rows: HeldOutRows, seed: int) -> HeldOutRows:
+    """So many of the rows, as of every other kind."""
     n = len(rows)
-    if n <= options.n_targets:
+    if n <= n_targets:
         return rows
-    keep = np.random.default_rng(options.seed).choice(n, options.n_targets, replace=False)
+    keep = np.random.default_rng(seed).choice(n, n_targets, replace=False)
     return rows.at(np.sort(keep))

@@ -28,7 +28,7 @@ SOLVES = 4
 #: Relative to a unit diagonal: inducing points lie far closer together than the range.
 JITTER = 1e-8
 #: Rows evaluated at once.
-AT_ONCE = 4096
+ROWS_AT_ONCE = 4096
 
 
 def thinned(P: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,11 +112,11 @@ class RegionalSurface:
         -----
         O(N r²) time, memory that does not grow with N beyond the result.
         """
-        return self._moments([self.region.at(p) for p in P.split(AT_ONCE)])
+        return self._moments([self.region.at(p) for p in P.split(ROWS_AT_ONCE)])
 
     def at_observations(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance at the places of the observations `rows` (m,)."""
-        return self._moments([self.region.basis[self.region.site[i]] for i in rows.split(AT_ONCE)])
+        return self._moments([self.region.basis[self.region.site[i]] for i in rows.split(ROWS_AT_ONCE)])
 
     def _moments(self, pieces: list[Tensor]) -> tuple[Tensor, Tensor]:
         if not pieces:

@@ -17,7 +17,7 @@ from geogp.linalg import cholesky
 #: Relative to the covariance's mean diagonal; the noise variances usually dominate it.
 JITTER = 1e-12
 #: Places solved at once: that many times k² float64 numbers stay in the cache (1.2 MB at k = 48).
-AT_ONCE = 64
+PLACES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor
 
 from geogp.calibrate import Calibration
-from geogp.field.conditioned import Conditioned, newest
-from geogp.field.frame import Frame
+from geogp.field.conditioned import Conditioned
+from geogp.field.frame import Frame, newest
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise import SmoothNoise, new_smooth_noise
@@ -77,7 +77,7 @@ def restored(
         gp=gp,
         seen=Observations(X, tensors["seen.value"], counts, gp.noise_variance(counts)),
         horizon=facts["horizon"],
-        learned_until=newest(X, frame.time_axis) if learned_until is None else learned_until,
+        learned_until=newest(X) if learned_until is None else learned_until,
         device=device,
     )
     return known, _noise(tensors, options), _calibration(facts["calibration"])

@@ -12,7 +12,7 @@ from torch import Tensor
 from geogp.field.columns import Columns
 from geogp.field.kernel import LocalKernel
 from geogp.field.observations import Observations
-from geogp.field.solve import AT_ONCE, Conditional, conditional_moments
+from geogp.field.solve import PLACES_AT_ONCE, Conditional, conditional_moments
 
 NAMES = (
     "mean",
@@ -29,7 +29,7 @@ NAMES = (
 #: Distances saturate here, in units of the spacing of places.
 FAR = 1000.0
 #: Places solved at once on an accelerator: about 1 GB of float64 at k = 48.
-AT_ONCE_ON_DEVICE = 8192
+PLACES_AT_ONCE_ON_DEVICE = 8192
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def survey(
     busyness = busyness - busyness.mean()
     values = torch.stack([seen.value, busyness], dim=-1)
     pieces = []
-    chunk = AT_ONCE if X_new.device.type == "cpu" else AT_ONCE_ON_DEVICE
+    chunk = PLACES_AT_ONCE if X_new.device.type == "cpu" else PLACES_AT_ONCE_ON_DEVICE
     for start in range(0, len(X_new), chunk):
         x, i = X_new[start : start + chunk], index[start : start + chunk]
         c = conditional_moments(kernel, x, seen.X, values, seen.noise_variance, i, degrees_of_freedom)

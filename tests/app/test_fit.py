@@ -330,7 +330,7 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
     assert one.gp.kernel.log_variance.equal(other.gp.kernel.log_variance)
     assert one.calibration == other.calibration
     # The noise is held where it learned, though the field now knows later quarters.
-    assert other.learned_until == one.learned_until == one.latest < other.latest
+    assert other.known.learned_until == one.known.learned_until == one.known.latest < other.known.latest
     document = json.loads(cli("evaluate", tmp_path / "both", "--json").out)
     before = json.loads(cli("evaluate", tmp_path / "chosen", "--json").out)
     assert document["n_train"] == rows["fitted"] and document["refit"] == "train+val"

@@ -163,7 +163,7 @@ def test_ahead_of_the_data_a_drifting_level_does_not_average_out(smooth):
     )
     field = model.engine_.field
     gap = (2025 - 2021.25) / field.frame.time_unit - field.known.horizon
-    drift = model.target_sd_ * float(field.trend.extra_variance(torch.tensor([gap]))[0]) ** 0.5
+    drift = model.target_sd_ * float(field.known.trend.extra_variance(torch.tensor([gap]))[0]) ** 0.5
     assert late >= drift > 2 * now
 
 
@@ -185,7 +185,7 @@ def test_coverage_of_area_means_of_known_surfaces():
     scale = field.frame.space_unit
     kernel = replace(FLAT, log_lengthscale=FLAT.log_lengthscale - float(np.log(scale)))
     gp = replace(field.gp, kernel=kernel, tau2=0.1, s2=0.0)
-    knowing(model, gp=gp, trend=replace(field.trend, intercept=0.0, slope=0.0))
+    knowing(model, gp=gp, trend=replace(field.known.trend, intercept=0.0, slope=0.0))
     model.target_mean_, model.target_sd_ = 0.0, 1.0
     both = field.frame.coordinates(torch.as_tensor(np.concatenate([field_rows(field), P])))
     L = np.linalg.cholesky(kernel(both, both).numpy() + 1e-9 * np.eye(n + m))

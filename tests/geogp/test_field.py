@@ -85,6 +85,43 @@ def test_state_goes_through_json_and_back(fitted):
         assert torch.equal(getattr(a, name), getattr(b, name))
 
 
+def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
+    tensors, facts = fitted[0].state()
+    parts = [
+        f"{layer}.{part}"
+        for layer in ("first", "layers.0", "layers.1", "last")
+        for part in ("weight", "bias")
+    ]
+    noise = {f"noise.{name}" for name in ("level", "center", "scale", *parts)}
+    kernel = {"kernel.log_lengthscale", "kernel.log_variance"}
+    assert set(tensors) == kernel | noise | {"shift", "seen.X", "seen.value", "seen.counts"}
+    assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance"}
+    assert set(facts) == {
+        "options", "frame", "trend", "has_counts", "horizon", "learned_until", "smoothness", "tau2", "s2",
+        "degrees_of_freedom", "loss", "width", "weighted", "calibration",
+    }  # fmt: skip
+    # Before there were updates nothing said until when the field had learned.
+    del facts["learned_until"]
+    assert LocalField.from_state(tensors, facts).known.learned_until == fitted[0].known.latest
+
+
+def test_it_says_when_its_observations_were_made(fitted):
+    field, X, *_ = fitted
+    assert field.knows_time
+    np.testing.assert_allclose(np.sort(field.observed_times()), np.sort(X[:2000, 2].numpy()), rtol=1e-12)
+    flat = LocalField.fit(X[:60, :2].contiguous(), X[:60, 2] - 2021, None, options=QUICK)
+    assert not flat.knows_time and flat.observed_times() is None
+
+
+def test_told_other_observations_a_field_gives_another_and_stays_what_it_was(fitted):
+    field, X, _, n = fitted
+    before = field.moments(X[2000:2030], n[2000:2030]).latent_variance
+    told = field.conditioned_on(field.seen.at(slice(0, 500)))
+    assert len(told.seen) == 500 and len(field.seen) == 2000 and told.gp is field.gp
+    assert torch.equal(field.moments(X[2000:2030], n[2000:2030]).latent_variance, before)
+    assert (told.moments(X[2000:2030], n[2000:2030]).latent_variance > before).double().mean() > 0.8
+
+
 def test_joint_covariance_has_the_marginals_of_the_moments(fitted):
     field, X, _, _n = fitted
     S = field.posterior_covariance(X[2000:2030])
@@ -213,7 +250,7 @@ def test_the_noise_knows_no_time_after_the_newest_observation(fitted):
     now = late.clone()
     now[:, 2] = X[:2000, 2].max()
     known = field.known
-    around = known.survey(field.frame.coordinates(now), torch.arange(24).expand(5, 24), field.latest)
+    around = known.survey(field.frame.coordinates(now), torch.arange(24).expand(5, 24), known.latest)
 
     def inputs(X):
         return noise_inputs(known, around, n[:5], X)

@@ -108,7 +108,7 @@ def test_with_all_neighbours_it_is_the_dense_process():
         K = prior + torch.diag(seen.noise_variance / weights)
         k = more.gp.kernel(C, seen.X)
         solved = torch.linalg.solve(K, torch.cat([seen.value[:, None], k.T], 1))
-        around = more.known.survey(C, torch.arange(40).expand(7, 40), more.latest)
+        around = more.known.survey(C, torch.arange(40).expand(7, 40), more.known.latest)
         assert torch.allclose(around.mean, k @ solved[:, 0], atol=1e-8)
         prior = more.gp.kernel(C, C).diagonal()
         assert torch.allclose(around.variance, prior - (k * solved[:, 1:].T).sum(1), atol=1e-8)

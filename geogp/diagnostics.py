@@ -105,11 +105,11 @@ def kl_of_truncation(values: ArrayLike, n: int, noise_variance: float) -> Array:
 
     With eigenvalues n v_t of the matrix each one left out costs (x - log(1 + x)) / 2, x = n v_t / s. Exact.
 
+    Source: how-good-are-low-rank-approximations, section 4.3 (the divergence that theorem 3 bounds).
+
     Parameters
     ----------
     values : of the operator, largest first, see `eigenvalues`
-
-    Source: how-good-are-low-rank-approximations, section 4.3 (the divergence that theorem 3 bounds).
 
     Examples
     --------

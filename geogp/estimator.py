@@ -38,20 +38,17 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     With two columns and nothing said, both are projected coordinates in one length unit (multi-scale
     encoder, local residual); with more, they are generic features (standardised).
 
+    The parameters come in groups: the method; its columns; choices of its row, replaced; capacity; schedule (see
+    `geogp.basis.schedule.Schedule`); likelihood; machine.
+
     Parameters
     ----------
     method : a row of the method table, see `geogp.METHODS` or `geogp methods`
 
-    *The columns*
-
     spatial : indices of the (easting, northing) columns, or None
     time : index of the time column (years), or None
 
-    *Choices of the row, replaced*
-
     backbone, expansion, residual, noise, objective, posterior : a name in that registry of `geogp.basis`
-
-    *Capacity*
 
     rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
         the rows when there are fewer, and 64)
@@ -59,20 +56,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         rows, weighed as `validation` lies beside them (see `geogp.basis.capacity`), by methods that train by
         minibatches on some 3,000 or more rows; else 1, 4, 12. None: those
 
-    *Schedule*, see `geogp.basis.schedule.Schedule`
-
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule
-
-    *Likelihood*
 
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
         them on the training rows; quantiles and exceedance go through it exactly
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
         validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer. The CRPS counts by
         its logarithm, in `dppgp` only
-
-    *Machine*
 
     options : further keywords of the method's engine
     device : "cpu", "cuda" or "auto"

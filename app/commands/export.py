@@ -17,7 +17,7 @@ def export(
     output: Annotated[Path, options.output("Folder to write into.")],
     formats: Annotated[
         str,
-        typer.Option("--format", metavar="LIST", help="Of cog, netcdf, zarr, geoparquet, h3, figures, html."),
+        typer.Option("--format", metavar="LIST", help="Of cog, netcdf, zarr, geoparquet, figures, html."),
     ] = "cog,netcdf",
     layers: options.Layers = None,
     quarter: options.Quarter = None,

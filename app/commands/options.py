@@ -39,7 +39,8 @@ Thresholds = Annotated[
     typer.Option(metavar="LIST", help="Such as 25,100, in the target's unit; default: the target's own."),
 ]
 Layers = Annotated[
-    str | None, typer.Option(metavar="LIST", help="Such as median,pi_width,exceedance_25; default: all.")
+    str | None,
+    typer.Option(metavar="LIST", help="Of {layers}, or one threshold as exceedance_25; default: all."),
 ]
 Data = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The run's observations, if they were moved.")

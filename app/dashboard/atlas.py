@@ -35,23 +35,13 @@ from geogp import load, predict
 from geogp.run import Run, quarter_to_years
 from geogp.storage import SUMS
 from geogp.targets import target
+from maps.bands import Band, bands, complete
 from maps.colours import Scale, Suppressing, scales, suppressing, table
-from maps.grid import MERCATOR_HALF, Window
-from maps.layers import Band, bands, number, subtitle
+from maps.grid import Window
+from maps.layers import LAYERS, listed
+from maps.mercator import MERCATOR_HALF
+from maps.words import number, subtitle
 
-ORDER = (
-    "median",
-    "pi_width",
-    "exceedance",
-    "lower",
-    "upper",
-    "explained",
-    "latent_median",
-    "latent_sd",
-    "noise_sd",
-    "mean",
-)
-BY_LEVEL = ("lower", "upper", "pi_width", "latent_lower", "latent_upper")
 FADED = "faded"
 FAR = "far"
 KEPT_PLANES = 12  # float planes held in memory, up to 16 MB each
@@ -171,15 +161,17 @@ class Atlas:
     # -- predictions -------------------------------------------------------------------------------
 
     def dataset(self, geobox: GeoBox, view: View, **options: Any) -> xr.Dataset:
-        """`geogp.predict` of a view on any grid."""
-        return predict(
-            self.run,
-            geobox,
-            quarter=view.quarter,
-            tests=view.tests,
-            level=view.level,
-            thresholds=(view.threshold,),
-            **options,
+        """`geogp.predict` of a view on any grid, with the layers that follow from its variables."""
+        return complete(
+            predict(
+                self.run,
+                geobox,
+                quarter=view.quarter,
+                tests=view.tests,
+                level=view.level,
+                thresholds=(view.threshold,),
+                **options,
+            )
         )
 
     def at(self, lat: float, lon: float, view: View) -> xr.Dataset:
@@ -239,7 +231,7 @@ class Atlas:
     def bands(self, view: View) -> list[Band]:
         """The layers of a view with their titles in words, in the order of the list."""
         known = {band.key: band for band in bands(self.dataset(_pixel(0.0, 0.0), view))}
-        return [known[key] for key in ORDER if key in known]
+        return [known[key] for key in listed() if key in known]
 
     def subtitle(self, view: View) -> str:
         """Quarter, tests and level in words: `2023 Q4 · new tile averages of 6 tests · 95% intervals`."""
@@ -250,7 +242,9 @@ class Atlas:
         """One scale per quantity, the same for every quarter, level and threshold of the run."""
         path = self.cache.path(self.id, "legend.json")
         with suppress(OSError, ValueError, TypeError, KeyError):
-            return {k: Scale(**v) for k, v in json.loads(path.read_text("utf-8")).items()}
+            kept = {k: Scale(**v) for k, v in json.loads(path.read_text("utf-8")).items()}
+            if kept.keys() >= {band.layer.quantity for band in self.bands(self.choices.default)}:
+                return kept
         first, last = self._sample(0, 0.5), self._sample(-1, 0.95)
         both = xr.concat([first, last], dim="y", join="outer", compat="override", coords="minimal")
         found = scales(both, bands(both))
@@ -275,10 +269,9 @@ class Atlas:
         if kept is not None:
             return kept
         thin, inside = self.ground.thinned(self.pace.sample)
-
-        self._samples[quarter, level] = self.dataset(thin, view, where=Where(thin, inside))[
-            [*ORDER, "latent_lower"]
-        ].load()
+        ds = self.dataset(thin, view, where=Where(thin, inside))
+        shown = [key for key in (*listed(), "latent_lower") if key in ds]
+        self._samples[quarter, level] = ds[shown].load()
         return self._samples[quarter, level]
 
     @cached_property
@@ -297,7 +290,7 @@ class Atlas:
                 band.unit_text,
                 band.layer.group,
                 self.legend[band.layer.quantity],
-                band.layer.colours,
+                band.colours,
             )
             out.append(layer.to_json())
             if band.key == "median" and self.palette is not None:
@@ -391,8 +384,8 @@ class Atlas:
         if layer == FADED:
             assert self.palette is not None
             return rgba_png(self.palette.paint(*planes))
-        found = next(band.layer for band in self.bands(view) if band.key == layer)
-        return paint_png(planes[0], self.legend[found.quantity], found.colours)
+        found = next(band for band in self.bands(view) if band.key == layer)
+        return paint_png(planes[0], self.legend[found.layer.quantity], found.colours)
 
     # -- words -------------------------------------------------------------------------------------
 
@@ -423,7 +416,7 @@ def _digest(what: Any) -> str:
 
 
 def _values(ds: xr.Dataset, key: str) -> NDArray[np.float32]:
-    plane = ds[key].isel(threshold=0) if key == "exceedance" else ds[key]
+    plane = ds[key].isel(threshold=0) if LAYERS[key].by_threshold else ds[key]
     return np.asarray(plane.values, dtype=np.float32)
 
 
@@ -436,9 +429,9 @@ def _pixel(lat: float, lon: float) -> GeoBox:
 def _file_name(key: str, view: View) -> str:
     """Only what the layer depends on, so that a threshold does not compute the median again."""
     parts = [key, view.quarter or "-", "-" if view.tests is None else f"{view.tests:.10g}"]
-    if key in BY_LEVEL:
+    if LAYERS[key].by_level:
         parts.append(f"{view.level:g}")
-    if key == "exceedance":
+    if LAYERS[key].by_threshold:
         parts.append(f"{view.threshold:.10g}")
     return "_".join(parts) + ".npy"
 

@@ -17,29 +17,12 @@ from shapely.geometry.base import BaseGeometry
 from app.errors import InvalidInput
 from app.workflow.grids import usual_reach_m
 from geogp.run import Run
-from maps.grid import MERCATOR_HALF, MERCATOR_LATITUDE, Window, continuous
-from maps.region import around, polygon
+from maps.grid import Window, continuous
+from maps.mercator import degrees, mercator
+from maps.region import around, near_data, polygon
 
 WHOLE = 4_000_000  # pixels of the whole rectangle, for a region of small islands
-NEAR_M = 50_000.0  # parts of a region farther from any place are not in the picture, only in its detail
 FAR_M = 5_000.0  # farther than this from any training place is hatched
-
-
-def mercator(lon: NDArray[Any], lat: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Web Mercator metres of degrees; longitudes beyond 180 stay beyond."""
-    lat = np.clip(lat, -MERCATOR_LATITUDE, MERCATOR_LATITUDE)
-    return (
-        np.asarray(lon) / 180 * MERCATOR_HALF,
-        np.arcsinh(np.tan(np.radians(lat))) / np.pi * MERCATOR_HALF,
-    )
-
-
-def degrees(x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Longitude and latitude of Web Mercator metres."""
-    return (
-        np.asarray(x) / MERCATOR_HALF * 180,
-        np.degrees(np.arctan(np.sinh(np.asarray(y) / MERCATOR_HALF * np.pi))),
-    )
 
 
 @dataclass(frozen=True)
@@ -205,8 +188,10 @@ def survey(run: Run, *, inside: int, whole: int = WHOLE) -> Ground:
         shape = polygon(data["boundary"])
         west, _, east, _ = shape.bounds
         outline = around(shape, _middle(shape) if east - west > 180 else (west + east) / 2)
-        moved = shapely.transform(outline, _to_mercator)
-        shown = _near(moved, support)
+        shown = shapely.transform(outline, _to_mercator)
+        if support is not None:  # parts far from data would make the picture coarse; they are in its detail
+            near = near_data(outline, support.positions_m, data["crs"])
+            shown = shown if near.all() else shapely.MultiPolygon(list(shapely.get_parts(shown)[near]))
         geobox = _box(shown.bounds, max(math.sqrt(shown.area / inside), 1.0), whole)
         filled = _filled(shown, geobox)
         if not filled.any():  # a region thinner than a pixel
@@ -239,23 +224,6 @@ def pixels(geobox: GeoBox) -> tuple[NDArray[Any], NDArray[Any]]:
 def _middle(shape: BaseGeometry) -> float:
     """A longitude in the largest part: where a region that crosses the antimeridian is centred."""
     return float(max(shapely.get_parts(shape), key=lambda p: p.area).centroid.x)
-
-
-def _near(region: BaseGeometry, support: "Support | None") -> BaseGeometry:
-    """The parts of a region within 50 km of any training place: far islets would make the picture coarse.
-
-    The other parts are on the map too, drawn when zoomed in; without training places nearby all parts count.
-    """
-    parts = shapely.get_parts(region)
-    if support is None or len(parts) < 2:
-        return region
-    lon, lat = support.lonlat()
-    x, y = mercator(continuous(lon, float(degrees(*region.centroid.coords[0])[0])), lat)
-    # A part may be large and its places in the middle, so each place is asked for the parts around it.
-    some = shapely.points(x, y)[:: max(1, len(x) // 5000)]
-    reach = NEAR_M / np.cos(np.radians(np.clip(np.abs(lat).max(), 0, 85)))
-    found = np.unique(shapely.STRtree(parts).query(some, predicate="dwithin", distance=reach)[1])
-    return shapely.MultiPolygon(list(parts[found])) if len(found) else region
 
 
 def _box(bounds: tuple[float, float, float, float], pixel: float, whole: int) -> GeoBox:

@@ -13,7 +13,6 @@ from app.dashboard.holding import held
 from app.dashboard.point import exceedance_curve, percent, plain, reading, through_time
 from app.dashboard.view import LEVELS, View, place
 from app.workflow.certifying import certificate_of
-from maps.layers import TARGETS
 
 FEW = 500  # rows of a stratum below which its share says little
 
@@ -84,8 +83,7 @@ def map_of(view: View) -> tuple[float, float] | None:
 
 
 def heading(atlas: Atlas) -> None:
-    words = TARGETS.get(atlas.target.name, atlas.target.name)
-    st.title(_literal(words.capitalize()), anchor=False)
+    st.title(_literal(atlas.target.words.capitalize()), anchor=False)
     parts = [str(atlas.data[k]) for k in ("region", "type") if atlas.data.get(k)]
     st.caption(_literal(" · ".join([*parts, f"method {atlas.run.model.method}", atlas.run.path.name])))
 

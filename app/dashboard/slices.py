@@ -18,7 +18,8 @@ from app.dashboard.point import plain
 from app.dashboard.view import View
 from geogp.slices import kernel_slice
 from maps.colours import Scale, table
-from maps.layers import LAYERS, number
+from maps.layers import LAYERS
+from maps.words import number
 
 KEPT = 8
 TENTH = 0.1  # share of the region called most similar

@@ -14,12 +14,10 @@ import xarray as xr
 from app.workflow.grids import Grid
 from geogp.run import Run
 from maps.figures import map_figure, write_png
-from maps.region import polygon, to_crs
+from maps.region import NEAR_M, near_data, polygon, to_crs
 from maps.render import in_memory
 from maps.web import write_html
 
-#: Islands farther than this from every measurement are left out of pictures; rasters keep them.
-NEAR_DATA_M = 25_000.0
 #: Pixels of a figure and of a page.
 FIGURE_PIXELS, PAGE_PIXELS, MOST = 1_000_000, 300_000, 4_000_000
 
@@ -39,20 +37,20 @@ def picture_of(run: Run, ds: xr.Dataset, grid: Grid) -> Picture:
     fill = grid.n_inside / grid.n_pixels
     if grid.boundary is None:
         return Picture(ds, None, fill)
-    parts = shapely.get_parts(polygon(grid.boundary))
-    places = shapely.MultiPoint(run.support.positions_m)
-    ground = np.array([to_crs(part, run.crs.to_wkt()) for part in parts])
-    near = shapely.distance(ground, places) <= NEAR_DATA_M
-    if near.all() or not near.any():
+    region = polygon(grid.boundary)
+    near = near_data(region, run.support.positions_m, run.data["crs"])
+    if near.all():
         return Picture(ds, grid.boundary, fill)
-    shape = shapely.MultiPolygon(list(parts[near]))
+    shape = shapely.MultiPolygon(list(shapely.get_parts(region)[near]))
     left, bottom, right, top = to_crs(shape, grid.wkt).bounds
     margin = 2 * grid.resolution
     x, y = ds["x"].values, ds["y"].values
     columns = np.flatnonzero((x > left - margin) & (x < right + margin))
     rows = np.flatnonzero((y > bottom - margin) & (y < top + margin))
     cut = ds.isel(y=slice(rows[0], rows[-1] + 1), x=slice(columns[0], columns[-1] + 1))
-    note = f"pictures leave out {int((~near).sum())} parts of the region beyond {NEAR_DATA_M / 1000:g} km of any data"
+    note = (
+        f"pictures leave out {int((~near).sum())} parts of the region beyond {NEAR_M / 1000:g} km of any data"
+    )
     return Picture(
         cut, dict(shapely.geometry.mapping(shape)), min(1.0, grid.n_inside / (len(rows) * len(columns))), note
     )
@@ -85,7 +83,7 @@ def draw(
     made: list[tuple[str, str, list[str]]] = []
     try:
         for name in pictures:
-            figure = map_figure(small, name, geometry=picture.boundary, places=places)
+            figure = map_figure(small, name, geometry=picture.boundary, places=places, note=picture.note)
             write_png(figure, work / f"{name}.png")
             made.append((f"{name}.png", "figure", [name]))
         if page:
@@ -96,6 +94,7 @@ def draw(
                 geometry=picture.boundary,
                 layers=layers,
                 places=places,
+                note=picture.note,
                 max_pixels=shown,
             )
             made.append(("map.html", "html", list(layers or [])))

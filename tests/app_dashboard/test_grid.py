@@ -10,16 +10,11 @@ from odc.geo.geobox import GeoBox
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.cache import Cache
-from app.dashboard.grid import Where, degrees, mercator, pixels, survey
+from app.dashboard.grid import Where, pixels, survey
 from app.errors import InvalidInput
 from geogp import GPRegressor, load
 
 from .conftest import LAT, LON, PIXELS, TINY, polygon, save
-
-
-def test_mercator_and_back() -> None:
-    lon, lat = np.array([-200.0, -143.0, 0.0, 179.0]), np.array([-80.0, 34.0, 0.0, 84.0])
-    np.testing.assert_allclose(degrees(*mercator(lon, lat)), (lon, lat), atol=1e-10)
 
 
 def test_the_ground_is_the_polygon(atlas: Atlas) -> None:

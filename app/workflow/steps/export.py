@@ -19,9 +19,9 @@ from app.workflow.grids import Box, Grid, check_tests, grid_of
 from app.workflow.outputs import file_entry, now, refuse_taken
 from data_pipelines.sources import SOURCES
 from geogp import storage
-from geogp.prediction import VARIABLES, predict
+from geogp.prediction import predict
 from geogp.run import Run, opened
-from maps.layers import bands
+from maps.bands import bands
 from maps.raster import export as write_rasters
 from maps.sinks import SINKS
 
@@ -33,7 +33,7 @@ MAX_MEMORY = 2 * 2**30
 #: Pixels timed for an estimate.
 PROBE = 4096
 #: Bytes of a pixel and layer in the file, measured on state maps: float32, deflate with predictor.
-BYTES = {"cog": 3.2, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5, "h3": 0.5, "figures": 0.3, "html": 1.5}
+BYTES = {"cog": 3.2, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5, "figures": 0.3, "html": 1.5}
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,3 @@ def _threshold(name: str) -> float:
         return float(name.removeprefix("exceedance_"))
     except ValueError:
         raise InvalidInput(f"There is no layer {name!r}; write exceedance_25 for P(> 25).") from None
-
-
-#: The variables a Dataset can hold, for help texts.
-LAYERS = (*VARIABLES, "exceedance")

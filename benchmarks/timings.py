@@ -261,8 +261,8 @@ def _ingested(what: str, report: Any) -> Row:
 
 def export(device: str, quick: bool) -> list[Row]:
     """A run to files: every layer as COG and NetCDF."""
-    from app.workflow import export as write
-    from app.workflow import fit
+    from app.workflow.steps.export import export as write
+    from app.workflow.steps.fit import fit
     from data_pipelines import observations, synthetic
 
     rows: list[Row] = []

@@ -7,6 +7,7 @@ from pyproj import CRS, Transformer
 
 from app.errors import InvalidInput, Usage
 from app.workflow.rows import Rows
+from geogp.engines.check import engine_of
 from geogp.methods import METHODS
 from geogp.rasters import Raster
 from maps.reader import open_raster
@@ -29,10 +30,10 @@ def raster_predictor(path: str | Path, rows: Rows, method: str) -> Raster:
     InvalidInput
         no raster, one in another unit, or one that has no value at some observations.
     """
-    if method not in METHODS or METHODS[method].engine != "fixed_mean":
-        able = ", ".join(name for name, row in METHODS.items() if row.engine == "fixed_mean")
+    able = [name for name, row in METHODS.items() if engine_of(row).takes_predictor]
+    if method not in able:
         raise Usage(
-            f"--predictor goes with --method {able}, which keeps it as its mean; got --method {method}."
+            f"--predictor goes with --method {', '.join(able)}, which keeps it as its mean; got --method {method}."
         )
     goal = rows.goal
     own = CRS.from_user_input(rows.metadata["crs"])

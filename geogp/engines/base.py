@@ -46,6 +46,8 @@ class Engine(ABC):
     has_basis: ClassVar[bool] = True
     #: Whether the scale of the target is part of the method, so that no transform may change it.
     fixes_scale: ClassVar[bool] = False
+    #: Whether its mean can be somebody else's model, given as the option "predictor".
+    takes_predictor: ClassVar[bool] = False
     #: Whether a network is trained by minibatches on its way, so that few rows would be learned by heart.
     trains_network: ClassVar[bool] = False
     #: Whether the Fourier scales of its rows may be chosen on rows held out, see `geogp.basis.capacity`.

@@ -79,6 +79,7 @@ class FixedMeanEngine(LowRankEngine):
     leaves_over: ClassVar[bool] = False
     chooses_scales: ClassVar[bool] = False
     fixes_scale: ClassVar[bool] = True
+    takes_predictor: ClassVar[bool] = True
     trains_network: ClassVar[bool] = True
     model_lines: ClassVar[tuple[str, ...]] = (
         "y | f ~ noise(f(x), n),  E f(x) = the predictor's value,  var f(x) = var φ(x)'w + var r(x)",

@@ -231,7 +231,7 @@ def _refitted(
 
 def _best_epoch(estimator: GPRegressor) -> int:
     """Epochs after which the validation rows were predicted best; 0 for engines that do not count them."""
-    return int(getattr(estimator.engine_, "facts", {}).get("best_epoch") or 0)
+    return int(estimator.state()[1]["engine"].get("best_epoch") or 0)
 
 
 def _all_known(field: GPRegressor, val: tuple[Array, Array, Array | None]) -> GPRegressor:

@@ -17,7 +17,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from app.commands import COMMANDS
+from app.commands import commands
 from app.console import console
 from app.errors import Interrupted
 from data_pipelines.errors import DataWarning
@@ -45,7 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, _command in COMMANDS.items():
+for _name, _command in commands().items():
     app.command(_name, cls=_Command)(_command)
 
 

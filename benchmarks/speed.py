@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from app.workflow.fitting import peak_rss_mb
+from app.workflow.machine import peak_rss_mb
 from benchmarks import machine
 from benchmarks.machine import device_named, write_text
 from benchmarks.tables import markdown

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
+from app.commands import options
 from app.console import console
 from app.errors import Usage
 from data_pipelines.sources import SOURCES
 
+PLACE = 20
 TYPES = tuple(dict.fromkeys(type for source in SOURCES.values() for type in source.types))
 #: The sources that read a FILE, for help texts.
 TABLES = ", ".join(name for name, source in SOURCES.items() if source.takes_file)
@@ -20,7 +22,7 @@ else:  # the choices that the command line shows and holds people to
 
 
 def ingest(
-    output: Annotated[Path, typer.Option("--output", "-o", help="GeoParquet to write.")],
+    output: Annotated[Path, options.output("GeoParquet to write.")],
     file: Annotated[
         str | None, typer.Argument(help=f"The table, for --source {TABLES} (path or URL).")
     ] = None,
@@ -64,8 +66,8 @@ def ingest(
     ] = None,
     crs: Annotated[str | None, typer.Option(help="CRS of x and y; default longitude and latitude.")] = None,
     value_unit: Annotated[str | None, typer.Option(help="Unit of `value`, for legends.")] = None,
-    seed: Annotated[int, typer.Option(help="Of a synthetic world that is made on the way.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
+    seed: options.Seed = None,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Public speed-test files and Census files become one table of observations."""
     from data_pipelines import observations
@@ -93,7 +95,7 @@ def ingest(
             output=output,
             overwrite=overwrite,
             progress=progress,
-            seed=seed,
+            seed=seed or 0,
         )
     console.say(report.summary())
 

@@ -23,7 +23,7 @@ FIGURE_PIXELS, PAGE_PIXELS, MOST = 1_000_000, 300_000, 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class Picture:
     """What pictures show: a Dataset, the outline that belongs to it, and what was left out."""
 
     ds: xr.Dataset
@@ -32,17 +32,17 @@ class View:
     note: str = ""
 
 
-def view_of(run: Run, ds: xr.Dataset, grid: Grid) -> View:
+def picture_of(run: Run, ds: xr.Dataset, grid: Grid) -> Picture:
     """The part of a map around its data: a far islet would shrink everything else to a speck."""
     fill = grid.n_inside / grid.n_pixels
     if grid.boundary is None:
-        return View(ds, None, fill)
+        return Picture(ds, None, fill)
     region = polygon(grid.boundary)
-    near = near_data(region, run.tensors("support")["positions_m"].numpy(), run.facts["data"]["crs"])
+    near = near_data(region, run.support.positions_m, run.data["crs"])
     if near.all():
-        return View(ds, grid.boundary, fill)
+        return Picture(ds, grid.boundary, fill)
     shape = shapely.MultiPolygon(list(shapely.get_parts(region)[near]))
-    left, bottom, right, top = to_crs(shape, str(grid.geobox.crs.wkt)).bounds  # type: ignore[union-attr]
+    left, bottom, right, top = to_crs(shape, grid.wkt).bounds
     margin = 2 * grid.resolution
     x, y = ds["x"].values, ds["y"].values
     columns = np.flatnonzero((x > left - margin) & (x < right + margin))
@@ -51,13 +51,13 @@ def view_of(run: Run, ds: xr.Dataset, grid: Grid) -> View:
     note = (
         f"pictures leave out {int((~near).sum())} parts of the region beyond {NEAR_M / 1000:g} km of any data"
     )
-    return View(
+    return Picture(
         cut, dict(shapely.geometry.mapping(shape)), min(1.0, grid.n_inside / (len(rows) * len(columns))), note
     )
 
 
 def draw(
-    view: View,
+    picture: Picture,
     folder: Path,
     *,
     pictures: Sequence[str],
@@ -74,24 +74,27 @@ def draw(
     folder.mkdir(parents=True, exist_ok=True)
     # A region of islands fills little of its rectangle: its pixels are thinned by what is inside.
     small, _ = in_memory(
-        view.ds, geometry=view.boundary, layers=layers, max_pixels=int(min(MOST, FIGURE_PIXELS / view.fill))
+        picture.ds,
+        geometry=picture.boundary,
+        layers=layers,
+        max_pixels=int(min(MOST, FIGURE_PIXELS / picture.fill)),
     )
     work = Path(tempfile.mkdtemp(prefix=".geogp-", dir=folder))
     made: list[tuple[str, str, list[str]]] = []
     try:
         for name in pictures:
-            figure = map_figure(small, name, geometry=view.boundary, places=places, note=view.note)
+            figure = map_figure(small, name, geometry=picture.boundary, places=places, note=picture.note)
             write_png(figure, work / f"{name}.png")
             made.append((f"{name}.png", "figure", [name]))
         if page:
-            shown = int(min(MOST, PAGE_PIXELS / view.fill))
+            shown = int(min(MOST, PAGE_PIXELS / picture.fill))
             write_html(
                 small,
                 work / "map.html",
-                geometry=view.boundary,
+                geometry=picture.boundary,
                 layers=layers,
                 places=places,
-                note=view.note,
+                note=picture.note,
                 max_pixels=shown,
             )
             made.append(("map.html", "html", list(layers or [])))

@@ -16,8 +16,9 @@ from app.workflow.rows import read_rows
 from data_pipelines import geoparquet
 from data_pipelines.observations import read
 from data_pipelines.splits import PARTS, make_split
-from geogp import estimator, storage
+from geogp import storage
 from geogp.basis.capacity import Capacity
+from geogp.engines import asked as planning
 from geogp.run import load
 
 TINY = ("--rank", "32", "--hidden", "32", "--epochs", "20")
@@ -160,8 +161,8 @@ def test_a_refit_keeps_the_scales_that_validation_rows_had_a_say_in(cli, table, 
         asked.append(keywords["asked"])
         return Capacity((1.0, 4.0), {"rows": 1.0}, ({"fourier_scales": [1.0, 4.0], "rows": 1.0},))
 
-    monkeypatch.setattr(estimator, "TRIALS_WORTH", 0)
-    monkeypatch.setattr(estimator, "choose_capacity", choose)
+    monkeypatch.setattr(planning, "TRIALS_WORTH", 0)
+    monkeypatch.setattr(planning, "choose_capacity", choose)
     line = ("fit", table, "--method", "dbk-silu", "--split", "random", "--refit", "train+val", *TINY)
     assert cli(*line, "--set", "fourier_scales=auto", "-o", tmp_path / "run").code == 0
     facts = load(tmp_path / "run").facts

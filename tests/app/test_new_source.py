@@ -11,9 +11,10 @@ import pytest
 import xarray as xr
 
 import data_pipelines
-from app.workflow.exporting import prediction
 from app.workflow.grids import grid_of
+from app.workflow.steps.export import prediction
 from geogp import storage
+from geogp.run import load
 
 FILE = '''
 """Gauges that are not there."""
@@ -131,7 +132,7 @@ def test_they_go_the_whole_way(folder):
 )
 def test_nothing_is_invented_for_a_source_that_is_not_known(run, tmp_path, name, said):
     copy = shutil.copytree(run, tmp_path / "run")
-    storage.update_facts(copy, {"data": {**storage.load(run).facts["data"], "source": name}})
-    loaded = storage.load(copy)
+    storage.update_facts(copy, {"data": {**load(run).facts["data"], "source": name}})
+    loaded = load(copy)
     ds = prediction(loaded, grid_of(loaded, resolution_m=20_000))
     assert ds.attrs["source"] == said and "references" not in ds.attrs

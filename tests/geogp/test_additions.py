@@ -68,7 +68,7 @@ class Doubled(Constant):
 ''',
     "objective": '''
 from geogp.basis.objectives.objective import LEARNS, objective
-from geogp.basis.objectives.terms import gaussian_nll
+from geogp.densities import gaussian_nll
 
 
 @objective(LEARNS, "mean -log N(y; mu, s_f^2 + s^2) + 2 KL/n")

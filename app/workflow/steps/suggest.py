@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import shapely
 from numpy.typing import NDArray
-from pyproj import CRS, Transformer
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
 from app.workflow.grids import check_tests
-from app.workflow.polygons import Ground, about, in_plane, inputs_at, mesh, read_polygons
+from app.workflow.polygons import Ground, about, in_plane, mesh, read_polygons
 from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path, refuse_existing
 from data_pipelines.sources import SOURCES
-from geogp.run import Run, load
+from geogp.run import Run, opened
 from geogp.suggest import Suggestions, suggest_places
 from geogp.targets import target
 
@@ -141,8 +140,7 @@ def suggest(
     tile. A cell's candidate is the tile at its centre, its place in the average a random point of it, so that one
     tile does not pass for a wide cell. `geogp.suggest.suggest_places` says how they are chosen and what it costs.
     """
-    run = load(run) if not isinstance(run, Run) else run
-    path = Path(path)
+    run, path = opened(run), Path(path)
     if path.suffix not in (".geojson", ".json"):
         raise InvalidInput(f"The places are written as GeoJSON; name the output .geojson, not {path}.")
     refuse_existing(path, overwrite)
@@ -150,12 +148,7 @@ def suggest(
         raise InvalidInput(f"-n is the number of places to suggest, 1 or more; got {n}.")
     check_tests(tests)
     ground = Ground.of(run)
-    shape: BaseGeometry | None = ground.outline
-    if within is not None:
-        shape = ground.part(shapely.union_all(in_plane(read_polygons(within), run)))
-        if shape is None:
-            raise InvalidInput(f"No polygon of {within} meets the region of the run.")
-    assert shape is not None
+    shape = ground.outline if within is None else _within(within, run, ground)
     centres, side = _cells(shape, ground)
     if not len(centres):
         centres = shapely.get_coordinates(shape.representative_point())
@@ -164,19 +157,17 @@ def suggest(
         raise InvalidInput(
             f"The map has {len(candidates):,} tiles to choose from; -n {n} asks for more: take fewer."
         )
-    X, quarter = inputs_at(run, candidates, quarter)
-    places = None if side <= TILE_M else inputs_at(run, _scattered(centres, side, shape, ground), quarter)[0]
-    found = suggest_places(run.model, X, n, places=places, counts=tests)
-    lon, lat = _to_degrees(run).transform(*candidates[found.chosen].T)
+    places = None
+    if side > TILE_M:
+        places = run.inputs(_scattered(centres, side, shape, ground), quarter)
+    found = suggest_places(run.model, run.inputs(candidates, quarter), n, places=places, counts=tests)
+    lon, lat = run.to_degrees(candidates[found.chosen])
+    scale = "the model's scale (log10 of the value)" if run.target.log10 else "the value"
     facts = {
-        **about(run, quarter, tests), "unit": "squared units of the model's scale (log10 of the value)",
+        **about(run, run.quarter(quarter), tests), "unit": f"squared units of {scale}",
         "cell_m": side, "n_candidates": len(candidates),
     }  # fmt: skip
-    if run.facts["target"] == "value":
-        facts["unit"] = "squared units of the value"
-    out = Suggested(
-        path, found, np.asarray(lon), np.asarray(lat), None if keys is None else keys[found.chosen], facts
-    )
+    out = Suggested(path, found, lon, lat, None if keys is None else keys[found.chosen], facts)
     with atomic_path(path, overwrite=overwrite) as temporary:
         temporary.write_text(json.dumps(out.geojson(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
         if len(json.loads(temporary.read_text(encoding="utf-8"))["features"]) != n:
@@ -184,10 +175,18 @@ def suggest(
     return out
 
 
+def _within(polygons: str | Path, run: Run, ground: Ground) -> BaseGeometry:
+    """What of a file's polygons lies in the region."""
+    shape = ground.part(shapely.union_all(in_plane(read_polygons(polygons), run)))
+    if shape is None:
+        raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
+    return shape
+
+
 def _cells(shape: BaseGeometry, ground: Ground) -> tuple[Array, float]:
     """Centres (n, 2) of at most CELLS square cells inside, and their side in metres."""
     shapely.prepare(shape)
-    side = max(TILE_M, math.sqrt(shape.area / CELLS) if ground.tree is None else 0.0)
+    side = max(TILE_M, math.sqrt(shape.area / CELLS) if ground.support is None else 0.0)
     left, bottom, right, top = shape.bounds
     side = max(side, math.sqrt((right - left) * (top - bottom) / 2e6))
     while True:
@@ -205,17 +204,16 @@ def _tiles(run: Run, P: Array, shape: BaseGeometry) -> tuple[Array, NDArray[np.s
     Tiles whose own centre lies outside are left out, unless all do; measurements that are not of tiles are
     suggested at the cells' centres.
     """
-    source = SOURCES.get(run.facts["data"].get("source"))
+    source = SOURCES.get(run.data.get("source") or "")
     if source is None or not source.tiled:
         return P, None
-    to_degrees = _to_degrees(run)
-    lon, lat = to_degrees.transform(P[:, 0], P[:, 1])
+    lon, lat = run.to_degrees(P)
     tiles = np.unique(np.column_stack(quadkey.tile_of(lon, lat)), axis=0)
-    east, north = to_degrees.transform(*quadkey.centre(tiles[:, 0], tiles[:, 1]), direction="INVERSE")
-    inside = shapely.contains_xy(shape, east, north)
+    centres = run.from_degrees(*quadkey.centre(tiles[:, 0], tiles[:, 1]))
+    inside = shapely.contains_xy(shape, *centres.T)
     if not inside.any():
         inside[:] = True
-    return np.column_stack([east, north])[inside], quadkey.encode(tiles[inside, 0], tiles[inside, 1])
+    return centres[inside], quadkey.encode(tiles[inside, 0], tiles[inside, 1])
 
 
 def _scattered(centres: Array, side: float, shape: BaseGeometry, ground: Ground) -> Array:
@@ -231,7 +229,3 @@ def _scattered(centres: Array, side: float, shape: BaseGeometry, ground: Ground)
         if not left.any():
             break
     return out
-
-
-def _to_degrees(run: Run) -> Transformer:
-    return Transformer.from_crs(CRS.from_user_input(run.facts["data"]["crs"]), 4326, always_xy=True)

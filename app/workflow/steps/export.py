@@ -1,6 +1,5 @@
 """A run becomes files to look at: rasters, tables, figures, a page."""
 
-import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -16,18 +15,20 @@ from app.console import Report
 from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
-from app.workflow.grids import Grid, check_tests, grid_of
+from app.workflow.grids import Box, Grid, check_tests, grid_of
+from app.workflow.outputs import file_entry, now, refuse_taken
 from data_pipelines.sources import SOURCES
 from geogp import storage
 from geogp.prediction import predict
-from geogp.run import Run, load
-from geogp.targets import target
+from geogp.run import Run, opened
 from maps.bands import bands
 from maps.raster import export as write_rasters
 from maps.sinks import SINKS
 
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = (*SINKS, "figures", "html")
+#: Attributes of a Dataset that its manifest says, too.
+SAID = ("title", "method", "target", "target_unit", "quarter", "tests", "level")
 MAX_MEMORY = 2 * 2**30
 #: Pixels timed for an estimate.
 PROBE = 4096
@@ -99,7 +100,7 @@ class MapOptions(TypedDict, total=False):
     tests: float | None
     resolution_m: float | None
     like: str | Path | None
-    bounds: tuple[float, float, float, float] | None
+    bounds: Box | None
     crs: str | None
     max_distance_m: float | None
 
@@ -120,12 +121,12 @@ def prediction(
         quarter=quarter,
         tests=tests,
         level=level,
-        thresholds=usual_thresholds(run) if thresholds is None else thresholds,
+        thresholds=thresholds,
         where=grid.where if grid.boundary is not None else None,
         max_distance_m=grid.max_distance_m,
     )
-    data = run.facts["data"]
-    what = " ".join(str(v) for v in (data.get("type"), target(run.facts["target"]).words) if v)
+    data = run.data
+    what = " ".join(str(v) for v in (data.get("type"), run.target.words) if v)
     ds.attrs["title"] = what[0].upper() + what[1:] + (f", {data['region']}" if data.get("region") else "")
     ds.attrs |= _attribution(data.get("source"), f"GeoGP method {run.facts['method']}")
     if (document := certificate_of(run)) is not None:
@@ -140,13 +141,6 @@ def _attribution(name: str | None, method: str) -> dict[str, str]:
     credit = source.credit if source else name
     out = {"source": f"{credit}; {method}" if credit else method}
     return {**out, "references": source.reference} if source and source.reference else out
-
-
-def usual_thresholds(run: Run) -> tuple[float, ...]:
-    """Thresholds of `exceedance` where none are named, in the target's unit."""
-    goal = target(run.facts["target"])
-    named = {"download": (25.0, 100.0), "upload": (3.0, 20.0), "latency": (50.0, 100.0), "tests": (10.0,)}
-    return named.get(goal.name) or (float(f"{run.model.target_mean_:.2g}"),)
 
 
 def export(
@@ -189,21 +183,11 @@ def export(
     run, grid, ds = _prepare(run, **options)
     layers = options.get("layers")
     drawn = [band.name for band in bands(ds, layers)]
-    pictures = [f"{name}.png" for name in drawn] if "figures" in formats else []
-    pages = ["map.html"] if "html" in formats else []
-    for name in (*pictures, *pages, "manifest.json"):
-        if (folder / name).exists() and not overwrite:
-            raise InvalidInput(f"{folder / name} exists; give another -o, or --overwrite to replace it.")
-    rasters = [name for name in formats if name in SINKS]
-    report = None if progress is None else (lambda done, total: progress(done, total, ""))
-    extra: dict[str, Any] = {
-        "run": run.path.name,
-        "created": now(),
-        "observations_sha256": run.facts["data"]["sha256"],
-    }
-    if (document := certificate_of(run)) is not None:
-        extra["certificate"] = certifying.short(document)
-    if rasters:
+    pictures = drawn if "figures" in formats else []
+    page = "html" in formats
+    for name in (*(f"{p}.png" for p in pictures), *(["map.html"] if page else []), "manifest.json"):
+        refuse_taken(folder / name, overwrite)
+    if rasters := [name for name in formats if name in SINKS]:
         manifest = write_rasters(
             ds,
             folder,
@@ -213,27 +197,37 @@ def export(
             max_error=max_error,
             max_memory=max_memory,
             overwrite=overwrite,
-            progress=report,
-            extra=extra,
+            progress=None if progress is None else (lambda done, total: progress(done, total, "")),
+            extra=_about(run),
         )
     else:
-        keep = ("title", "method", "target", "target_unit", "quarter", "tests", "level")
-        manifest = {"schema": 1, **{k: ds.attrs[k] for k in keep if k in ds.attrs}, "files": [], **extra}
-    notes = [grid.note] if grid.note else []
-    if pictures or pages:
-        from app.workflow.drawing import draw, view_of
+        said = {k: ds.attrs[k] for k in SAID if k in ds.attrs}
+        manifest = {"schema": 1, **said, "files": [], **_about(run)}
+    notes = [grid.note]
+    if pictures or page:
+        from app.workflow.drawing import draw, picture_of
 
-        view = view_of(run, ds, grid)
-        notes += [view.note] if view.note else []
-        made = draw(
-            view, folder, pictures=drawn if pictures else [], page=bool(pages), layers=layers, places=places
-        )
+        picture = picture_of(run, ds, grid)
+        notes.append(picture.note)
+        made = draw(picture, folder, pictures=pictures, page=page, layers=layers, places=places)
         files = [file_entry(folder, path, kind, names or drawn) for path, kind, names in made]
         manifest = {**manifest, "files": [*manifest["files"], *files]}
         storage.write_text(
             folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
         )
-    return Export(folder, manifest, time.perf_counter() - started, grid, tuple(notes))
+    return Export(folder, manifest, time.perf_counter() - started, grid, tuple(n for n in notes if n))
+
+
+def _about(run: Run) -> dict[str, Any]:
+    """What a manifest says of the run."""
+    about: dict[str, Any] = {
+        "run": run.path.name,
+        "created": now(),
+        "observations_sha256": run.data["sha256"],
+    }
+    if (document := certificate_of(run)) is not None:
+        about["certificate"] = certifying.short(document)
+    return about
 
 
 def estimate(
@@ -247,11 +241,10 @@ def estimate(
     run, grid, ds = _prepare(run, **options)
     layers = options.get("layers")
     names = tuple(band.name for band in bands(ds, layers))
-    support = run.tensors("support")["positions_m"].numpy()
     rng = np.random.default_rng(0)
-    X = support[rng.integers(0, len(support), PROBE)] + rng.normal(0, 500.0, (PROBE, 2))
-    if run.model.engine_.plan.shape.time is not None:
-        X = np.column_stack([X, np.full(PROBE, rng.normal(2023.0, 1e-3))])
+    places = run.support.positions_m
+    places = places[rng.integers(0, len(places), PROBE)] + rng.normal(0, 500.0, (PROBE, 2))
+    X = run.inputs(places, options.get("quarter"))
     run.model.moments(X[:64] + 1.0)  # the first call pays for lazy set-up
     started = time.perf_counter()
     run.model.moments(X)
@@ -262,25 +255,6 @@ def estimate(
     size = sum(BYTES[f] for f in formats) * inside * len(names)
     height, width = grid.shape
     return Estimate(width, height, grid.n_pixels, inside, names, tuple(formats), int(size), round(seconds, 1))
-
-
-def now() -> str:
-    """Now, as manifests write it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def file_entry(folder: Path, path: Path, kind: str, layers: Sequence[str] = ()) -> dict[str, Any]:
-    """A manifest's line for a file: path relative to the folder, kind, size, SHA-256."""
-    with path.open("rb") as handle:
-        digest = hashlib.file_digest(handle, "sha256").hexdigest()
-    name = path.relative_to(folder).as_posix()
-    return {
-        "path": name,
-        "kind": kind,
-        "layers": list(layers),
-        "bytes": path.stat().st_size,
-        "sha256": digest,
-    }
 
 
 def _formats(formats: Sequence[str]) -> list[str]:
@@ -304,7 +278,7 @@ def _prepare(
     **where: Any,
 ) -> tuple[Run, Grid, xr.Dataset]:
     """Load, choose the pixels, make the lazy Dataset; everything that can be refused is refused here."""
-    run = load(run) if not isinstance(run, Run) else run
+    run = opened(run)
     check_tests(tests)
     wanted = [name for name in layers or () if name.startswith("exceedance_")]
     if thresholds is None and wanted:  # exceedance_50 asks for its threshold by name

@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 from pyproj import Transformer
 
 from app.errors import InvalidInput
-from app.workflow.evaluating import evaluate
-from app.workflow.exporting import Export, export, file_entry, now
-from app.workflow.fitting import fit
-from app.workflow.slicing import slice_of
+from app.workflow.outputs import file_entry, now
+from app.workflow.steps.evaluate import evaluate
+from app.workflow.steps.export import Export, export
+from app.workflow.steps.fit import fit
+from app.workflow.steps.slice import slice_of
 from data_pipelines.observations import ingest
 from data_pipelines.synthetic import World, write_world
 from geogp import storage
-from geogp.run import Run, load
+from geogp.methods import DEFAULT
+from geogp.run import Run
+from geogp.targets import TARGETS
 
 #: What the demo must reach.
 COVERAGE95, CORRELATION = (0.93, 0.97), 0.8
@@ -85,7 +88,7 @@ def demo(
     *,
     seed: int = 0,
     size: str = "demo",
-    method: str = "geogp",
+    method: str = DEFAULT,
     overwrite: bool = False,
     say: Say = lambda text: None,
 ) -> Demo:
@@ -111,16 +114,8 @@ def demo(
         a folder in use, without `overwrite`.
     """
     folder = Path(folder)
-    mark = folder / MARK
-    if folder.exists() and not overwrite and not mark.exists() and any(folder.iterdir()):
-        raise InvalidInput(
-            f"The folder {folder} is not empty; give another --out, or --overwrite to replace a demo."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    mark.touch()
-    (folder / "manifest.json").unlink(missing_ok=True)
+    mark = _claimed(folder, overwrite)
     clock = _Clock(say)
-
     world = write_world(folder / "world", seed=seed, size=size, overwrite=overwrite)
     clock("made a world in the published formats")
     table = folder / "observations.parquet"
@@ -138,16 +133,11 @@ def demo(
         overwrite=True,
     )
     clock(f"fitted {method} on {fitted.facts['rows']['fitted']:,} rows")
-    scores = evaluate(folder / "run").document
+    scores = evaluate(fitted.run).document
     clock("scored it on the rows held out")
-    places = [
-        {"name": city.name, "lon": float(lon), "lat": float(lat)}
-        for city in world.cities
-        for lon, lat in [world.to_degrees(city.x_km, city.y_km)]
-    ]
-    run = load(folder / "run")
+    places = _places(world)
     maps = export(
-        run,
+        fitted.run,
         folder / "maps",
         formats=("cog", "netcdf", "figures", "html"),
         resolution_m=RESOLUTION_M[size],
@@ -155,7 +145,7 @@ def demo(
         overwrite=True,
     )
     clock(f"mapped it: {len(maps.files)} files")
-    extra = _pictures(run, folder, maps, places)
+    extra = _pictures(fitted.run, maps, places)
     truth = _against_truth(maps.folder / "prediction.nc", world)
     clock("drew it and compared it with the truth")
 
@@ -165,11 +155,7 @@ def demo(
         "created": now(),
         "seed": seed,
         "method": method,
-        "n_train": scores["n_train"],
-        "n_test": scores["n_test"],
-        "scores": scores["scores"],
-        "scores_mbps": scores["scores_mbps"],
-        "strata": scores["strata"],
+        **{k: scores[k] for k in ("n_train", "n_test", "scores", "scores_mbps", "strata")},
         "truth": truth,
         "checks": _checks(scores, truth),
         "seconds": clock.seconds,
@@ -178,6 +164,28 @@ def demo(
     storage.write_text(folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     mark.unlink()
     return Demo(folder, manifest)
+
+
+def _claimed(folder: Path, overwrite: bool) -> Path:
+    """The folder made, without an earlier manifest; the file in it that says the demo is not finished."""
+    mark = folder / MARK
+    if folder.exists() and not overwrite and not mark.exists() and any(folder.iterdir()):
+        raise InvalidInput(
+            f"The folder {folder} is not empty; give another --out, or --overwrite to replace a demo."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    (folder / "manifest.json").unlink(missing_ok=True)
+    return mark
+
+
+def _places(world: World) -> list[dict[str, Any]]:
+    """The world's cities, as labels on maps."""
+    out = []
+    for city in world.cities:
+        lon, lat = world.to_degrees(city.x_km, city.y_km)
+        out.append({"name": city.name, "lon": float(lon), "lat": float(lat)})
+    return out
 
 
 class _Clock:
@@ -194,7 +202,7 @@ class _Clock:
         self.last = now_
 
 
-def _pictures(run: Run, folder: Path, maps: Export, places: list[dict[str, Any]]) -> list[tuple[Path, str]]:
+def _pictures(run: Run, maps: Export, places: list[dict[str, Any]]) -> list[tuple[Path, str]]:
     """The overview figure, and the kernel slice of the largest city as raster and figure."""
     import xarray as xr
 
@@ -227,7 +235,7 @@ def _against_truth(path: Path, world: World) -> dict[str, float]:
         crs = ds["spatial_ref"].attrs["crs_wkt"]
     land = np.isfinite(median)
     lon, lat = Transformer.from_crs(crs, 4326, always_xy=True).transform(x[land], y[land])
-    found, true = np.log10(median[land] * 1000.0), world.median_log10_kbps(lon, lat, quarter)
+    found, true = TARGETS["download"].to_score(median[land]), world.median_log10_kbps(lon, lat, quarter)
     sd, true_sd = noise[land], world.noise_sd(lon, lat, tests)
     # Some methods tell noise apart only by count and let the latent sd vary over the map: compare the sum too.
     whole = np.hypot(sd, latent[land])

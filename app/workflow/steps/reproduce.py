@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from app.errors import InvalidInput
+from app.workflow.outputs import refuse_taken
 from geogp.errors import InvalidInput as CoreInvalidInput
 from geogp.reproduce import REPRODUCTIONS, run
 from geogp.storage import write_text
@@ -54,7 +54,7 @@ def reproduce(
         earlier = _read(files[1])
         if keep and earlier is not None and earlier.get("settings") == settings:
             return earlier
-        raise InvalidInput(f"{taken[0]} exists; give another -o, or --overwrite to replace it.")
+        refuse_taken(taken[0], overwrite)
     inputs: dict[str, Any] = {}
     if name in OBSERVATIONS and observations is not None:
         inputs["observations"] = observations

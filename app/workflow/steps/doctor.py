@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.workflow.fitting import versions
+from app.workflow.machine import versions
 
 #: Importable or something does not work: module -> what needs it.
 NEEDED = {
@@ -41,7 +41,7 @@ class Report:
         ]
 
 
-def examine(folder: str | Path = ".") -> Report:
+def doctor(folder: str | Path = ".") -> Report:
     """Look around; nothing is written or fetched."""
     problems = []
     for name, purpose in NEEDED.items():

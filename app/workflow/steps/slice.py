@@ -4,9 +4,9 @@ from pathlib import Path
 
 import xarray as xr
 
-from app.errors import InvalidInput
 from app.workflow.grids import Grid, grid_of
-from geogp.run import Run, load
+from app.workflow.outputs import refuse_taken
+from geogp.run import Run, opened
 from geogp.slices import kernel_slice
 from maps.raster import write_cog
 
@@ -24,7 +24,7 @@ def slice_of(
     return ds, grid
 
 
-def write_slice(
+def slice(
     run: str | Path | Run,
     at: tuple[float, float],
     path: str | Path,
@@ -45,10 +45,8 @@ def write_slice(
     InvalidInput
         no longitude and latitude, or an output that exists without `overwrite`.
     """
-    run = load(run) if not isinstance(run, Run) else run
-    path = Path(path)
-    if path.exists() and not overwrite:
-        raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+    run, path = opened(run), Path(path)
+    refuse_taken(path, overwrite)
     ds, grid = slice_of(run, at, quarter=quarter, resolution_m=resolution_m)
     return write_cog(
         ds, path, layers=["covariance", "correlation"], geometry=grid.boundary, overwrite=overwrite

@@ -1,7 +1,7 @@
 """What a run says of areas: the average of its surface over polygons, with how sure it is, and how areas go together."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,27 +10,22 @@ import numpy as np
 import shapely
 import xarray as xr
 from numpy.typing import NDArray
-from scipy import sparse
 
 from app.errors import InvalidInput
-from app.workflow.exporting import file_entry, now, usual_thresholds
-from app.workflow.grids import check_tests
-from app.workflow.polygons import Ground, about, in_plane, inputs_at, points_in, read_polygons
+from app.workflow.grids import check_resolution, check_tests
+from app.workflow.means import AreaPoints, points_of, summaries
+from app.workflow.outputs import file_entry, now
+from app.workflow.polygons import Ground, about, in_plane, read_polygons
 from data_pipelines.atomic import atomic_path, refuse_existing
-from geogp.areas import Surface, surface
-from geogp.run import Run, load
+from geogp.areas import surface
+from geogp.run import Run, opened
 from geogp.targets import Target, target
-from geogp.transforms import Identity
 
 if TYPE_CHECKING:
     import geopandas
 
 Array = NDArray[np.float64]
 
-#: Metres between the points of an area where nothing is said, and how many points one area and all may have.
-RESOLUTION_M, LEAST, MOST, POINTS = 500.0, 100, 2000, 10_000
-#: What was asked for has a bound, too.
-MOST_POINTS = 100_000
 DRAWS = 500
 #: Rows of a table for people.
 SHOWN = 40
@@ -146,149 +141,67 @@ def areas(
     Cost: `geogp.areas.area_moments` at the points, and one draw of the surface at them per sample. Draws leave a
     Monte Carlo error of 1/sqrt(2 n_samples) of every sd.
     """
-    run = load(run) if not isinstance(run, Run) else run
-    output = Path(output)
+    run, output = opened(run), Path(output)
+    files = _files(output, overwrite)
+    _check(level, n_samples, tests, resolution_m)
+    goal = run.target
+    limits = run.thresholds if thresholds is None else tuple(float(c) for c in thresholds)
+    scores = {c: float(goal.to_score(c)) for c in limits}
+    frame = read_polygons(polygons)
+    points = points_of(in_plane(frame, run), Ground.of(run), resolution_m, run.model.most_places)
+    if not len(points.xy):
+        raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
+    found = surface(run.model, run.inputs(points.xy, quarter), counts=tests)
+    columns, matrices = summaries(
+        found, points.weights(), goal, scores, level=level, n_samples=n_samples, seed=seed
+    )
+    table = _table(frame, points, columns)
+    facts = {
+        **about(run, run.quarter(quarter), tests), "unit": run.unit, "level": level, "thresholds": list(limits),
+        "n_samples": n_samples, "n_points": len(points.xy),
+    }  # fmt: skip
+    covariance = _covariances(matrices, points, names_of(frame), facts, goal)
+    _write(table, covariance, files, facts, overwrite)
+    notes = []
+    if outside := len(frame) - len(points.inside):
+        notes.append(
+            f"{outside} of {len(frame)} polygons lie outside the region of the run and have no numbers"
+        )
+    return Areas(table, covariance, files, facts, tuple(notes))
+
+
+def _files(output: Path, overwrite: bool) -> tuple[Path, Path]:
+    """The table and the covariances beside it."""
     if output.suffix != ".parquet":
         raise InvalidInput(f"The areas are written as GeoParquet; name the output .parquet, not {output}.")
-    beside = output.with_name(f"{output.stem}_covariance.nc")
-    for path in (output, beside):
+    files = output, output.with_name(f"{output.stem}_covariance.nc")
+    for path in files:
         refuse_existing(path, overwrite)
+    return files
+
+
+def _check(level: float, n_samples: int, tests: float | None, resolution_m: float | None) -> None:
+    """Refuse numbers that are none."""
     if not 0.0 < level < 1.0:
         raise InvalidInput(f"--level must lie between 0 and 1; got {level:g}: use 0.95 for a 95% interval.")
     if n_samples < 2:
         raise InvalidInput(f"--samples must be 2 or more; got {n_samples}.")
     check_tests(tests)
-    goal = target(run.facts["target"])
-    limits = usual_thresholds(run) if thresholds is None else tuple(float(c) for c in thresholds)
-    scores = [float(goal.to_score(c)) for c in limits]
-    frame = read_polygons(polygons)
-    given = in_plane(frame, run)
-    ground = Ground.of(run)
-    whole = [ground.part(shape) for shape in given]
-    budget = run.model.most_places
-    P, owner, reached = _points(whole, ground, resolution_m, budget)
-    if not len(P):
-        raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
-    X, quarter = inputs_at(run, P, quarter)
-    inside = np.unique(owner)
-    W = _weights(owner, inside)
-    found = surface(run.model, X, counts=tests)
-    columns, matrices = _summaries(found, W, goal, limits, scores, level, n_samples, seed)
-    area = np.array([0.0 if s is None else s.area for s in whole]) * reached
-    full = np.array([shape.area for shape in given])
+    check_resolution(resolution_m)
+
+
+def _table(
+    frame: "geopandas.GeoDataFrame", points: AreaPoints, columns: Mapping[str, Array]
+) -> "geopandas.GeoDataFrame":
+    """The rows and columns of a file with ours beside them; theirs of the same name get `_given`."""
     own: dict[str, Any] = {
-        "area_km2": area / 1e6,
-        "share_inside": np.minimum(area / full, 1.0),
-        "n_points": np.bincount(owner, minlength=len(frame)),
-        **{name: _spread(values, inside, len(frame)) for name, values in columns.items()},
+        "area_km2": points.area_m2 / 1e6,
+        "share_inside": points.share_inside,
+        "n_points": points.numbers,
+        **{name: points.of_all(values) for name, values in columns.items()},
     }
     table = frame.rename(columns={name: f"{name}_given" for name in own if name in frame.columns})
-    table = table.assign(**own)
-    unit = run.facts["data"].get("value_unit") or goal.unit if goal.name == "value" else goal.unit
-    facts = {
-        **about(run, quarter, tests), "unit": unit, "level": level, "thresholds": list(limits),
-        "n_samples": n_samples, "n_points": len(P),
-    }  # fmt: skip
-    covariance = _covariances(matrices, inside, names_of(frame), facts, goal)
-    _write(table, covariance, output, beside, facts, overwrite)
-    notes = []
-    if outside := len(frame) - len(inside):
-        notes.append(
-            f"{outside} of {len(frame)} polygons lie outside the region of the run and have no numbers"
-        )
-    return Areas(table, covariance, (output, beside), facts, tuple(notes))
-
-
-def _points(
-    whole: list[Any], ground: Ground, resolution_m: float | None, budget: int | None
-) -> tuple[Array, NDArray[np.int64], Array]:
-    """Points (n, 2) to average by, the area each belongs to (n,), and the share of each area that has values (A,)."""
-    area = np.array([0.0 if shape is None else shape.area for shape in whole])
-    if resolution_m is not None and not (np.isfinite(resolution_m) and resolution_m > 0):
-        raise InvalidInput(f"--resolution must be a positive number of metres; got {resolution_m:g}.")
-    wanted = area / (resolution_m or RESOLUTION_M) ** 2
-    limit = MOST_POINTS if budget is None else budget
-    if resolution_m is None:
-        wanted = np.clip(wanted, LEAST, MOST) * (area > 0)
-        limit = min(limit, max(POINTS, int((area > 0).sum())))
-        wanted *= min(1.0, 0.8 * limit / max(wanted.sum(), 1.0))
-    elif wanted.sum() > limit:
-        raise InvalidInput(
-            f"--resolution {resolution_m:g} takes {wanted.sum():,.0f} points, and at most {limit:,} are possible; take a "
-            "coarser one."
-        )
-    points, owner = [], []
-    reached = np.zeros(len(whole))
-    for i, shape in enumerate(whole):
-        if shape is None:
-            continue
-        P = points_in(shape, max(1, round(float(wanted[i]))))
-        kept = P[ground.reached(P)]
-        reached[i] = len(kept) / len(P)
-        points.append(kept)
-        owner.append(np.full(len(kept), i))
-    if not points:
-        return np.empty((0, 2)), np.empty(0, dtype=np.int64), reached
-    return np.concatenate(points), np.concatenate(owner), reached
-
-
-def _weights(owner: NDArray[np.int64], inside: NDArray[np.int64]) -> sparse.csr_array:
-    """(areas inside, points): equal shares of the points of each area."""
-    row = np.searchsorted(inside, owner)
-    share = 1.0 / np.bincount(row)[row]
-    return sparse.csr_array((share, (row, np.arange(len(owner)))), shape=(len(inside), len(owner)))
-
-
-def _summaries(
-    found: Surface,
-    W: sparse.csr_array,
-    goal: Target,
-    thresholds: Sequence[float],
-    scores: Sequence[float],
-    level: float,
-    n_samples: int,
-    seed: int,
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Columns (A,) by name, and covariances (A, A) by name."""
-    below = [_below(score) for score in scores]
-    draws = found.draws(W, (lambda t: t, goal.from_score, *below), n_samples=n_samples, random_state=seed)
-    if isinstance(found.transform, Identity):
-        exact = found.moments(W)
-        latent_mean, latent = exact.mean, exact.covariance
-    else:
-        latent_mean, latent = draws[0].mean(axis=1), np.atleast_2d(np.cov(draws[0]))
-    tails = np.array([0.5 * (1 - level), 0.5 * (1 + level)])
-    lower, upper = np.quantile(draws[1], tails, axis=1)
-    columns = {
-        "mean": draws[1].mean(axis=1),
-        "sd": draws[1].std(axis=1, ddof=1),
-        "median": np.median(draws[1], axis=1),
-        "lower": lower,
-        "upper": upper,
-        "latent_mean": latent_mean,
-        "latent_sd": np.sqrt(np.maximum(latent.diagonal(), 0.0)),
-    }
-    for c, share in zip(thresholds, draws[2:]):
-        low, high = np.quantile(share, tails, axis=1)
-        name = f"share_below_{c:g}"
-        columns |= {
-            name: share.mean(axis=1),
-            f"{name}_sd": share.std(axis=1, ddof=1),
-            f"{name}_lower": low,
-            f"{name}_upper": high,
-        }
-    return columns, {"latent_covariance": latent, "covariance": np.atleast_2d(np.cov(draws[1]))}
-
-
-def _below(score: float) -> Any:
-    return lambda t: t < score
-
-
-def _spread(values: Array, inside: NDArray[np.int64], n: int) -> Array:
-    """Values of the areas inside as (n,), NaN for the others."""
-    out = np.full(n, np.nan)
-    out[inside] = values
-    return out
+    return table.assign(**own)
 
 
 def names_of(frame: "geopandas.GeoDataFrame") -> list[str]:
@@ -302,8 +215,8 @@ def names_of(frame: "geopandas.GeoDataFrame") -> list[str]:
 
 
 def _covariances(
-    matrices: dict[str, Array],
-    inside: NDArray[np.int64],
+    matrices: Mapping[str, Array],
+    points: AreaPoints,
     names: list[str],
     facts: dict[str, Any],
     goal: Target,
@@ -317,7 +230,7 @@ def _covariances(
     variables = {}
     for name, matrix in matrices.items():
         full = np.full((n, n), np.nan)
-        full[np.ix_(inside, inside)] = matrix
+        full[np.ix_(points.inside, points.inside)] = matrix
         variables[name] = (("area", "other"), full, {"long_name": words[name][0], "units": words[name][1]})
     coords = {
         "area": ("area", np.arange(n), {"long_name": "row of the table of areas"}),
@@ -333,8 +246,7 @@ def _covariances(
 def _write(
     table: "geopandas.GeoDataFrame",
     covariance: xr.Dataset,
-    output: Path,
-    beside: Path,
+    files: tuple[Path, Path],
     facts: dict[str, Any],
     overwrite: bool,
 ) -> None:
@@ -342,6 +254,7 @@ def _write(
     import geopandas
     import pyarrow.parquet as pq
 
+    output, beside = files
     with atomic_path(output, overwrite=overwrite) as temporary:
         table.to_parquet(temporary, index=False)
         whole = pq.read_table(temporary)

@@ -17,6 +17,7 @@ from torch import Tensor
 from app.errors import InvalidInput, Usage
 from app.workflow.knowing import Known, span
 from app.workflow.news import NO_NEWS, News, news_of
+from app.workflow.outputs import refuse_taken
 from data_pipelines import quarters
 from data_pipelines.splits import PARTS
 from geogp.basis.statistics import Statistic
@@ -99,8 +100,8 @@ def update(
         raise Usage("Say what to --add (a table of `geogp ingest`) or what to --forget (such as 2019Q1).")
     path = Path(path)
     target = path if output is None else Path(output)
-    if output is not None and target.exists() and not overwrite:
-        raise InvalidInput(f"{target} exists; give another -o, or --overwrite to replace it.")
+    if output is not None:
+        refuse_taken(target, overwrite)
     with _workplace(target) as work:
         run = load(path)
         renew = _solved if way(run.model) == STATISTICS else _reconditioned
@@ -222,7 +223,7 @@ def _split(run: Run, news: News) -> dict[str, Tensor]:
         part[mask], fitted[mask] = PARTS.index("train"), True
         return {**split, "part": part, "fitted": fitted}
     # Another file may hold the very rows that were held out of a quarter.
-    own = run.facts["data"]["labels"]
+    own = run.data["labels"]
     codes = torch.tensor([own.index(label) for label in news.known.rows if label in own], dtype=torch.int16)
     held = torch.isin(split["quarter"], codes) & (part != PARTS.index("train"))
     part[held] = PARTS.index("unused")
@@ -234,7 +235,7 @@ def _facts(
 ) -> dict[str, Any]:
     """run.json of the updated run: what it knows, where that came from, and no scores of the old one."""
     facts = {k: v for k, v in run.facts.items() if k not in ("schema", "model")}
-    data = dict(facts["data"])
+    data = dict(run.data)
     names = (set(data["quarters"]) - set(dropped)) | set(news.known.rows) if data["quarters"] else set()
     known = sorted(names)
     if known:

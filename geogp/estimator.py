@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geogp.basis.capacity import Capacity
 from geogp.data import Data, Moments
 from geogp.engines import Engine, Hooks, Plan
-from geogp.engines.asked import plan_of, with_capacity
+from geogp.engines.asked import plan_of, rows_held_out, with_capacity
 from geogp.engines.check import engine_of
 from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
-from geogp.holdout import random_part, rows_for_the_epoch
+from geogp.holdout import random_part
 from geogp.methods import DEFAULT, Method
 from geogp.predictive import Predictive
 from geogp.transforms import Identity, Transform, from_dict, transform_for
@@ -221,7 +221,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             Xv, yv = np.asarray(Xv, dtype=np.float64), np.asarray(yv, dtype=np.float64)
             held = self._data(Xv, yv, _check_counts(cv, len(yv)), dtype) if len(yv) else None
             return data, held, np.arange(len(y))
-        if cut := _held_out(plan.row, len(y)):
+        if cut := rows_held_out(plan.row, len(y)):
             kept, watched = (rows.sort().values for rows in random_part(len(y), cut, plan.seed))
             return data.rows(kept), data.rows(watched), kept.numpy()
         return data, None, np.arange(len(y))
@@ -479,15 +479,6 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if counts is None:
             counts = self.typical_count_
         return np.broadcast_to(np.asarray(counts, dtype=np.float64), (n,)).copy()
-
-
-def _held_out(row: Method, n: int) -> int:
-    """Rows to hold out of n for choosing the epoch; a local field holds out what it needs itself."""
-    engine = engine_of(row)
-    if engine.holds_out:
-        return 0
-    learns = engine.trains_network or (engine.route == "variational" and row.backbone != "identity")
-    return rows_for_the_epoch(n, by_heart=learns)
 
 
 def _check_counts(counts: ArrayLike | None, n: int) -> Array | None:

@@ -17,7 +17,7 @@ from geogp.data import Data
 from geogp.engines.check import check, engine_of
 from geogp.engines.plan import Plan
 from geogp.errors import InvalidInput
-from geogp.holdout import kinds_asked
+from geogp.holdout import kinds_asked, rows_for_the_epoch
 from geogp.methods import Method, method
 
 #: Fourier scales are chosen where the fit sees so many times the rows of one trial; there are four, mostly.
@@ -149,3 +149,12 @@ def with_capacity(plan: Plan, data: Data, asked: Data | None) -> tuple[Plan, Cap
     if chosen is None:
         return plan, None
     return replace(plan, size=replace(plan.size, fourier_scales=chosen.fourier_scales)), chosen
+
+
+def rows_held_out(row: Method, n: int) -> int:
+    """Rows to hold out of n for choosing the epoch; a local field holds out what it needs itself."""
+    engine = engine_of(row)
+    if engine.holds_out:
+        return 0
+    learns = engine.trains_network or (engine.route == "variational" and row.backbone != "identity")
+    return rows_for_the_epoch(n, by_heart=learns)

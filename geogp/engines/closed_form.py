@@ -29,7 +29,7 @@ from geogp.methods import Method
 log = logging.getLogger(__name__)
 
 #: Rows whose activations are kept at once by a full-batch step; beyond, exact gradients in two passes.
-CHUNK = 16384
+STEP_ROWS = 16384
 #: Without a network a fit bears longer steps, and in batches yet longer ones.
 KERNEL_RATE = 6.0
 BATCH_RATE = 7.0
@@ -121,13 +121,13 @@ def condition_roughly(model: LowRankGP, data: Data) -> None:
     if model.residual.in_precision:
         model.residual.settle(model, data)
     with torch.no_grad():
-        rows = chunks(model, data, CHUNK)
+        rows = chunks(model, data, STEP_ROWS)
         if model.residual.in_precision:
             rows = (replace(r, noise_variance=r.noise_variance + r.residual_variance) for r in rows)
         model.solved = weights_given(functools.reduce(operator.add, map(Sums.of, rows)))
 
 
-def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int = CHUNK) -> Tensor:
+def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int = STEP_ROWS) -> Tensor:
     """Gradients of an objective over all rows, in memory of one chunk's activations.
 
     The objective F is a function of sums S over rows: dF = <F'(S), dS>. One pass without gradients gives S

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Rows beyond which an exact fit is refused: the covariance alone is 0.8 GB, one step about a minute of a core.
 MAX_ROWS = 10_000
 #: Rows a chunk at prediction.
-CHUNK = 1024
+DENSE_ROWS = 1024
 #: Steps are limited so that steps x n^3 stays below this: about a minute of one core up to 3,000 rows.
 WORK = 1e12
 #: ... but never below so many, which take half an hour at 10,000 rows.
@@ -87,9 +87,9 @@ class ExactEngine(Engine):
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
         parts: list[Moments] = []
         with torch.no_grad():
-            for i in range(0, max(len(X), 1), CHUNK):
-                n = None if counts is None else counts[i : i + CHUNK].to(self.device)
-                m = self.model.moments(X[i : i + CHUNK].to(self.device), n)
+            for i in range(0, max(len(X), 1), DENSE_ROWS):
+                n = None if counts is None else counts[i : i + DENSE_ROWS].to(self.device)
+                m = self.model.moments(X[i : i + DENSE_ROWS].to(self.device), n)
                 values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
                 parts.append(Moments(*(v.cpu() for v in values)))
         return Moments.joined(parts)

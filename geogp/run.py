@@ -84,8 +84,9 @@ class Run:
 
     Examples
     --------
-    >>> run = load("run/")  # doctest: +SKIP
-    >>> run.target.words, run.unit, run.quarters[-1]  # doctest: +SKIP
+    >>> facts = {"target": "download", "data": {"quarters": ["2023Q3", "2023Q4"]}}
+    >>> run = Run(Path("run"), facts, GPRegressor())  # as `load("run/")` makes it of a folder
+    >>> run.target.words, run.unit, run.quarters[-1]
     ('download speed', 'Mbit/s', '2023Q4')
     """
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -23,15 +23,30 @@ from app.errors import Interrupted
 from data_pipelines.errors import DataWarning
 
 
+def _layers() -> str:
+    from maps.layers import help_list
+
+    return help_list()
+
+
+def _method() -> str:
+    from geogp.methods import DEFAULT
+
+    return DEFAULT
+
+
+#: What registries hold, filled in when the help of a command is asked for.
+FILLED: dict[str, Callable[[], str]] = {"{layers}": _layers, "{method}": _method}
+
+
 class _Command(TyperCommand):
-    """A command whose help names what a registry holds: `{layers}` is filled in when help is asked for."""
+    """A command whose help names what a registry holds."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:
-            if isinstance(parameter, TyperOption) and "{layers}" in (parameter.help or ""):
-                from maps.layers import help_list
-
-                parameter.help = str(parameter.help).replace("{layers}", help_list())
+            for gap, words in FILLED.items():
+                if isinstance(parameter, TyperOption) and gap in (parameter.help or ""):
+                    parameter.help = str(parameter.help).replace(gap, words())
         super().format_help(ctx, formatter)
 
 

@@ -8,7 +8,6 @@ import typer
 from app.commands import options
 from app.console import console
 from app.errors import Failed
-from geogp.methods import DEFAULT
 
 PLACE = 10
 
@@ -23,6 +22,7 @@ def demo(
 ) -> None:
     """Make a world, ingest, fit, evaluate, map and draw it; print the path of manifest.json."""
     from app.workflow.steps.demo import demo as demonstrate
+    from geogp.methods import DEFAULT
 
     result = demonstrate(out, seed=seed or 0, method=method or DEFAULT, overwrite=overwrite, say=console.say)
     if not console.quiet:

@@ -8,7 +8,6 @@ import typer
 
 from app.choices import TargetName
 from app.errors import Usage
-from geogp.methods import DEFAULT
 
 # -- arguments -------------------------------------------------------------------------------------
 
@@ -48,7 +47,7 @@ Data = Annotated[
 
 # -- of a fit --------------------------------------------------------------------------------------
 
-Method = Annotated[str | None, typer.Option(help=f"See `geogp methods`; default: {DEFAULT}.")]
+Method = Annotated[str | None, typer.Option(help="See `geogp methods`; default: {method}.")]
 Target = Annotated[TargetName | None, typer.Option(help="What to map; default: download.")]
 Split = Annotated[
     str | None,

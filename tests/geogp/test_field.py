@@ -119,7 +119,9 @@ def test_told_other_observations_a_field_gives_another_and_stays_what_it_was(fit
     told = field.conditioned_on(field.seen.at(slice(0, 500)))
     assert len(told.seen) == 500 and len(field.seen) == 2000 and told.gp is field.gp
     assert torch.equal(field.moments(X[2000:2030], n[2000:2030]).latent_variance, before)
-    assert (told.moments(X[2000:2030], n[2000:2030]).latent_variance > before).double().mean() > 0.8
+    # Its observations are the western quarter: to the east of it the surface is not known any more.
+    east = X[2000:2030, 0] > 10_000
+    assert (told.moments(X[2000:2030], n[2000:2030]).latent_variance > 2 * before)[east].all()
 
 
 def test_joint_covariance_has_the_marginals_of_the_moments(fitted):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
@@ -30,11 +31,11 @@ DRAWS = 64
 class AreaMoments:
     """Mean (A,) and covariance (A, A) of the surface's averages over A areas, in the unit of y."""
 
-    mean: Array
-    covariance: Array
+    mean: Float[np.ndarray, " A"]
+    covariance: Float[np.ndarray, "A A"]
 
     @property
-    def sd(self) -> Array:
+    def sd(self) -> Float[np.ndarray, " A"]:
         """(A,)"""
         return np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
 
@@ -46,7 +47,7 @@ class Surface:
     location (N,), factor : u = location + factor * e on the working scale, e from `joint`, y = transform.inverse(u)
     """
 
-    location: Array
+    location: Float[np.ndarray, " N"]
     factor: float
     joint: Joint
     transform: Transform
@@ -72,7 +73,7 @@ class Surface:
         functions: Sequence[Callable[[Array], Array]] = (lambda y: y,),
         n_samples: int = 500,
         random_state: int | None = 0,
-    ) -> Array:
+    ) -> Float[np.ndarray, "functions A n_samples"]:
         """Joint draws of the averages of functions of y over the areas: (len(functions), A, n_samples).
 
         All functions and areas see the same draws of the surface, so that sums and differences of results are

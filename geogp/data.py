@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Num
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,9 +22,9 @@ CHUNK = 4096
 class Data:
     """Rows to learn from: X (n, D) float64 raw inputs, y (n,) float32 standardised, counts (n,) or None."""
 
-    X: Tensor
-    y: Tensor
-    counts: Tensor | None = None
+    X: Float[Tensor, "n D"]
+    y: Float[Tensor, " n"]
+    counts: Num[Tensor, " n"] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -54,18 +55,18 @@ class Moments:
         the new observation either way
     """
 
-    mean: Tensor
-    latent_variance: Tensor
-    noise_variance: Tensor
-    prior_variance: Tensor
-    in_units: Tensor | None = None
-    degrees_of_freedom: Tensor | None = None
-    log_skewness: Tensor | None = None
+    mean: Float[Tensor, " N"]
+    latent_variance: Float[Tensor, " N"]
+    noise_variance: Float[Tensor, " N"]
+    prior_variance: Float[Tensor, " N"]
+    in_units: Float[Tensor, " N"] | None = None
+    degrees_of_freedom: Float[Tensor, " N"] | None = None
+    log_skewness: Float[Tensor, " N"] | None = None
 
     #: Rows of `stack`.
     PLANES: ClassVar[int] = 6
 
-    def stack(self) -> Tensor:
+    def stack(self) -> Float[Tensor, "6 N"]:
         """(6, N) float32, what a grid keeps of each pixel: infinite degrees of freedom for a Gaussian, and
         skewness 0 for a symmetric observation."""
         nu, skew = self.degrees_of_freedom, self.log_skewness
@@ -76,7 +77,7 @@ class Moments:
         ).float()
 
     @classmethod
-    def unstack(cls, values: Tensor) -> "Moments":
+    def unstack(cls, values: Float[Tensor, "6 N"]) -> "Moments":
         """What `stack` made (6, N)."""
         mean, latent, noise, prior, nu, skew = values
         return cls(
@@ -100,17 +101,17 @@ class Moments:
 
         return cls(*(whole(f.name) for f in fields(cls)))
 
-    def new_variance(self) -> Tensor:
+    def new_variance(self) -> Float[Tensor, " N"]:
         """(N,) variance of a new observation."""
         total = self.latent_variance + self.noise_variance
         return total * torch.as_tensor(self.standard_moments()[1], dtype=total.dtype)
 
-    def location(self) -> Tensor:
+    def location(self) -> Float[Tensor, " N"]:
         """(N,) mode of a new observation: its mean less what skewness adds."""
         scale = (self.latent_variance + self.noise_variance).sqrt()
         return self.mean - scale * torch.as_tensor(self.standard_moments()[0], dtype=scale.dtype)
 
-    def standard_moments(self) -> tuple[Array | float, Array | float]:
+    def standard_moments(self) -> tuple[Float[np.ndarray, " N"] | float, Float[np.ndarray, " N"] | float]:
         """Mean and variance of a new observation at mode 0 and scale 1."""
         nu, skew = self.degrees_of_freedom, self.log_skewness
         return standard_moments(

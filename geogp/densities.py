@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor
@@ -17,7 +18,9 @@ Array = NDArray[np.float64]
 LOG_2PI = math.log(2.0 * math.pi)
 
 
-def gaussian_nll(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+def gaussian_nll(
+    y: Float[Tensor, " *#n"], mean: Float[Tensor, " *#n"], variance: Float[Tensor, " *#n"]
+) -> Float[Tensor, " *#n"]:
     """-log N(y; mean, variance) = (y - mean)² / 2v + log(v) / 2 + log(2π) / 2, elementwise.
 
     Examples
@@ -28,7 +31,9 @@ def gaussian_nll(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     return 0.5 * ((y - mean).square() / variance + variance.log() + LOG_2PI)
 
 
-def gaussian_crps(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+def gaussian_crps(
+    y: Float[Tensor, " *#n"], mean: Float[Tensor, " *#n"], variance: Float[Tensor, " *#n"]
+) -> Float[Tensor, " *#n"]:
     """Continuous ranked probability score of N(mean, variance) at y, elementwise, in the unit of y.
 
     s [u erf(u / √2) + 2 φ(u) - 1 / √π],   u = (y - mean) / s,   s² = variance
@@ -48,7 +53,12 @@ def gaussian_crps(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     return sd * (u * torch.erf(u / math.sqrt(2.0)) + 2.0 * density - 1.0 / math.sqrt(math.pi))
 
 
-def log_density(y: Tensor, location: Tensor, scale2: Tensor, degrees_of_freedom: Tensor | None) -> Tensor:
+def log_density(
+    y: Float[Tensor, " *#n"],
+    location: Float[Tensor, " *#n"],
+    scale2: Float[Tensor, " *#n"],
+    degrees_of_freedom: Float[Tensor, " *#n"] | None,
+) -> Float[Tensor, " *#n"]:
     """Log density of a Student-t with squared scale `scale2`, of N(location, scale2) without degrees of freedom.
 
     log Γ((ν + 1) / 2) - log Γ(ν / 2) - log(νπ) / 2 - log(s²) / 2 - (ν + 1) / 2 · log(1 + (y - location)² / (ν s²))
@@ -72,7 +82,9 @@ def log_density(y: Tensor, location: Tensor, scale2: Tensor, degrees_of_freedom:
     return constant - 0.5 * scale2.log() - 0.5 * (nu + 1.0) * torch.log1p(square / nu)
 
 
-def standard_log_density(u: Array, degrees_of_freedom: Array | None) -> Array:
+def standard_log_density(
+    u: Float[np.ndarray, " *n"], degrees_of_freedom: Float[np.ndarray, " *n"] | None
+) -> Float[np.ndarray, " *n"]:
     """`log_density` at location 0 and scale 1, of arrays.
 
     Examples
@@ -87,7 +99,7 @@ def standard_log_density(u: Array, degrees_of_freedom: Array | None) -> Array:
     return constant - 0.5 * (nu + 1) * np.log1p(u * u / nu)
 
 
-def matern(distance: Tensor, smoothness: str) -> Tensor:
+def matern(distance: Float[Tensor, " *n"], smoothness: str) -> Float[Tensor, " *n"]:
     """Matérn correlation at a distance in units of lengthscale; `smoothness` is a key of `MATERN`.
 
     References
@@ -104,7 +116,7 @@ def matern(distance: Tensor, smoothness: str) -> Tensor:
     return MATERN[smoothness](distance)
 
 
-def matern32_of_squared(squared: Tensor) -> Tensor:
+def matern32_of_squared(squared: Float[Tensor, " *n"]) -> Float[Tensor, " *n"]:
     """Matérn-3/2 correlation at squared distances, its slope finite at zero, where a root's is not.
 
     Examples

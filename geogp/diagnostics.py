@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 
 from geogp.errors import InvalidInput
@@ -30,7 +31,7 @@ class RankCollapse(UserWarning):
     """The learned basis has collapsed onto (almost) one function: its latent variance means nothing."""
 
 
-def eigenvalues(model: GPRegressor, X: ArrayLike) -> Array:
+def eigenvalues(model: GPRegressor, X: ArrayLike) -> Float[np.ndarray, " r"]:
     """Eigenvalues of the prior covariance of the places X divided by their number, largest first.
 
     They estimate the eigenvalues of the kernel's operator under the distribution of X (in squared standardised
@@ -100,7 +101,7 @@ def warn_of_collapse(values: ArrayLike) -> bool:
     return rank < COLLAPSED
 
 
-def kl_of_truncation(values: ArrayLike, n: int, noise_variance: float) -> Array:
+def kl_of_truncation(values: ArrayLike, n: int, noise_variance: float) -> Float[np.ndarray, " ranks"]:
     """KL(N(0, K + s I) || N(0, K_r + s I)) of n rows when K keeps its r leading eigenvalues: (len + 1,), r = 0, 1, ...
 
     With eigenvalues n v_t of the matrix each one left out costs (x - log(1 + x)) / 2, x = n v_t / s. Exact.
@@ -123,7 +124,7 @@ def kl_of_truncation(values: ArrayLike, n: int, noise_variance: float) -> Array:
 
 def kl_bound(
     values: ArrayLike, n: int, noise_variance: float, *, largest: float, delta: float = 0.1
-) -> Array:
+) -> Float[np.ndarray, " ranks"]:
     """Theorem 3's bound of that divergence, with probability 1 - delta over the places: (len + 1,), r = 0, 1, ...
 
     n / (2 s) (T + sqrt(B T / (n delta))), T the sum of the operator's eigenvalues left out, B = max k(x, x).

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
@@ -35,7 +36,7 @@ GAP = 1.5
 # -- drawn at random -------------------------------------------------------------------------------
 
 
-def random_part(n: int, m: int, seed: int) -> tuple[Tensor, Tensor]:
+def random_part(n: int, m: int, seed: int) -> tuple[Int[Tensor, " rest"], Int[Tensor, " part"]]:
     """Numbers of n rows without m drawn at random, and those m; each in the order drawn.
 
     Examples
@@ -86,11 +87,11 @@ class HeldOut:
     """Rows `target` (m,) to predict from the rows `reference` alone; kind is "rows", "blocks" or "future"."""
 
     kind: str
-    reference: Index
-    target: Index
+    reference: Int[np.ndarray, " n"]
+    target: Int[np.ndarray, " m"]
 
 
-def spacing(P: Array) -> float:
+def spacing(P: Float[np.ndarray, "N D"]) -> float:
     """Median distance from a place to its nearest other place; P (N, D), repeated places count once.
 
     Examples
@@ -105,8 +106,8 @@ def spacing(P: Array) -> float:
 
 
 def left_out_kinds(
-    space: Array,
-    time: Array | None,
+    space: Float[np.ndarray, "N 2"],
+    time: Float[np.ndarray, " N"] | None,
     *,
     n_targets: int = 12000,
     block_sizes: tuple[float, ...] = BLOCK_SIZES,
@@ -176,8 +177,13 @@ def _future(rng: np.random.Generator, time: Array, m: int) -> Iterator[HeldOut]:
 
 
 def one_of_each_kind(
-    space: Array, time: Array | None, *, most: int, fewest: int, seed: int
-) -> tuple[Index, dict[str, Index]]:
+    space: Float[np.ndarray, "N 2"],
+    time: Float[np.ndarray, " N"] | None,
+    *,
+    most: int,
+    fewest: int,
+    seed: int,
+) -> tuple[Int[np.ndarray, " fitted"], dict[str, Index]]:
     """Rows to train on, and rows of each kind that no other kind has taken: one training serves all kinds.
 
     Parameters
@@ -215,7 +221,12 @@ def one_of_each_kind(
     return np.flatnonzero(taken == 0), {kind: rows for kind, rows in held.items() if len(rows) >= fewest}
 
 
-def kinds_asked(space: Array, time: Array | None, places: Array, times: Array | None) -> dict[str, float]:
+def kinds_asked(
+    space: Float[np.ndarray, "n 2"],
+    time: Float[np.ndarray, " n"] | None,
+    places: Float[np.ndarray, "m 2"],
+    times: Float[np.ndarray, " m"] | None,
+) -> dict[str, float]:
     """How rows to be predicted lie beside the training rows: shares of "rows", "blocks" and "future".
 
     Parameters

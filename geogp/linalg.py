@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from geogp.errors import NumericalFailure
@@ -21,8 +22,12 @@ MAX_JITTER = 1e-3
 
 
 def cholesky(
-    K: Tensor, *, jitter: float = JITTER, max_jitter: float = MAX_JITTER, what: str = "matrix"
-) -> Tensor:
+    K: Float[Tensor, "*batch r r"],
+    *,
+    jitter: float = JITTER,
+    max_jitter: float = MAX_JITTER,
+    what: str = "matrix",
+) -> Float[Tensor, "*batch r r"]:
     """Lower Cholesky factor of ``K + jitter * mean(diag K) * I``, in float64.
 
     When that fails the jitter grows tenfold up to `max_jitter`, each step logged as a warning.
@@ -70,14 +75,14 @@ def cholesky(
         log.warning("Cholesky of %s failed; relative jitter raised to %.0e", what, amount)
 
 
-def inverse_factor(L: Tensor) -> Tensor:
+def inverse_factor(L: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
     """L^-1 of a lower-triangular factor: (r, r). Applying it is a matrix product, which beats a
     triangular solve on wide batches."""
     eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
     return torch.linalg.solve_triangular(L, eye, upper=False)
 
 
-def squared_distances(A: Tensor, B: Tensor) -> Tensor:
+def squared_distances(A: Float[Tensor, "N D"], B: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
     """||a_i - b_j||^2 as (N, M), by one matrix product, centred first so that float32 does not cancel."""
     centre = B.mean(0, keepdim=True)
     A, B = A - centre, B - centre
@@ -85,19 +90,19 @@ def squared_distances(A: Tensor, B: Tensor) -> Tensor:
     return torch.addmm(b2, A, B.T, alpha=-2.0).add_(a2).clamp_min(0.0)
 
 
-def distances(A: Tensor, B: Tensor) -> Tensor:
+def distances(A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch N M"]:
     """||a - b|| of (..., N, D) and (..., M, D) without the cancellation of the squared-norm trick; gradient 0 at 0."""
     return torch.cdist(A, B, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def conjugate_gradients(
     apply: Callable[[Tensor], Tensor],
-    B: Tensor,
-    diagonal: Tensor,
+    B: Float[Tensor, "n k"],
+    diagonal: Float[Tensor, " n"],
     *,
     tolerance: float = 1e-10,
     max_steps: int = 1000,
-) -> Tensor:
+) -> Float[Tensor, "n k"]:
     """X with apply(X) = B for a symmetric positive definite map, each column (n, k) on its own.
 
     Jacobi-preconditioned by `diagonal` (n,). Stops at relative residual `tolerance`; what is left after
@@ -130,6 +135,6 @@ def conjugate_gradients(
     return X
 
 
-def log_det_from_cholesky(L: Tensor) -> Tensor:
+def log_det_from_cholesky(L: Float[Tensor, "*batch r r"]) -> Float[Tensor, " *batch"]:
     """log |L L'|."""
     return 2.0 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)

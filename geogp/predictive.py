@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, ndtr, ndtri, stdtr, stdtrit
 
@@ -35,11 +36,11 @@ class Predictive:
         then the mode
     """
 
-    location: Array
-    scale: Array
-    degrees_of_freedom: Array | None = None
+    location: Float[np.ndarray, " N"]
+    scale: Float[np.ndarray, " N"]
+    degrees_of_freedom: Float[np.ndarray, " N"] | None = None
     transform: Transform = Identity()
-    log_skewness: Array | None = None
+    log_skewness: Float[np.ndarray, " N"] | None = None
 
     def __len__(self) -> int:
         return len(self.location)
@@ -103,7 +104,7 @@ class Predictive:
 
     # -- what callers ask --------------------------------------------------------------------------
 
-    def quantile(self, p: float) -> Array:
+    def quantile(self, p: float) -> Float[np.ndarray, " N"]:
         """The p-quantile of y: (N,). Exact for any increasing transform.
 
         Examples
@@ -113,18 +114,18 @@ class Predictive:
         """
         return self.transform.inverse(self.location + self.scale * self._standard(p))
 
-    def median(self) -> Array:
+    def median(self) -> Float[np.ndarray, " N"]:
         """(N,)"""
         return self.transform.inverse(self.location) if self.log_skewness is None else self.quantile(0.5)
 
-    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+    def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
         """Central interval that holds y with probability `level`: (lower, upper), each (N,)."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must lie between 0 and 1; got {level}: use 0.95 for a 95% interval.")
         tail = 0.5 * (1.0 - level)
         return self.quantile(tail), self.quantile(1.0 - tail)
 
-    def sd(self) -> Array:
+    def sd(self) -> Float[np.ndarray, " N"]:
         """Standard deviation of y: (N,). Student-t: scale * sqrt(nu / (nu - 2))."""
         if isinstance(self.transform, Identity):
             return self.scale * np.sqrt(self._standard_moments()[1])
@@ -132,13 +133,15 @@ class Predictive:
         mean = y @ _WEIGHTS
         return np.sqrt(np.maximum(np.square(y - mean[:, None]) @ _WEIGHTS, 0.0))
 
-    def mean(self) -> Array:
+    def mean(self) -> Float[np.ndarray, " N"]:
         """(N,)"""
         if isinstance(self.transform, Identity):
             return self.location + self.scale * self._standard_moments()[0]
         return self._nodes() @ _WEIGHTS
 
-    def mean_of(self, function: Callable[[Array], Array], bounds: tuple[float, float]) -> Array:
+    def mean_of(
+        self, function: Callable[[Array], Array], bounds: tuple[float, float]
+    ) -> Float[np.ndarray, " N"]:
         """Mean of an increasing function of y, e.g. the speed whose logarithm y is: (N,).
 
         y is held within `bounds`: the power of a Student-t has no mean, and speeds have a physical limit;
@@ -146,16 +149,16 @@ class Predictive:
         """
         return function(np.clip(self._nodes(), *bounds)) @ _WEIGHTS
 
-    def cdf(self, y: ArrayLike) -> Array:
+    def cdf(self, y: ArrayLike) -> Float[np.ndarray, " N"]:
         """P(Y <= y): (N,)."""
         return self._below((self.transform.forward(np.asarray(y, float)) - self.location) / self.scale)
 
-    def exceedance(self, threshold: float) -> Array:
+    def exceedance(self, threshold: float) -> Float[np.ndarray, " N"]:
         """P(Y > threshold): (N,)."""
         u = (self.transform.forward(np.asarray(threshold, float)) - self.location) / self.scale
         return self._below(u, upper=True)
 
-    def log_density(self, y: Array) -> Array:
+    def log_density(self, y: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
         """Log density of y, the transform's Jacobian included: (N,)."""
         u = (self.transform.forward(y) - self.location) / self.scale
         jacobian = self.transform.log_derivative(y) - np.log(self.scale)
@@ -167,7 +170,7 @@ class Predictive:
             + jacobian
         )
 
-    def crps(self, y: Array) -> Array:
+    def crps(self, y: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
         """Continuous ranked probability score, in the unit of y: (N,).
 
         Closed form without a transform (symmetric Gaussian: Gneiting and Raftery 2007, eq. 21; Student-t:
@@ -195,8 +198,11 @@ class Predictive:
         return self.scale * (np.abs(u) - 4.0 * w * w / (left + right) * first + 4.0 * both * squared)
 
     def crps_of(
-        self, function: Callable[[Array], Array], y: Array, bounds: tuple[float, float] | None = None
-    ) -> Array:
+        self,
+        function: Callable[[Array], Array],
+        y: Float[np.ndarray, " N"],
+        bounds: tuple[float, float] | None = None,
+    ) -> Float[np.ndarray, " N"]:
         """CRPS of an increasing function of y, e.g. of the speed whose logarithm y is: (N,), in its unit.
 
         The quantile form (Jordan et al. 2019, eq. 5) cut where the pinball loss has its kink, at F(y):
@@ -225,7 +231,7 @@ class Predictive:
         """y at standard quantiles u (N, K)."""
         return self.transform.inverse(self.location[:, None] + self.scale[:, None] * u)
 
-    def sample(self, n_samples: int, rng: np.random.Generator) -> Array:
+    def sample(self, n_samples: int, rng: np.random.Generator) -> Float[np.ndarray, "N n_samples"]:
         """Independent draws at each place: (N, n_samples). Joint draws: `GPRegressor.sample_y`."""
         return self._at(self._standard(rng.random((len(self), n_samples))))
 
@@ -235,8 +241,8 @@ class Predictive:
 
 
 def standard_moments(
-    degrees_of_freedom: Array | None, log_skewness: Array | None
-) -> tuple[Array | float, Array | float]:
+    degrees_of_freedom: Float[np.ndarray, " N"] | None, log_skewness: Float[np.ndarray, " N"] | None
+) -> tuple[Float[np.ndarray, " N"] | float, Float[np.ndarray, " N"] | float]:
     """Mean and variance at location 0 and scale 1; the mean of a skewed distribution is not its location.
 
     Examples

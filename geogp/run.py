@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
@@ -51,7 +52,7 @@ class Support:
     positions_m : (n, 2) easting and northing in the run's CRS
     """
 
-    def __init__(self, positions_m: Array):
+    def __init__(self, positions_m: Float[np.ndarray, "n 2"]):
         self.positions_m = positions_m
 
     @cached_property
@@ -60,7 +61,7 @@ class Support:
 
         return cKDTree(self.positions_m)
 
-    def distances_m(self, xy: Array, most: float = math.inf) -> Array:
+    def distances_m(self, xy: Float[np.ndarray, "N 2"], most: float = math.inf) -> Float[np.ndarray, " N"]:
         """Metres from places xy (N, 2) to the nearest training place: (N,), inf beyond `most` and for places that
         are not finite."""
         out = np.full(len(xy), math.inf)
@@ -69,7 +70,7 @@ class Support:
             out[good] = self._tree.query(xy[good], distance_upper_bound=np.nextafter(most, math.inf))[0]
         return out
 
-    def gaps_m(self) -> Array:
+    def gaps_m(self) -> Float[np.ndarray, " n"]:
         """(n,) from each training place to its nearest other one; empty with fewer than two."""
         if len(self.positions_m) < 2:
             return np.empty(0)
@@ -177,13 +178,13 @@ class Run:
             Transformer.from_crs(4326, self.crs, always_xy=True),
         )
 
-    def to_degrees(self, xy: ArrayLike) -> tuple[Array, Array]:
+    def to_degrees(self, xy: ArrayLike) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
         """Longitude (N,) and latitude (N,) of places (N, 2) in `crs`."""
         x, y = np.asarray(xy, dtype=np.float64).reshape(-1, 2).T
         lon, lat = self._transformers[0].transform(x, y)
         return np.asarray(lon), np.asarray(lat)
 
-    def from_degrees(self, lon: ArrayLike, lat: ArrayLike) -> Array:
+    def from_degrees(self, lon: ArrayLike, lat: ArrayLike) -> Float[np.ndarray, "N 2"]:
         """Places (N, 2) in `crs` of longitudes and latitudes (N,), or of one; infinite where there is none."""
         u, v = (np.atleast_1d(np.asarray(w, dtype=np.float64)) for w in (lon, lat))
         return np.stack(self._transformers[1].transform(u, v), axis=-1)
@@ -201,7 +202,7 @@ class Run:
             raise InvalidInput(f"{self.path} does not record the training places; fit it with `geogp fit`.")
         return Support(self.tensors("support")["positions_m"].numpy())
 
-    def inputs(self, xy: ArrayLike, quarter: str | None = None) -> Array:
+    def inputs(self, xy: ArrayLike, quarter: str | None = None) -> Float[np.ndarray, "N D"]:
         """What the model takes at places xy (N, 2) in `crs`, in a quarter (default the last): (N, D)."""
         places = np.asarray(xy, dtype=np.float64).reshape(-1, 2)
         when = self.quarter(quarter)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
@@ -29,12 +30,12 @@ class Suggestions:
     noise_variance : (n,) of the measurement there
     """
 
-    chosen: NDArray[np.int64]
-    average_before: Array
-    average_after: Array
-    variance_before: Array
-    variance_after: Array
-    noise_variance: Array
+    chosen: Int[np.ndarray, " n"]
+    average_before: Float[np.ndarray, " n"]
+    average_after: Float[np.ndarray, " n"]
+    variance_before: Float[np.ndarray, " n"]
+    variance_after: Float[np.ndarray, " n"]
+    noise_variance: Float[np.ndarray, " n"]
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -95,7 +96,12 @@ def suggest_places(
 
 
 def greedy(
-    C: Array, noise_variance: Array, n: int, *, first_place: int = 0, weights: ArrayLike | None = None
+    C: Float[np.ndarray, "N N"],
+    noise_variance: Float[np.ndarray, " M"],
+    n: int,
+    *,
+    first_place: int = 0,
+    weights: ArrayLike | None = None,
 ) -> Suggestions:
     """n of the first M rows of a posterior covariance C (N, N) whose measurement, one by one, lowers the variance.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import boxcox1p, gammaln, inv_boxcox1p
@@ -158,7 +159,9 @@ def from_dict(d: dict) -> Transform:
     return known[d["name"]](**fields)
 
 
-def transform_for(name: str, y: Array, places: Array | None = None, *, seed: int = 0) -> Transform:
+def transform_for(
+    name: str, y: Float[np.ndarray, " n"], places: Float[np.ndarray, "n d"] | None = None, *, seed: int = 0
+) -> Transform:
     """The scale on which targets are modelled; curved ones keep the mean and sd of y.
 
     Parameters

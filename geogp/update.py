@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from geogp.basis.statistics import Statistic, merge_all
@@ -122,7 +123,7 @@ def recondition(
     return model._with_engine(model.engine_.reconditioned(data, kept))
 
 
-def observed_times(model: GPRegressor) -> np.ndarray | None:
+def observed_times(model: GPRegressor) -> Float[np.ndarray, " n"] | None:
     """The time of each observation a local field knows, as X had it: (n,), or None without a time."""
     return model.engine_.observed_times()
 

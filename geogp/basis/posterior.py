@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 
@@ -18,18 +19,18 @@ class WeightPosterior:
     mean : (r,); scale_tril : (r, r) lower-triangular, or any square root of the covariance (r, k)
     """
 
-    mean: Tensor
-    scale_tril: Tensor
+    mean: Float[Tensor, " r"]
+    scale_tril: Float[Tensor, "r k"]
 
-    def moments(self, phi: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, phi: Float[Tensor, "N r"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Mean phi'm and variance ||L'phi||^2, each (N,). Cost O(N r^2)."""
         return phi @ self.mean, (phi @ self.scale_tril).square().sum(1)
 
-    def covariance(self, phi: Tensor, phi_other: Tensor) -> Tensor:
+    def covariance(self, phi: Float[Tensor, "N r"], phi_other: Float[Tensor, "M r"]) -> Float[Tensor, "N M"]:
         """phi S phi_other': (N, M)."""
         return (phi @ self.scale_tril) @ (phi_other @ self.scale_tril).T
 
-    def sample(self, n_samples: int, generator: torch.Generator) -> Tensor:
+    def sample(self, n_samples: int, generator: torch.Generator) -> Float[Tensor, "r n_samples"]:
         """Draws of w: (r, n_samples)."""
         noise = torch.randn(self.scale_tril.shape[1], n_samples, generator=generator)
         return self.mean[:, None] + self.scale_tril @ noise.to(self.scale_tril)
@@ -38,7 +39,7 @@ class WeightPosterior:
         """The same in the dtype and on the device of a tensor."""
         return WeightPosterior(self.mean.to(like), self.scale_tril.to(like))
 
-    def kl(self) -> Tensor:
+    def kl(self) -> Float[Tensor, ""]:
         """KL(q || N(0, I)) for a lower-triangular scale."""
         L = self.scale_tril
         log_det = 2.0 * L.diagonal().abs().log().sum()
@@ -55,7 +56,7 @@ class Posterior(nn.Module):
         """The distribution as it is now."""
         raise NotImplementedError
 
-    def initialise(self, mean: Tensor, scale: float) -> None:
+    def initialise(self, mean: Float[Tensor, " r"], scale: float) -> None:
         """Start at N(mean, scale^2 I), or as near to it as can be."""
         raise NotImplementedError
 
@@ -82,7 +83,7 @@ class VariationalPosterior(Posterior):
         L = self.off_diagonal.tril(-1) + torch.diag(self.log_diagonal.exp())
         return WeightPosterior(self.mean, L)
 
-    def initialise(self, mean: Tensor, scale: float) -> None:
+    def initialise(self, mean: Float[Tensor, " r"], scale: float) -> None:
         with torch.no_grad():
             self.mean.copy_(mean)
             self.log_diagonal.fill_(float(torch.tensor(scale).log()))
@@ -104,7 +105,7 @@ class LowRankPosterior(Posterior):
         self.log_diagonal = nn.Parameter(torch.full((rank,), -0.5 * float(torch.tensor(float(rank)).log())))
         self.factor = nn.Parameter(torch.randn(rank, n_factors) / rank * 0.1)
 
-    def initialise(self, mean: Tensor, scale: float) -> None:
+    def initialise(self, mean: Float[Tensor, " r"], scale: float) -> None:
         with torch.no_grad():
             self.mean.copy_(mean)
             self.log_diagonal.fill_(float(torch.tensor(scale).log()))
@@ -124,21 +125,21 @@ class LowRankPosterior(Posterior):
 class LowRankWeights:
     """q(w) = N(mean, factor factor' + diag(diagonal)^2)."""
 
-    mean: Tensor
-    factor: Tensor
-    diagonal: Tensor
+    mean: Float[Tensor, " r"]
+    factor: Float[Tensor, "r k"]
+    diagonal: Float[Tensor, " r"]
 
-    def moments(self, phi: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, phi: Float[Tensor, "N r"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """As `WeightPosterior.moments`. Cost O(N r k)."""
         variance = (phi @ self.factor).square().sum(1) + phi.square() @ self.diagonal.square()
         return phi @ self.mean, variance
 
-    def covariance(self, phi: Tensor, phi_other: Tensor) -> Tensor:
+    def covariance(self, phi: Float[Tensor, "N r"], phi_other: Float[Tensor, "M r"]) -> Float[Tensor, "N M"]:
         """phi S phi_other': (N, M)."""
         low = (phi @ self.factor) @ (phi_other @ self.factor).T
         return low + (phi * self.diagonal.square()) @ phi_other.T
 
-    def sample(self, n_samples: int, generator: torch.Generator) -> Tensor:
+    def sample(self, n_samples: int, generator: torch.Generator) -> Float[Tensor, "r n_samples"]:
         """Draws of w: (r, n_samples)."""
         low = torch.randn(self.factor.shape[1], n_samples, generator=generator)
         own = torch.randn(len(self.mean), n_samples, generator=generator)
@@ -148,7 +149,7 @@ class LowRankWeights:
             + self.diagonal[:, None] * own.to(self.diagonal)
         )
 
-    def kl(self) -> Tensor:
+    def kl(self) -> Float[Tensor, ""]:
         """KL(q || N(0, I)), with the determinant by the matrix determinant lemma."""
         scaled = self.factor / self.diagonal[:, None]
         inner = torch.eye(scaled.shape[1], dtype=scaled.dtype, device=scaled.device) + scaled.T @ scaled
@@ -167,7 +168,7 @@ class Prior(Posterior):
         super().__init__()
         self.register_buffer("mean", torch.zeros(rank), persistent=False)
 
-    def initialise(self, mean: Tensor, scale: float) -> None:
+    def initialise(self, mean: Float[Tensor, " r"], scale: float) -> None:
         """Nothing to start from: the weights are solved for."""
 
     def current(self) -> WeightPosterior:
@@ -177,7 +178,7 @@ class Prior(Posterior):
 class PointWeights(WeightPosterior):
     """Weights without a distribution: the variance is 0, the "KL" that of a point's log prior."""
 
-    def kl(self) -> Tensor:
+    def kl(self) -> Float[Tensor, ""]:
         """-log N(mean; 0, I) up to a constant."""
         return 0.5 * self.mean.square().sum()
 
@@ -192,7 +193,7 @@ class PointPosterior(Posterior):
     def current(self) -> PointWeights:
         return PointWeights(self.mean, torch.zeros(len(self.mean), 1).to(self.mean))
 
-    def initialise(self, mean: Tensor, scale: float) -> None:
+    def initialise(self, mean: Float[Tensor, " r"], scale: float) -> None:
         with torch.no_grad():
             self.mean.copy_(mean)
 

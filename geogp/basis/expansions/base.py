@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.errors import ImpossibleCombination
@@ -24,17 +25,17 @@ class Expansion(nn.Module):
     #: True when the expansion approximates a base kernel whose exact value is known (`base_kernel`).
     has_base_kernel = False
 
-    def initialise(self, h: Tensor) -> None:
+    def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Place the basis from a sample of backbone outputs h (n, H). Default: nothing to place."""
 
-    def base_diagonal(self, h: Tensor) -> Tensor:
+    def base_diagonal(self, h: Float[Tensor, "N H"]) -> Float[Tensor, " N"]:
         """k~(h, h) of the base kernel: (N,). Only where `has_base_kernel`."""
         raise ImpossibleCombination(
             f"residual 'nystrom' needs an expansion with a base kernel; {type(self).__name__} has none: "
             "take expansion 'rbf', or residual 'none', 'unit' or 'local'."
         )
 
-    def base_kernel(self, h: Tensor, h_ref: Tensor) -> Tensor:
+    def base_kernel(self, h: Float[Tensor, "N H"], h_ref: Float[Tensor, "M H"]) -> Float[Tensor, "N M"]:
         """k~(h, h_ref): (N, M). Only where `has_base_kernel`."""
         return self.base_diagonal(h)
 

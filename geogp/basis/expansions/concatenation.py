@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
@@ -43,10 +44,10 @@ class Concatenation(Expansion):
         self.parts = cast("Sequence[Expansion]", nn.ModuleList(made))
         self.rank = sum(part.rank for part in made)
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
         return torch.cat([part(h) for part in self.parts], 1) / len(self.parts) ** 0.5
 
-    def initialise(self, h: Tensor) -> None:
+    def initialise(self, h: Float[Tensor, "n H"]) -> None:
         for part in self.parts:
             part.initialise(h)
 

@@ -1,6 +1,7 @@
 """Random Fourier features of a squared-exponential kernel."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
@@ -59,16 +60,16 @@ class Fourier(Expansion):
         self.log_variance = nn.Parameter(torch.zeros(()))
 
     @property
-    def lengthscale(self) -> Tensor:
+    def lengthscale(self) -> Float[Tensor, " H"]:
         """(H,) one per axis, in units of the backbone's output."""
         return self.log_lengthscale.exp()
 
-    def initialise(self, h: Tensor) -> None:
+    def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Lengthscales at the median distance of the sample."""
         with torch.no_grad():
             self.log_lengthscale.copy_(median_lengthscale(h).log())
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
         phase = (h / self.lengthscale) @ self.frequencies.T
         scale = (self.log_variance.exp() * 2.0 / self.rank).sqrt()
         return scale * torch.cat([phase.cos(), phase.sin()], 1)

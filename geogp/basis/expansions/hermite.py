@@ -3,6 +3,7 @@
 import itertools
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
@@ -63,17 +64,17 @@ class Hermite(Expansion):
         self.log_variance = nn.Parameter(torch.zeros(()))
 
     @property
-    def epsilon(self) -> Tensor:
+    def epsilon(self) -> Float[Tensor, " d"]:
         """(d,) inverse lengthscales of the paper, in units of standardised h."""
         return self.log_epsilon.exp()
 
-    def initialise(self, h: Tensor) -> None:
+    def initialise(self, h: Float[Tensor, "n d"]) -> None:
         """Centre and spread of the sample."""
         with torch.no_grad():
             self.centre.copy_(h.mean(0))
             self.spread.copy_(spread_of(h))
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Float[Tensor, "N d"]) -> Float[Tensor, "N r"]:
         x = (h - self.centre) / self.spread
         eps2 = self.epsilon.square()
         beta2 = (1.0 + 4.0 * eps2 / ALPHA**2).sqrt()

@@ -1,6 +1,7 @@
 """A network's own last layer as a basis."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from geogp.basis.expansions.base import Expansion
@@ -34,5 +35,5 @@ class LastLayer(Expansion):
         self.rank = n_inputs + 1
         self.register_buffer("scale", torch.ones(()))
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
         return self.scale * torch.cat([h, torch.ones_like(h[:, :1])], 1)

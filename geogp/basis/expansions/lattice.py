@@ -1,6 +1,7 @@
 """Structured kernel interpolation: cubic interpolation from a fixed lattice."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
@@ -67,7 +68,7 @@ class Lattice(Expansion):
         self.log_lengthscale = nn.Parameter(torch.zeros(n_inputs))
         self.log_variance = nn.Parameter(torch.zeros(()))
 
-    def initialise(self, h: Tensor) -> None:
+    def initialise(self, h: Float[Tensor, "n d"]) -> None:
         """Lay the lattice over the sample with a margin; lengthscale a quarter of its range."""
         with torch.no_grad():
             low, high = h.amin(0), h.amax(0)
@@ -77,13 +78,13 @@ class Lattice(Expansion):
             self.low.copy_(low - MARGIN * step)
             self.log_lengthscale.copy_((0.25 * width).log())
 
-    def axis_weights(self, h: Tensor, axis: int) -> Tensor:
+    def axis_weights(self, h: Float[Tensor, "N d"], axis: int) -> Float[Tensor, "N k"]:
         """Interpolation weights (N, k) of one axis: four of them differ from zero and they sum to one."""
         position = ((h[:, axis] - self.low[axis]) / self.step[axis]).clamp(1.0, self.n_points - 2.0)
         nodes = torch.arange(self.n_points, dtype=h.dtype, device=h.device)
         return keys_cubic((position[:, None] - nodes).abs())
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Float[Tensor, "N d"]) -> Float[Tensor, "N r"]:
         phi = self.log_variance.mul(0.5).exp().expand(len(h), 1)
         nodes = torch.arange(self.n_points, dtype=torch.float64, device=h.device)
         for j in range(h.shape[1]):
@@ -98,7 +99,7 @@ class Lattice(Expansion):
         return [self.log_lengthscale, self.log_variance]
 
 
-def keys_cubic(t: Tensor) -> Tensor:
+def keys_cubic(t: Float[Tensor, " *n"]) -> Float[Tensor, " *n"]:
     """The cubic convolution kernel of Keys (1981), a = -1/2, at distances t >= 0 in lattice steps."""
     near = (1.5 * t - 2.5) * t.square() + 1.0
     far = ((-0.5 * t + 2.5) * t - 4.0) * t + 2.0

@@ -1,6 +1,7 @@
 """The backbone's own linear output as a basis."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
@@ -33,10 +34,10 @@ class Linear(Expansion):
         self.rank = rank
         self.linear = nn.Linear(n_inputs, rank)
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
         return self.linear(h)
 
-    def initialise(self, h: Tensor) -> None:
+    def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Scale the output so that the mean prior variance over the sample is one."""
         with torch.no_grad():
             size = self(h).square().sum(1).mean().sqrt()

@@ -1,6 +1,7 @@
 """Where a kernel starts: the spread and the lengthscale that a sample suggests."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from geogp.linalg import squared_distances
@@ -9,13 +10,15 @@ from geogp.linalg import squared_distances
 SAMPLE = 512
 
 
-def spread_of(h: Tensor) -> Tensor:
+def spread_of(h: Float[Tensor, "n H"]) -> Float[Tensor, " H"]:
     """(H,) standard deviation of each axis of h (n, H); 1 where there is next to none."""
     spread = h.std(0, unbiased=False)
     return torch.where(spread > 1e-6, spread, torch.ones_like(spread))
 
 
-def median_lengthscale(h: Tensor, places: Tensor | None = None) -> Tensor:
+def median_lengthscale(
+    h: Float[Tensor, "n H"], places: Float[Tensor, "M H"] | None = None
+) -> Float[Tensor, " H"]:
     """(H,) spread of each axis of h (n, H) times the median distance between standardised places (M, H).
 
     Without places between the first `SAMPLE` rows.

@@ -1,6 +1,7 @@
 """Inducing-point basis of a squared-exponential kernel on the backbone's output."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
@@ -43,16 +44,16 @@ class RBF(Expansion):
         self.log_variance = nn.Parameter(torch.zeros(()))
 
     @property
-    def lengthscale(self) -> Tensor:
+    def lengthscale(self) -> Float[Tensor, " H"]:
         """(H,) one per axis, in units of the backbone's output."""
         return self.log_lengthscale.exp()
 
     @property
-    def variance(self) -> Tensor:
+    def variance(self) -> Float[Tensor, ""]:
         """k~(h, h), the same everywhere."""
         return self.log_variance.exp()
 
-    def initialise(self, h: Tensor) -> None:
+    def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Inducing points at a sample of h, lengthscale at the median distance between them."""
         with torch.no_grad():
             n = len(h)
@@ -67,14 +68,14 @@ class RBF(Expansion):
             self.inducing_points.copy_(Z)
             self.log_lengthscale.copy_(median_lengthscale(h, Z).log())
 
-    def base_kernel(self, h: Tensor, h_ref: Tensor) -> Tensor:
+    def base_kernel(self, h: Float[Tensor, "N H"], h_ref: Float[Tensor, "M H"]) -> Float[Tensor, "N M"]:
         ell = self.lengthscale
         return self.variance * torch.exp(-0.5 * squared_distances(h / ell, h_ref / ell))
 
-    def base_diagonal(self, h: Tensor) -> Tensor:
+    def base_diagonal(self, h: Float[Tensor, "N H"]) -> Float[Tensor, " N"]:
         return self.variance.expand(len(h))
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
         ell = self.lengthscale
         Z = self.inducing_points / ell
         Zd = Z.double()

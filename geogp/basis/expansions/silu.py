@@ -1,6 +1,7 @@
 """Basis functions that are the activations of one more layer."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
@@ -35,10 +36,10 @@ class SiLU(Expansion):
         sign = torch.randint(0, 2, (rank,)) * 2.0 - 1.0
         self.scale = nn.Parameter(sign / rank**0.5)
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
         return self.scale * nn.functional.silu(self.linear(h))
 
-    def initialise(self, h: Tensor) -> None:
+    def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Scale the basis so that the mean prior variance over the sample is one."""
         with torch.no_grad():
             size = self(h).square().sum(1).mean().sqrt()

@@ -1,6 +1,7 @@
 """Soft kernel interpolation: a kernel matrix of learned points, interpolated by softmax weights."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
@@ -55,21 +56,21 @@ class SoftKI(Expansion):
         self.log_variance = nn.Parameter(torch.zeros(()))
 
     @property
-    def lengthscale(self) -> Tensor:
+    def lengthscale(self) -> Float[Tensor, " H"]:
         """(H,) of the base kernel, between 0 and `MAX_LENGTHSCALE`, in units of h / T."""
         return MAX_LENGTHSCALE * torch.sigmoid(self.raw_lengthscale)
 
     @property
-    def temperature(self) -> Tensor:
+    def temperature(self) -> Float[Tensor, " H"]:
         """(H,) one per axis."""
         return self.log_temperature.exp()
 
     @property
-    def interpolation_points(self) -> Tensor:
+    def interpolation_points(self) -> Float[Tensor, "m H"]:
         """z: (m, H), in units of h / T."""
         return self.places / self.temperature
 
-    def initialise(self, h: Tensor) -> None:
+    def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Interpolation points at k-means centres; temperatures at which the nearest few share each row."""
         with torch.no_grad():
             centres = k_means(h, self.rank)
@@ -82,18 +83,18 @@ class SoftKI(Expansion):
             share = (median_lengthscale(self.interpolation_points) / MAX_LENGTHSCALE).clamp(0.02, 0.9)
             self.raw_lengthscale.copy_(torch.logit(share))
 
-    def weights(self, h: Tensor) -> Tensor:
+    def weights(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N m"]:
         """s(h): (N, m) non-negative, each row summing to one."""
         squared = squared_distances(h / self.temperature, self.interpolation_points)
         # The root's slope is infinite at zero; the constant bounds it and changes no weight by more than 1e-6.
         return torch.softmax(-(squared + 1e-12).sqrt(), 1)
 
-    def base_matrix(self) -> Tensor:
+    def base_matrix(self) -> Float[Tensor, "m m"]:
         """K_ZZ (m, m) in float64."""
         Z = (self.interpolation_points / self.lengthscale).double()
         return self.log_variance.exp().double() * matern32_of_squared(squared_distances(Z, Z))
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N m"]:
         L = cholesky(self.base_matrix(), what="the interpolation points' kernel matrix")
         return self.weights(h) @ L.to(h.dtype)
 
@@ -101,7 +102,7 @@ class SoftKI(Expansion):
         return [self.places, self.log_temperature, self.raw_lengthscale, self.log_variance]
 
 
-def k_means(h: Tensor, k: int, n_steps: int = 10) -> Tensor:
+def k_means(h: Float[Tensor, "n H"], k: int, n_steps: int = 10) -> Float[Tensor, "k H"]:
     """(k, H) centres of Lloyd's algorithm from k rows drawn at random; a centre without rows stays.
 
     With fewer than k rows the rest are scattered around the rows.

@@ -4,6 +4,7 @@ import math
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 
@@ -27,11 +28,11 @@ class Noise(nn.Module):
         """The noise of a model whose rows come with counts, or without."""
         return cls()
 
-    def initialise(self, variance: float, counts: Tensor | None) -> None:
+    def initialise(self, variance: float, counts: Num[Tensor, " N"] | None) -> None:
         """Start from `variance`, e.g. that of a first fit's residuals, of rows with these counts."""
         raise NotImplementedError
 
-    def forward(self, Z: Tensor, counts: Tensor | None) -> Tensor:
+    def forward(self, Z: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None) -> Float[Tensor, " N"]:
         """(N,) noise variance of averages of `counts` (N,) measurements at standardised inputs Z (N, D)."""
         raise NotImplementedError
 

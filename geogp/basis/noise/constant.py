@@ -1,6 +1,7 @@
 """One noise variance for every observation."""
 
 import torch
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from geogp.basis.noise.base import Noise
@@ -18,9 +19,9 @@ class Constant(Noise):
         super().__init__(floor)
         self.log_variance = nn.Parameter(torch.tensor(-2.0))
 
-    def initialise(self, variance: float, counts: Tensor | None) -> None:
+    def initialise(self, variance: float, counts: Num[Tensor, " N"] | None) -> None:
         with torch.no_grad():
             self.log_variance.fill_(torch.tensor(max(variance - self.floor, self.floor)).log().item())
 
-    def forward(self, Z: Tensor, counts: Tensor | None) -> Tensor:
+    def forward(self, Z: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None) -> Float[Tensor, " N"]:
         return (self.floor + self.log_variance.exp()).expand(len(Z))

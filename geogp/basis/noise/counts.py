@@ -1,6 +1,7 @@
 """A noise that knows how many measurements stand behind each average."""
 
 import torch
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from geogp.basis.noise.base import Noise
@@ -32,13 +33,13 @@ class PerCount(Noise):
         self.log_tau2 = nn.Parameter(torch.tensor(-2.0))
         self.log_s2 = nn.Parameter(torch.tensor(-2.0))
 
-    def initialise(self, variance: float, counts: Tensor | None) -> None:
+    def initialise(self, variance: float, counts: Num[Tensor, " N"] | None) -> None:
         """Share `variance` so that half of it, at the mean of 1/n, averages away."""
         inverse = 1.0 if counts is None else float((1.0 / counts.clamp_min(1.0)).mean())
         with torch.no_grad():
             self.log_tau2.fill_(torch.tensor(max(0.5 * variance, self.floor)).log().item())
             self.log_s2.fill_(torch.tensor(max(0.5 * variance / inverse, self.floor)).log().item())
 
-    def forward(self, Z: Tensor, counts: Tensor | None) -> Tensor:
+    def forward(self, Z: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None) -> Float[Tensor, " N"]:
         n = torch.ones_like(Z[:, 0]) if counts is None else counts.clamp_min(1.0).to(Z.dtype)
         return self.floor + self.log_tau2.exp() + self.log_s2.exp() / n

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, fields
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from geogp.basis.posterior import WeightPosterior
@@ -17,10 +18,10 @@ class Design:
     phi : (n, r) features; y : (n,) targets less the constant mean; noise_variance, residual_variance : (n,)
     """
 
-    phi: Tensor
-    y: Tensor
-    noise_variance: Tensor
-    residual_variance: Tensor
+    phi: Float[Tensor, "n r"]
+    y: Float[Tensor, " n"]
+    noise_variance: Float[Tensor, " n"]
+    residual_variance: Float[Tensor, " n"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Sums:
     factorised in float64. The weights in use always come from `geogp.basis.statistics`, which never forms it.
     """
 
-    gram: Tensor
-    cross: Tensor
-    energy: Tensor
-    log_noise: Tensor
-    gap: Tensor
-    n_rows: Tensor
+    gram: Float[Tensor, "r r"]
+    cross: Float[Tensor, " r"]
+    energy: Float[Tensor, ""]
+    log_noise: Float[Tensor, ""]
+    gap: Float[Tensor, ""]
+    n_rows: Float[Tensor, ""]
 
     def tensors(self) -> list[Tensor]:
         return [getattr(self, f.name) for f in fields(self)]
@@ -64,13 +65,13 @@ class Sums:
         )
 
 
-def precision_factor(sums: Sums, max_jitter: float = MAX_JITTER) -> Tensor:
+def precision_factor(sums: Sums, max_jitter: float = MAX_JITTER) -> Float[Tensor, "r r"]:
     """C, lower-triangular, with C C' = I + Phi'W Phi: (r, r)."""
     eye = torch.eye(len(sums.cross), dtype=sums.gram.dtype, device=sums.gram.device)
     return cholesky(sums.gram + eye, jitter=0.0, max_jitter=max_jitter, what="I + Phi'W Phi")
 
 
-def negative_log_evidence(sums: Sums, *, max_jitter: float = MAX_JITTER) -> Tensor:
+def negative_log_evidence(sums: Sums, *, max_jitter: float = MAX_JITTER) -> Float[Tensor, ""]:
     """-log N(y; 0, Phi Phi' + W^-1), not divided by n.
 
     By the matrix inversion and determinant lemmas with A = I + Phi'W Phi = C C' and b = Phi'W y:

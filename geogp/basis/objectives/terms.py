@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -19,17 +20,17 @@ class Terms:
     n_total : rows of the whole training set
     """
 
-    y: Tensor
-    mean: Tensor
-    weight_variance: Tensor
-    residual_variance: Tensor
-    basis_variance: Tensor
-    noise_variance: Tensor
-    kl: Tensor
+    y: Float[Tensor, " B"]
+    mean: Float[Tensor, " B"]
+    weight_variance: Float[Tensor, " B"]
+    residual_variance: Float[Tensor, " B"]
+    basis_variance: Float[Tensor, " B"]
+    noise_variance: Float[Tensor, " B"]
+    kl: Float[Tensor, ""]
     n_total: int
 
     @property
-    def latent_variance(self) -> Tensor:
+    def latent_variance(self) -> Float[Tensor, " B"]:
         return self.weight_variance + self.residual_variance
 
 

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Protocol
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.encoders import Encoder
@@ -50,7 +51,13 @@ class Residual(nn.Module):
     def __init__(self, expansion: Expansion):
         super().__init__()
 
-    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+    def variance(
+        self,
+        expansion: Expansion,
+        Z: Float[Tensor, "N D"],
+        h: Float[Tensor, "N H"],
+        phi: Float[Tensor, "N r"],
+    ) -> Float[Tensor, " N"]:
         raise NotImplementedError
 
     def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:

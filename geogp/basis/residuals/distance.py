@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from geogp.basis.expansions.base import Expansion
@@ -61,17 +62,23 @@ class Distance(Residual):
         self.register_buffer("range", torch.ones(()))
         self.register_buffer("sill", torch.ones(()))
 
-    def distance(self, Z: Tensor) -> Tensor:
+    def distance(self, Z: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         """d(x) of standardised inputs Z (N, D): (N,)."""
         P = Z[:, self.columns] if len(self.columns) else Z
         return (torch.cdist(P, self.anchors.to(P)).min(1).values - self.radius).clamp_min(0.0)
 
-    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+    def variance(
+        self,
+        expansion: Expansion,
+        Z: Float[Tensor, "N D"],
+        h: Float[Tensor, "N H"],
+        phi: Float[Tensor, "N r"],
+    ) -> Float[Tensor, " N"]:
         if self.training or not len(self.anchors):  # on training rows d = 0
             return torch.zeros_like(phi[:, 0])
         return grown(self.distance(Z), self.sill, self.range)
 
-    def place(self, P: Tensor) -> None:
+    def place(self, P: Float[Tensor, "n p"]) -> None:
         """Choose the anchors of places P (n, p): each next one is the place farthest from those before."""
         places = torch.unique(P, dim=0)
         if len(places) <= ANCHORS:
@@ -125,12 +132,12 @@ class Distance(Residual):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def grown(d: Tensor, sill: Tensor, reach: Tensor) -> Tensor:
+def grown(d: Float[Tensor, " N"], sill: Float[Tensor, ""], reach: Float[Tensor, ""]) -> Float[Tensor, " N"]:
     """sill (1 - exp(-d / reach)): the exponential variogram without nugget."""
     return sill * -torch.expm1(-d / reach)
 
 
-def variogram(P: Tensor, y: Tensor) -> tuple[float, float]:
+def variogram(P: Float[Tensor, "n p"], y: Float[Tensor, " n"]) -> tuple[float, float]:
     """Sill without nugget, and range, of nugget + sill (1 - exp(-d / range)) fitted to pairs of rows.
 
     Least squares over 24 distance classes of a sample of 1,500 rows, the range on a grid. (1, median

@@ -1,6 +1,7 @@
 """The diagonal correction: what the basis lacks of a prior variance that is the same everywhere."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from geogp.basis.expansions.base import Expansion
@@ -41,7 +42,13 @@ class Unit(Residual):
         super().__init__(expansion)
         self.register_buffer("level", torch.zeros(()))
 
-    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+    def variance(
+        self,
+        expansion: Expansion,
+        Z: Float[Tensor, "N D"],
+        h: Float[Tensor, "N H"],
+        phi: Float[Tensor, "N r"],
+    ) -> Float[Tensor, " N"]:
         size = phi.square().sum(1)
         if self.training:
             top = size.max()

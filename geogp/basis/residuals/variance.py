@@ -1,6 +1,7 @@
 """Residuals that add a variance and nothing to the mean."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from geogp.basis.expansions.base import Expansion
@@ -14,7 +15,13 @@ class NoResidual(Residual):
 
     formula = "var r(x) = 0"
 
-    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+    def variance(
+        self,
+        expansion: Expansion,
+        Z: Float[Tensor, "N D"],
+        h: Float[Tensor, "N H"],
+        phi: Float[Tensor, "N r"],
+    ) -> Float[Tensor, " N"]:
         return torch.zeros_like(phi[:, 0])
 
 
@@ -30,6 +37,12 @@ class Nystrom(Residual):
     needs_base_kernel = True
     reverts_to_prior = True
 
-    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+    def variance(
+        self,
+        expansion: Expansion,
+        Z: Float[Tensor, "N D"],
+        h: Float[Tensor, "N H"],
+        phi: Float[Tensor, "N r"],
+    ) -> Float[Tensor, " N"]:
         # Non-negative in exact arithmetic; the clamp takes off rounding only.
         return (expansion.base_diagonal(h) - phi.square().sum(1)).clamp_min(0.0)

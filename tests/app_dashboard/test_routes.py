@@ -104,11 +104,11 @@ def test_a_value_in_words(client: TestClient) -> None:
 
 def test_layers_pictures_and_squares(client: TestClient) -> None:
     listed = client.get("/geogp/layers?t=42").json()
-    assert listed["view"]["t"] == "42" and listed["view"]["q"] == "2023Q4"
+    assert listed["setting"]["t"] == "42" and listed["setting"]["q"] == "2023Q4"
     assert listed["subtitle"].startswith("2023 Q4 · ") and "95% intervals" in listed["subtitle"]
     shapes = set()
     for layer in listed["layers"]:
-        answer = client.get(f"/geogp/layer/{layer['id']}.png", params=listed["view"])
+        answer = client.get(f"/geogp/layer/{layer['id']}.png", params=listed["setting"])
         assert answer.headers["content-type"] == "image/png"
         assert "immutable" in answer.headers["cache-control"]
         shapes.add(Image.open(io.BytesIO(answer.content)).size)
@@ -137,7 +137,7 @@ def test_progress_is_always_answered(client: TestClient) -> None:
 @pytest.fixture
 def copy(run_path: Path, tmp_path: Path) -> Iterator[Path]:
     path = Path(shutil.copytree(run_path, tmp_path / "run"))
-    holding.hold(path, pace=TINY)
+    holding.hold(path, TINY)
     yield path
     holding._held = None
 

@@ -411,7 +411,7 @@
       const found = await patiently("Reading the legend", () => ask("layers", setting));
       if (state.setting !== setting) return;
       ({ layers, similar, subtitle } = found);
-      state.setting = found.view;
+      state.setting = found.setting;
       if (found.id !== about.id) { // the run was fitted again behind this page
         outer.location.reload(); return;
       }

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import streamlit as st
-import streamlit.components.v1 as components
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.holding import held
@@ -14,6 +13,16 @@ from app.errors import InvalidInput
 from geogp.scores import LEVELS
 
 MAP = Path(__file__).parent / "map"
+#: Streamlit makes a module of this and gives it its element; ours is a file of this server, see `routes.FILES`.
+LOADER = """export default async (given) => (
+  await import(new URL("/geogp/map/map.js", document.baseURI))).default(given);
+"""
+mount = st.components.v2.component(
+    "geogp_map",
+    html=(MAP / "map.html").read_text("utf-8"),
+    css=(MAP / "map.css").read_text("utf-8"),
+    js=LOADER,
+)
 
 
 def page() -> None:
@@ -50,12 +59,12 @@ def _opened() -> Atlas | None:
 
 def mapped(setting: Setting) -> tuple[float, float] | None:
     """The map, and the place marked on it; until the map has spoken, the one in the address."""
-    draw = components.declare_component("geogp_map", url="/geogp/map/")
-    told = draw(setting=setting.params, key="map", default=None, height=560)
-    if told is None:  # the map has not spoken yet: the address may name a place
-        told = {"at": st.query_params.get("at", "").split(",")}
+    named = st.query_params.get("at", "").split(",")
+    told = mount(
+        key="map", data={"setting": setting.params}, default={"at": named}, on_at_change=lambda: None
+    )
     try:
-        lat, lon = told["at"]
+        lat, lon = told.at
         return place({"lat": str(lat), "lon": str(lon)})
     except (InvalidInput, TypeError, ValueError):  # none, or the address names none
         return None

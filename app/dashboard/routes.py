@@ -1,4 +1,4 @@
-"""Our own addresses beside Streamlit's, on the same origin: the map page, pictures, values, slices. Only GET.
+"""Our own addresses beside Streamlit's, on the same origin: the map's script, pictures, values, slices. Only GET.
 
 Every parameter is checked by `setting.py`; a bad one is answered with one sentence and 400, a run that is gone or
 altered with one sentence and 409. No parameter ever becomes part of a path on disk.
@@ -22,15 +22,12 @@ from app.errors import InvalidInput
 from maps.web import LEAFLET_CSS, LEAFLET_JS
 
 #: the only files served, by the only names they are served under
-HERE = Path(__file__).parent / "map"
 FILES: dict[str, Path] = {
-    "": HERE / "index.html",
-    "map.js": HERE / "map.js",
-    "map.css": HERE / "map.css",
     "leaflet.js": LEAFLET_JS,
     "leaflet.css": LEAFLET_CSS,
+    **{path.name: path for path in (Path(__file__).parent / "map").glob("*.js")},
 }
-KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+KINDS = {".js": "text/javascript", ".css": "text/css"}
 #: addresses of pictures name the run's hash, so they may be kept for good
 FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 FRESH = {"Cache-Control": "no-cache"}
@@ -54,7 +51,6 @@ def routes() -> list[BaseRoute]:
     """For `st.App(routes=...)`."""
     return [
         Route("/geogp/map/{name}", _file, methods=["GET"]),
-        Route("/geogp/map/", _file, methods=["GET"]),
         Route("/geogp/about", _careful(_about), methods=["GET"]),
         Route("/geogp/layers", _careful(_layers), methods=["GET"]),
         Route("/geogp/layer/{name}", _careful(_picture), methods=["GET"]),
@@ -104,7 +100,7 @@ def _one_at_a_time(endpoint: Endpoint) -> Endpoint:
 
 
 async def _file(request: Request) -> Response:
-    path = FILES.get(request.path_params.get("name", ""))
+    path = FILES.get(request.path_params["name"])
     if path is None:
         return JSONResponse({"error": "There is no such file."}, 404)
     kind = f"{KINDS[path.suffix]}; charset=utf-8"

@@ -1,11 +1,11 @@
 """The page's logic, without a browser."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import streamlit.components.v1 as components
 from streamlit.testing.v1 import AppTest
 
 from app.dashboard import holding
@@ -14,7 +14,6 @@ from app.dashboard.server import PAGE
 
 from .conftest import HOSTILE, LATITUDE, LONGITUDE, TINY
 
-SETTINGS: list[dict[str, str]] = []
 AT = f"{LATITUDE},{LONGITUDE}"
 
 
@@ -25,21 +24,11 @@ def opened(**query: str) -> AppTest:
     return page.run()
 
 
-@pytest.fixture(autouse=True)
-def no_component(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The map itself needs a browser; here it only notes the setting it is given."""
-    SETTINGS.clear()
-
-    def declare(name: str, url: str):
-        assert url == "/geogp/map/"
-        return lambda setting, **_: SETTINGS.append(setting)
-
-    monkeypatch.setattr(components, "declare_component", declare)
-
-
 def given(page: AppTest) -> dict[str, str]:
-    """The setting that the map was given last."""
-    return SETTINGS[-1]
+    """The setting that the map is given; the map itself needs a browser."""
+    (element,) = page.get("bidi_component")
+    setting: dict[str, str] = json.loads(element.proto.json)["setting"]
+    return setting
 
 
 def texts(page: AppTest) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from app.dashboard.panels import PANELS, Panel
 
-from .test_page import AT, no_component, opened, texts  # noqa: F401  # the map needs a browser
+from .test_page import AT, opened, texts
 
 SOURCE = """
 import streamlit as st

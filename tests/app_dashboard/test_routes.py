@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,29 +28,35 @@ def client(shown: holding.Holding) -> TestClient:
     )
 
 
-def test_the_page_and_its_parts_come_from_here(client: TestClient) -> None:
-    page = client.get("/geogp/map/")
-    assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
-    assert "http://" not in page.text and "https://" not in page.text and "//" not in page.text
-    for name in ("map.js", "map.css", "leaflet.js", "leaflet.css"):
+def test_the_map_and_its_parts_come_from_here(client: TestClient) -> None:
+    script = client.get("/geogp/map/map.js")
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert "http://" not in script.text and "https://" not in script.text
+    parts = re.findall(r'from "\./(.+)"', script.text)
+    assert len(parts) > 2
+    for name in (*parts, "leaflet.js", "leaflet.css"):
         assert client.get(f"/geogp/map/{name}").status_code == 200
 
 
 def test_every_answer_carries_the_policy(client: TestClient) -> None:
-    for path in ("/geogp/map/", "/geogp/about", "/geogp/layer/nothing", "/geogp/nowhere"):
+    for path in ("/geogp/map/map.js", "/geogp/about", "/geogp/layer/nothing", "/geogp/nowhere"):
         headers = client.get(path).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
     page = client.get("/").headers["content-security-policy"]
     assert (
-        "default-src 'self'" in page and "http" not in page and "*" not in page and "unsafe-eval" not in page
+        "default-src 'self'" in page and "http" not in page and "*" not in page and "frame-src 'none'" in page
     )
+    (scripts,) = re.findall("script-src ([^;]+)", page)
+    assert "'self'" in scripts and "unsafe" not in scripts
 
 
 @pytest.mark.parametrize(
     "path",
     [
+        "/geogp/map/",
+        "/geogp/map/map.html",
         "/geogp/map/..%2f..%2fpyproject.toml",
         "/geogp/map/%2e%2e/%2e%2e/server.py",
         "/geogp/map//etc/passwd",

@@ -6,15 +6,16 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # TORCH=cpu takes the CPU-only build (about 200 MB), TORCH=cuda insists on one with CUDA (several GB);
-# unset takes the pinned version from pip's own index, whichever build that is.
+# unset takes the CPU-only build where there is no NVIDIA driver and its index answers, else pip's own.
 TORCH  ?=
+CPU_INDEX := https://download.pytorch.org/whl/cpu
 TORCH_PIN := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' constraints.txt)
 OUT    ?= demo
 # Tests run in parallel, one thread each: more threads than cores make everything slower.
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
-.PHONY: setup demo test test-fast check format bench bench-accuracy clean
+.PHONY: setup demo test test-fast check format docs bench bench-accuracy clean
 
 setup: $(VENV)/.installed
 
@@ -25,14 +26,13 @@ $(VENV)/bin/python:
 $(VENV)/.torch-$(TORCH): constraints.txt | $(VENV)/bin/python
 ifeq ($(TORCH),cpu)
 	@echo "torch: the CPU build of $(TORCH_PIN) (TORCH=cpu)"
-	$(PIP) install --index-url https://download.pytorch.org/whl/cpu "$(TORCH_PIN)"
+	$(PIP) install --index-url $(CPU_INDEX) "$(TORCH_PIN)"
 else ifeq ($(TORCH),cuda)
 	@echo "torch: a CUDA build of $(TORCH_PIN) (TORCH=cuda)"
 	$(PIP) install "$(TORCH_PIN)"
 	@$(BIN)/python -c 'import sys, torch; sys.exit(torch.version.cuda is None and "pip has a torch without CUDA here; remove $(VENV), or name an index that has one in PIP_INDEX_URL")'
 else ifeq ($(TORCH),)
-	@echo "torch: $(TORCH_PIN) from pip's index (TORCH=cpu or TORCH=cuda chooses the build)"
-	$(PIP) install "$(TORCH_PIN)"
+	@$(PIP) install $$($(BIN)/python .ci/torch_build.py $(CPU_INDEX)) "$(TORCH_PIN)"
 else
 	@echo "TORCH must be cpu, cuda or unset; got '$(TORCH)'" >&2; exit 2
 endif
@@ -51,6 +51,10 @@ $(VENV)/.installed-bench: $(VENV)/.installed-test
 	$(PIP) install -c constraints.txt -e ".[test,bench]"
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) install -c constraints.txt -e ".[docs]"
+	@touch $@
+
 demo: setup
 	$(BIN)/geogp demo --out $(OUT) --overwrite
 
@@ -65,11 +69,14 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tests/readme_blocks.py README.md
+	$(BIN)/python tests/readme_blocks.py README.md CONTRIBUTING.md
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m mkdocs build --config-file .docs/mkdocs.yml
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.speed
@@ -78,4 +85,4 @@ bench-accuracy: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.accuracy
 
 clean:
-	rm -rf $(VENV) demo run out build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) demo run out site build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

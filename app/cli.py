@@ -15,11 +15,25 @@ from types import FrameType
 from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
-from app.commands import COMMANDS
+from app.commands import commands
 from app.console import console
 from app.errors import Interrupted
 from data_pipelines.errors import DataWarning
+
+
+class _Command(TyperCommand):
+    """A command whose help names what a registry holds: `{layers}` is filled in when help is asked for."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            if isinstance(parameter, TyperOption) and "{layers}" in (parameter.help or ""):
+                from maps.layers import help_list
+
+                parameter.help = str(parameter.help).replace("{layers}", help_list())
+        super().format_help(ctx, formatter)
+
 
 app = typer.Typer(
     name="geogp",
@@ -31,8 +45,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+for _name, _command in commands().items():
+    app.command(_name, cls=_Command)(_command)
 
 
 @app.callback()

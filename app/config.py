@@ -19,7 +19,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from app.choices import CountedBy, TargetName
 from app.errors import InvalidInput
+from geogp.methods import DEFAULT
 
 #: Parameters of the estimator that a run sets by itself.
 _OWN = ("self", "method", "spatial", "time", "device", "random_state")
@@ -30,11 +32,11 @@ class FitConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    target: Literal["download", "upload", "latency", "tests", "value"] = "download"
-    method: str = "geogp"
+    target: TargetName = "download"
+    method: str = DEFAULT
     split: str = "none"
     refit: Literal["train+val"] | None = None
-    counts: Literal["tests", "devices", "both"] = "tests"
+    counts: CountedBy = "tests"
     predictor: str | None = None
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")

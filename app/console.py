@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,11 @@ class Console:
         """A line for those who asked with -v."""
         if self.verbose:
             print(text, file=sys.stderr, flush=True)
+
+    def notes(self, notes: Iterable[str]) -> None:
+        """What a workflow decided by itself, a line each, on stderr."""
+        for note in notes:
+            self.say(f"Note: {note}.")
 
     def warn(self, text: str) -> None:
         """A sentence that must be seen, even with --quiet."""

@@ -10,15 +10,14 @@ also writes the tables to RESULTS.md, followed by NOTES.md (causes and remedies,
 import argparse
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from app.workflow.machine import device_named
 from benchmarks import machine
 from benchmarks.cases import CASES, Absent, Case
-from benchmarks.machine import device_named, write_text
+from benchmarks.machine import in_fresh, write_text
 from benchmarks.tables import report
 
 FOLDER = Path(__file__).parent
@@ -95,10 +94,11 @@ def _case(
         have = [r for r in results["rows"] if (r["case"], r["method"], r["quick"]) == key]
         if have and not options.again:
             continue
-        row, words = _apart(case.name, name, options, device)
-        if row is None:
-            print(f"{case.name}: {name}: {words}", file=sys.stderr)
-            if words.startswith("absent: "):
+        asked = ["--one", case.name, name, "--device", device, *(["--quick"] if options.quick else [])]
+        row = in_fresh("benchmarks.accuracy", *asked, limit=options.limit)
+        if isinstance(row, str):
+            print(f"{case.name}: {name}: {row}", file=sys.stderr)
+            if row.startswith("absent: "):
                 return failed
             failed += 1
             continue
@@ -113,24 +113,6 @@ def _case(
             file=sys.stderr,
         )
     return failed
-
-
-def _apart(
-    case: str, name: str, options: argparse.Namespace, device: str
-) -> tuple[dict[str, Any] | None, str]:
-    """One measurement in a fresh interpreter: the row, or None and why."""
-    with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:
-        out = Path(folder) / "row.json"
-        command = [sys.executable, "-m", "benchmarks.accuracy", "--one", case, name]
-        command += ["--out", str(out), "--device", device, *(["--quick"] if options.quick else [])]
-        try:
-            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=options.limit)
-        except subprocess.TimeoutExpired:
-            return None, f"stopped after {options.limit:.0f} s"
-        if out.exists():
-            return json.loads(out.read_text(encoding="utf-8")), ""
-        last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
-        return None, last
 
 
 def _one(case: str, name: str, data: Path, quick: bool, device: str, out: Path) -> int:

@@ -162,18 +162,19 @@ def elsewhere(region: str, split: str) -> Callable[[Path], Problem]:
 
 
 def _tiles(file: Path, target: str, split: str) -> Problem:
-    from app.peers.scoring import select, strata
     from app.workflow.rows import read_rows
+    from app.workflow.scoring import strata
     from data_pipelines.splits import make_split
+    from geogp.run import Support
 
     rows = read_rows(file, target)
     part = make_split(rows.table, split, 0)
     train, val, test = (rows.usable & (part == p) for p in ("train", "val", "test"))
     return Problem(
-        select(rows, train),
-        select(rows, val),
-        select(rows, test),
-        strata(rows, train, test),
+        rows.select(train),
+        rows.select(val),
+        rows.select(test),
+        strata(rows, test, Support(rows.places_m(train))),
         time=2 if rows.has_time else None,
     )
 

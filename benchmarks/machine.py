@@ -1,8 +1,11 @@
 """Where and when numbers were measured."""
 
+import json
 import os
 import platform
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -83,13 +86,21 @@ def best_seconds(
     return best
 
 
-def device_named(name: str) -> str:
-    """The device that "auto" stands for here."""
-    if name != "auto":
-        return name
-    import torch
+def in_fresh(module: str, *arguments: str, limit: float | None = None) -> dict[str, Any] | str:
+    """What `python -m module .. --out FILE` writes as JSON in an interpreter of its own, or why it wrote nothing.
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    limit : seconds after which it is stopped
+    """
+    with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:
+        out = Path(folder) / "out.json"
+        command = [sys.executable, "-m", module, *arguments, "--out", str(out)]
+        try:
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=limit)
+        except subprocess.TimeoutExpired:
+            return f"stopped after {limit:.0f} s"
+        if out.exists():
+            return json.loads(out.read_text(encoding="utf-8"))
+        return (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
 
 
 def write_text(path: Path, text: str) -> None:

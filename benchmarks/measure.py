@@ -6,7 +6,7 @@ from typing import Any
 
 import geogp  # before torch: sets how OpenMP waits
 from app.peers import PEERS, peer
-from app.workflow.fitting import peak_rss_mb
+from app.workflow.machine import peak_rss_mb
 from benchmarks import clouds
 from benchmarks.cases import CASES, Problem, facts_of
 from geogp.estimator import GPRegressor

@@ -10,15 +10,13 @@ predictions and solves are in processor time, so that a busy machine disturbs th
 
 import argparse
 import json
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from app.workflow.fitting import peak_rss_mb
+from app.workflow.machine import device_named, peak_rss_mb
 from benchmarks import machine
-from benchmarks.machine import device_named, write_text
+from benchmarks.machine import in_fresh, write_text
 from benchmarks.tables import markdown
 
 SECTIONS = ("training", "prediction", "local", "convergence", "ingest", "export")
@@ -64,7 +62,8 @@ def main(argv: list[str] | None = None) -> int:
     }
     failed = 0
     for section in chosen:
-        found = _apart(section, device, options.quick)
+        asked = ["--one", section, "--device", device, *(["--quick"] if options.quick else [])]
+        found = in_fresh("benchmarks.speed", *asked)
         if isinstance(found, str):
             print(f"\n{section}: {found}", file=sys.stderr)
             failed += 1
@@ -83,18 +82,6 @@ def main(argv: list[str] | None = None) -> int:
     if options.markdown:
         write_text(options.markdown, "\n".join(lines) + "\n")
     return 1 if failed else 0
-
-
-def _apart(section: str, device: str, quick: bool) -> dict[str, Any] | str:
-    """One section in a fresh interpreter: its rows, or why there are none."""
-    with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:
-        out = Path(folder) / "rows.json"
-        command = [sys.executable, "-m", "benchmarks.speed", "--one", section, "--device", device]
-        command += ["--out", str(out), *(["--quick"] if quick else [])]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-        if out.exists():
-            return json.loads(out.read_text(encoding="utf-8"))
-        return (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:

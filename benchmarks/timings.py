@@ -21,10 +21,11 @@ from benchmarks.machine import best_seconds  # noqa: E402
 from geogp.basis.build import Shape, Size, build  # noqa: E402
 from geogp.basis.initialise import warm_start  # noqa: E402
 from geogp.basis.objectives import Weights  # noqa: E402
-from geogp.basis.train import Schedule, minibatch, parameter_groups  # noqa: E402
+from geogp.basis.schedule import Schedule  # noqa: E402
+from geogp.basis.train import minibatch, parameter_groups  # noqa: E402
 from geogp.data import Data  # noqa: E402
-from geogp.field import kernel as local  # noqa: E402
-from geogp.field import neighbours  # noqa: E402
+from geogp.field import LocalKernel, neighbours  # noqa: E402
+from geogp.field.solve import conditional_moments  # noqa: E402
 from geogp.methods import method  # noqa: E402
 
 Row = dict[str, Any]
@@ -88,7 +89,7 @@ def training(device: str, quick: bool) -> list[Row]:
     for hidden, rank in SIZES[: 1 if quick else None]:
         for name in OURS:
             model = _ours(name, hidden, rank, data, device).train()
-            backward = minibatch(model, method(name).objective, Weights(), len(data))
+            backward = minibatch(model, method(name).objective, Weights(), len(data)).backward
             adamw = torch.optim.AdamW(parameter_groups(model, Schedule()), foreach=True)
             rows.append(_step(name, hidden, rank, adamw, partial(backward, batch), peak, device, quick))
         for objective in ("svgp", "ppgp"):
@@ -180,10 +181,10 @@ def locally(device: str, quick: bool) -> list[Row]:
     started = time.perf_counter()
     search = neighbours.build(X)
     rows: list[Row] = [{"what": f"build the search, {n:,} places", "seconds": time.perf_counter() - started}]
-    kernel = local.LocalKernel(torch.full((1, 2), -2.0).double(), torch.zeros(1).double(), ("matern12",))
+    kernel = LocalKernel(torch.full((1, 2), -2.0).double(), torch.zeros(1).double(), ("matern12",))
     Xt, yt = torch.as_tensor(X, device=device), torch.as_tensor(rng.normal(size=n), device=device)
     noise = torch.full((n,), 0.1, dtype=torch.float64, device=device)
-    kernel = local.LocalKernel(
+    kernel = LocalKernel(
         kernel.log_lengthscale.to(device), kernel.log_variance.to(device), kernel.smoothness, kernel.time_axis
     )
     for k in (16, 64):
@@ -197,7 +198,7 @@ def locally(device: str, quick: bool) -> list[Row]:
         def solve(at: torch.Tensor = at, places: torch.Tensor = places) -> None:
             with torch.no_grad():
                 for i in range(0, m, 2048):
-                    local.condition(kernel, places[i : i + 2048], Xt, yt, noise, at[i : i + 2048])
+                    conditional_moments(kernel, places[i : i + 2048], Xt, yt, noise, at[i : i + 2048])
 
         seconds = _seconds(solve, device, at_least=0.1, rounds=2)
         rows.append(
@@ -226,8 +227,7 @@ def convergence(device: str, quick: bool) -> list[Row]:
 
 def ingest(device: str, quick: bool) -> list[Row]:
     """From published files to observations: a synthetic world, and the mirror where GEOGP_DATA has one."""
-    from data_pipelines import observations
-    from data_pipelines.sources import synthetic
+    from data_pipelines import observations, synthetic
 
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:
@@ -261,10 +261,9 @@ def _ingested(what: str, report: Any) -> Row:
 
 def export(device: str, quick: bool) -> list[Row]:
     """A run to files: every layer as COG and NetCDF."""
-    from app.workflow import export as write
-    from app.workflow import fit
-    from data_pipelines import observations
-    from data_pipelines.sources import synthetic
+    from app.workflow.steps.export import export as write
+    from app.workflow.steps.fit import fit
+    from data_pipelines import observations, synthetic
 
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="geogp-bench-") as folder:

@@ -19,7 +19,7 @@ import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,19 @@ from typing import Any
 from data_pipelines.atomic import atomic_path
 from data_pipelines.errors import DataWarning, InvalidInput
 
-CHUNK_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 #: progress(done, total, what): bytes or files; total is 0 when unknown.
 Progress = Callable[[int, int, str], None]
+#: What the server says of a file: its ETag and when it was last modified.
+Answer = dict[str, str | None]
 
 
 class NotPublished(InvalidInput):
     """The server has no such file (404, or 403 as S3 answers where listing is not allowed)."""
+
+
+class _Unreachable(Exception):
+    """Every attempt failed; the cause is the last failure."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +49,23 @@ class Fetched:
     path: Path
     url: str
     sha256: str | None
-    size: int
     etag: str | None = None
     last_modified: str | None = None
-    fetched_at: str | None = None
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the metadata of a table keeps of a source file."""
+        return {name: getattr(self, name) for name in ("url", "sha256", "etag", "last_modified")}
 
 
 def is_url(source: str | Path) -> bool:
-    """True for http and https addresses."""
+    """True for http and https addresses.
+
+    Examples
+    --------
+    >>> is_url("https://example.org/speeds.csv"), is_url("speeds.csv")
+    (True, False)
+    """
     return str(source).lower().startswith(("https://", "http://"))
 
 
@@ -62,8 +77,8 @@ def resolve(source: str | Path, *, progress: Progress | None = None) -> Fetched:
     if not path.exists():
         raise InvalidInput(f"The file {path} does not exist.")
     if path.is_dir():  # an unzipped shapefile folder, a file geodatabase
-        return Fetched(path, str(path), None, 0)
-    return Fetched(path, str(path), sha256(path), path.stat().st_size)
+        return Fetched(path, str(path), None)
+    return Fetched(path, str(path), sha256(path))
 
 
 def cache_folder() -> Path:
@@ -82,8 +97,6 @@ def sha256(path: Path) -> str:
 def fetch(
     url: str,
     *,
-    cache: Path | None = None,
-    expected_sha256: str | None = None,
     attempts: int = 5,
     timeout_s: float = 60.0,
     pause_s: float = 1.0,
@@ -94,9 +107,7 @@ def fetch(
     Parameters
     ----------
     url : https (or http) address
-    cache : folder to keep it in; None is `cache_folder()`
-    expected_sha256 : refuse any other content
-    attempts : tries before giving up; each continues where the last one stopped
+    attempts : tries before giving up, two where a copy is kept; each continues where the last one stopped
     timeout_s, pause_s : seconds of silence to bear, and to wait after a first failure (doubling)
     progress : called with (bytes done, bytes in all or 0, url)
 
@@ -105,85 +116,99 @@ def fetch(
     NotPublished
         The server has no such file.
     InvalidInput
-        The server cannot be reached and nothing is kept, or the content has another hash.
+        The server refuses, or cannot be reached and nothing is kept.
     """
-    folder = _folder(cache or cache_folder(), url)
+    folder = _folder(cache_folder(), url)
     folder.mkdir(parents=True, exist_ok=True)
     with _lock(folder):
         target = folder / _file_name(url)
-        known = _read_json(folder / "manifest.json")
-        if not (target.exists() and known.get("sha256") == sha256(target)):
-            known = {}
-        asked = {"If-None-Match": known.get("etag"), "If-Modified-Since": known.get("last_modified")}
-        headers = {name: str(value) for name, value in asked.items() if value}
-        attempts = min(attempts, 2) if known else attempts
-        failure: Exception | None = None
-        for attempt in range(attempts):
-            if attempt:
-                time.sleep(pause_s * 2 ** (attempt - 1))
-            try:
-                answer = _attempt(url, target, headers, timeout_s, progress)
-                break
-            except urllib.error.HTTPError as error:
-                error.close()
-                if error.code in (403, 404, 410):
-                    raise NotPublished(f"{url} is not published (HTTP {error.code}).") from None
-                if error.code < 500 and error.code not in (408, 416, 429):
-                    raise InvalidInput(f"{url} was refused with HTTP {error.code} {error.reason}.") from error
-                failure = error
-            except (OSError, http.client.HTTPException) as error:
-                failure = error
-        else:
-            if known:
-                warnings.warn(
-                    f"{url} cannot be reached ({failure}); using the copy of {known['fetched_at']}.",
-                    DataWarning,
-                    stacklevel=2,
-                )
-                answer = None
-            else:
+        kept = _kept(folder, target)
+        attempts = min(attempts, 2) if kept else attempts
+        try:
+            answer = _ask(url, target, kept, attempts, timeout_s, pause_s, progress)
+        except _Unreachable as error:
+            failure = error.__cause__
+            if not kept:
                 raise InvalidInput(
                     f"{url} could not be downloaded in {attempts} attempts ({failure}); check the connection and "
                     "run again: what has arrived is kept and continued."
                 ) from failure
-        if answer is None:
-            return _checked(target, known, expected_sha256)
-        manifest: dict[str, Any] = {
-            "url": url,
-            "size": target.stat().st_size,
-            "sha256": sha256(target),
-            **answer,
-            "fetched_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "previous": known.get("previous", []),
-        }
-        if known and known["sha256"] != manifest["sha256"]:
-            warnings.warn(
-                f"{url} holds other content than on {known['fetched_at']}; the new one is used and recorded.",
-                DataWarning,
-                stacklevel=2,
-            )
-            old = {k: known.get(k) for k in ("sha256", "size", "etag", "last_modified", "fetched_at")}
-            manifest["previous"] = [*known.get("previous", []), old]
-        with atomic_path(folder / "manifest.json", overwrite=True) as temporary:
-            temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        return _checked(target, manifest, expected_sha256)
+            _warn(f"{url} cannot be reached ({failure}); using the copy of {kept['fetched_at']}.")
+            answer = None
+        manifest = kept if answer is None else _recorded(folder, url, target, kept, answer)
+        return Fetched(target, url, manifest["sha256"], manifest.get("etag"), manifest.get("last_modified"))
+
+
+def _kept(folder: Path, target: Path) -> dict[str, Any]:
+    """The manifest of the copy that is kept; empty when there is none or it is not what was downloaded."""
+    manifest = _read_json(folder / "manifest.json")
+    return manifest if target.exists() and manifest.get("sha256") == sha256(target) else {}
+
+
+def _ask(
+    url: str,
+    target: Path,
+    kept: dict[str, Any],
+    attempts: int,
+    timeout_s: float,
+    pause_s: float,
+    progress: Progress | None,
+) -> Answer | None:
+    """Try until the file is there; None when the kept copy is still what the server has."""
+    asked = {"If-None-Match": kept.get("etag"), "If-Modified-Since": kept.get("last_modified")}
+    conditions = {name: str(value) for name, value in asked.items() if value}
+    failure: Exception | None = None
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(pause_s * 2 ** (attempt - 1))
+        try:
+            return _attempt(url, target, conditions, timeout_s, progress)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code in (403, 404, 410):
+                raise NotPublished(f"{url} is not published (HTTP {error.code}).") from None
+            if error.code < 500 and error.code not in (408, 416, 429):
+                raise InvalidInput(f"{url} was refused with HTTP {error.code} {error.reason}.") from error
+            failure = error
+        except (OSError, http.client.HTTPException) as error:
+            failure = error
+    raise _Unreachable from failure
+
+
+def _recorded(folder: Path, url: str, target: Path, kept: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """The manifest of a file that has arrived, written beside it; content that has changed is warned about."""
+    manifest: dict[str, Any] = {
+        "url": url,
+        "size": target.stat().st_size,
+        "sha256": sha256(target),
+        **answer,
+        "fetched_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "previous": kept.get("previous", []),
+    }
+    if kept and kept["sha256"] != manifest["sha256"]:
+        _warn(f"{url} holds other content than on {kept['fetched_at']}; the new one is used and recorded.")
+        old = {k: kept.get(k) for k in ("sha256", "size", "etag", "last_modified", "fetched_at")}
+        manifest["previous"] = [*kept.get("previous", []), old]
+    with atomic_path(folder / "manifest.json", overwrite=True) as temporary:
+        temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    return manifest
+
+
+def _warn(words: str) -> None:
+    warnings.warn(words, DataWarning, stacklevel=4)
 
 
 def _attempt(
     url: str, target: Path, conditions: dict[str, str], timeout_s: float, progress: Progress | None
-) -> dict[str, str | None] | None:
+) -> Answer | None:
     """One request, continuing `target`.part when the server allows it; None when nothing has changed."""
-    part = target.with_name(target.name + ".part")
-    notes = target.with_name(target.name + ".part.json")
-    headers = {"Accept-Encoding": "identity", "User-Agent": "geogp", **conditions}
+    part, notes = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
     begun = part.stat().st_size if part.exists() else 0
     validator = _read_json(notes).get("validator")
-    if begun and validator:
-        headers = {k: v for k, v in headers.items() if k not in conditions}
-        headers |= {"Range": f"bytes={begun}-", "If-Range": validator}
-    request = urllib.request.Request(url, headers=headers)
+    asked = {"Range": f"bytes={begun}-", "If-Range": validator} if begun and validator else conditions
+    headers = {"Accept-Encoding": "identity", "User-Agent": "geogp", **asked}
     try:
-        response = urllib.request.urlopen(request, timeout=timeout_s)
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout_s)
     except urllib.error.HTTPError as error:
         if error.code == 304:
             error.close()
@@ -192,43 +217,51 @@ def _attempt(
             part.unlink(missing_ok=True)
         raise
     with response:
-        start = 0
-        if response.status == 206:
-            match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-            if not match or int(match[1]) != begun:
-                part.unlink(missing_ok=True)
-                raise OSError("the server answered another range than was asked for")
-            start = begun
-        length = response.headers.get("Content-Length")
-        total = start + int(length) if length else 0
-        etag, modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
-        # only a strong ETag or a date may join two halves (RFC 9110, 13.1.5)
-        strong = etag if etag and not etag.startswith("W/") else modified
-        notes.write_text(json.dumps({"validator": strong}), encoding="utf-8")
-        done = start
-        with part.open("ab" if start else "wb") as out:
-            while chunk := response.read(CHUNK_BYTES):
-                out.write(chunk)
-                done += len(chunk)
-                if progress:
-                    progress(done, total, url)
-            out.flush()
-            os.fsync(out.fileno())
-    if length and done != total:
-        raise OSError(f"the connection ended after {done:,} of {total:,} bytes")
+        start = _start(response, begun, part)
+        answer: Answer = {
+            "etag": response.headers.get("ETag"),
+            "last_modified": response.headers.get("Last-Modified"),
+        }
+        notes.write_text(json.dumps({"validator": _validator(answer)}), encoding="utf-8")
+        _receive(response, part, start, url, progress)
     part.replace(target)
     notes.unlink(missing_ok=True)
-    return {"etag": etag, "last_modified": modified}
+    return answer
 
 
-def _checked(target: Path, manifest: dict[str, Any], expected_sha256: str | None) -> Fetched:
-    if expected_sha256 and manifest["sha256"] != expected_sha256.lower():
-        raise InvalidInput(
-            f"{manifest['url']} has SHA-256 {manifest['sha256']}, not the expected {expected_sha256}; "
-            "its content has changed or the download is not what it should be."
-        )
-    fields = ("url", "sha256", "size", "etag", "last_modified", "fetched_at")
-    return Fetched(target, **{name: manifest.get(name) for name in fields})  # type: ignore[arg-type]
+def _start(response: http.client.HTTPResponse, begun: int, part: Path) -> int:
+    """Where in the file the answer starts: at 0, or where the part ends."""
+    if response.status != 206:
+        return 0
+    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+    if not match or int(match[1]) != begun:
+        part.unlink(missing_ok=True)
+        raise OSError("the server answered another range than was asked for")
+    return begun
+
+
+def _validator(answer: Answer) -> str | None:
+    """What may join two halves: a strong ETag, else the date (RFC 9110, 13.1.5)."""
+    etag = answer["etag"]
+    return etag if etag and not etag.startswith("W/") else answer["last_modified"]
+
+
+def _receive(
+    response: http.client.HTTPResponse, part: Path, start: int, url: str, progress: Progress | None
+) -> None:
+    """Append the answer's bytes to the part; fewer than announced are an OSError."""
+    length = response.headers.get("Content-Length")
+    done, total = start, start + int(length) if length else 0
+    with part.open("ab" if start else "wb") as out:
+        while read := response.read(READ_BYTES):
+            out.write(read)
+            done += len(read)
+            if progress:
+                progress(done, total, url)
+        out.flush()
+        os.fsync(out.fileno())
+    if length and done != total:
+        raise OSError(f"the connection ended after {done:,} of {total:,} bytes")
 
 
 def _folder(cache: Path, url: str) -> Path:
@@ -256,9 +289,3 @@ def _lock(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def as_record(fetched: Fetched) -> dict[str, Any]:
-    """What the metadata of a table keeps of a source file."""
-    record = asdict(fetched)
-    return {name: record[name] for name in ("url", "sha256", "etag", "last_modified")}

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pyproj
 from numpy.typing import NDArray
 
+from data_pipelines.arrow import refusing, strings
 from data_pipelines.atomic import atomic_path
 from data_pipelines.errors import InvalidInput
 from data_pipelines.schema import SCHEMA_VERSION
@@ -31,23 +32,10 @@ def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite:
         [pa.array(v) for v in (lon, lat, lon, lat)], names=["xmin", "ymin", "xmax", "ymax"]
     )
     table = table.append_column("geometry", _points_wkb(lon, lat)).append_column("bbox", box)
-    geo = {
-        "version": "1.1.0",
-        "primary_column": "geometry",
-        "columns": {
-            "geometry": {
-                "encoding": "WKB",
-                "geometry_types": ["Point"],
-                "crs": pyproj.CRS.from_epsg(4326).to_json_dict(),
-                "bbox": [float(lon.min()), float(lat.min()), float(lon.max()), float(lat.max())],
-                "covering": {"bbox": {edge: ["bbox", edge] for edge in ("xmin", "ymin", "xmax", "ymax")}},
-            }
-        },
-    }
-    table = table.replace_schema_metadata({KEY: json.dumps(metadata), b"geo": json.dumps(geo)})
+    table = table.replace_schema_metadata({KEY: json.dumps(metadata), b"geo": json.dumps(_geo(lon, lat))})
     with atomic_path(output, overwrite=overwrite) as temporary:
         with pq.ParquetWriter(temporary, table.schema, compression="zstd") as writer:
-            for start, stop in _groups(table.column("quarter").to_numpy(zero_copy_only=False)):
+            for start, stop in _groups(table.column("quarter")):
                 writer.write_table(table.slice(start, stop - start), row_group_size=ROW_GROUP_ROWS)
         again, _ = read(temporary)
         if again.num_rows != table.num_rows:
@@ -70,12 +58,8 @@ def read(path: str | Path, columns: list[str] | None = None) -> tuple[pa.Table, 
     path = Path(path)
     if not path.is_file():
         raise InvalidInput(f"The observations file {path} does not exist.")
-    try:
+    with refusing(f"{path} is not a readable Parquet file", "; make it with `geogp ingest`."):
         table = pq.ParquetFile(path).read(columns)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidInput(
-            f"{path} is not a readable Parquet file ({str(error).splitlines()[0]}); make it with `geogp ingest`."
-        ) from error
     document = (table.schema.metadata or {}).get(KEY)
     if document is None:
         raise InvalidInput(
@@ -90,6 +74,23 @@ def read(path: str | Path, columns: list[str] | None = None) -> tuple[pa.Table, 
     return table, metadata
 
 
+def _geo(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> dict[str, Any]:
+    """What GeoParquet 1.1 wants to know of the geometry column."""
+    return {
+        "version": "1.1.0",
+        "primary_column": "geometry",
+        "columns": {
+            "geometry": {
+                "encoding": "WKB",
+                "geometry_types": ["Point"],
+                "crs": pyproj.CRS.from_epsg(4326).to_json_dict(),
+                "bbox": [float(lon.min()), float(lat.min()), float(lon.max()), float(lat.max())],
+                "covering": {"bbox": {edge: ["bbox", edge] for edge in ("xmin", "ymin", "xmax", "ymax")}},
+            }
+        },
+    }
+
+
 def _points_wkb(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> pa.Array:
     """Little-endian WKB points: byte order 1, type 1, x, y; 21 bytes each."""
     record = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
@@ -101,8 +102,8 @@ def _points_wkb(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> pa.Array:
     )
 
 
-def _groups(quarter: NDArray[Any]) -> list[tuple[int, int]]:
+def _groups(quarter: pa.ChunkedArray) -> list[tuple[int, int]]:
     """Start and end of each run of equal quarters."""
-    names = np.array(["" if q is None else q for q in quarter], "U6")
+    names = strings(quarter)
     starts = np.concatenate([[0], np.flatnonzero(names[1:] != names[:-1]) + 1, [len(names)]])
     return [(int(a), int(b)) for a, b in pairwise(starts)]

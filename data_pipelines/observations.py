@@ -2,8 +2,7 @@
 
 import time
 import warnings
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from data_pipelines import geoparquet
-from data_pipelines.assemble import assemble, numbers
+from data_pipelines.arrow import numbers
+from data_pipelines.assemble import assemble, causes
 from data_pipelines.atomic import refuse_existing
-from data_pipelines.download import Progress, as_record
+from data_pipelines.download import Progress
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.geoparquet import read
 from data_pipelines.regions import Region
-from data_pipelines.schema import TARGETS
+from data_pipelines.schema import MEASURED
 from data_pipelines.sources import SOURCES
-from data_pipelines.sources.contract import Collected, Request
+from data_pipelines.sources.contract import Request, Source
 
 __all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read"]
 
@@ -41,7 +41,7 @@ class IngestReport:
     def summary(self) -> str:
         """One line for people: rows kept and dropped by cause, quarters, region, time."""
         m = self.metadata
-        dropped = ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in m["dropped"].items() if n)
+        dropped = causes(m["dropped"], none="")
         quarters = m["quarters"]
         span = f"{quarters[0]}..{quarters[-1]}" if len(quarters) > 1 else "".join(quarters)
         parts = [
@@ -60,8 +60,12 @@ def ingest(
     *,
     source: str = "ookla",
     root: str | Path | None = None,
-    type: str = "fixed",
+    file: str | Path | None = None,
+    type: str | None = None,
     quarters: str | None = None,
+    columns: dict[str, str] | None = None,
+    crs: Any = None,
+    value_unit: str | None = None,
     region: str | None = None,
     states: str | Path | None = None,
     bbox: tuple[float, float, float, float] | None = None,
@@ -73,15 +77,22 @@ def ingest(
     seed: int = 0,
     size: str = "demo",
 ) -> IngestReport:
-    """Published tiles of one place and some quarters, as one GeoParquet of observations.
+    """Measurements of one place as one GeoParquet of observations.
 
     Parameters
     ----------
-    source : "ookla", or "synthetic" for the made-up world in the same format
-    root : https URL, s3://bucket or folder in the bucket's layout; None is the public bucket (for "synthetic":
-        a folder of `synthetic.write_world`; None makes the world first, in a temporary folder)
-    type : "fixed" or "mobile"
+    source : a name in `sources.SOURCES`: "ookla", or "synthetic" for the made-up world in the same format, whose
+        published tiles are read by quarters; "csv" or "geoparquet" for any other point measurement
+    root : of published tiles: https URL, s3://bucket or folder in the bucket's layout; None is the public bucket
+        (for "synthetic": a folder of `write_world`; None makes the world first, in a temporary folder)
+    file : of point measurements: the table, path or URL
+    type : "fixed" or "mobile"; None is the first that the source publishes
     quarters : "2023Q4", "2019Q1..2023Q4" or a comma list; for "synthetic" None is all of them
+    columns : of a file, our name -> the file's: x, y, value, and optionally count and time (decimal years or
+        dates); a GeoParquet's x and y default to its point geometry
+    crs : of x and y, anything PROJ understands; None is longitude and latitude for CSV and the file's own for
+        GeoParquet
+    value_unit : of a file's value, written to the metadata, for axes and legends
     region, states : state code, and the Census states file to find it in (path or URL; None downloads one)
     bbox : W, S, E, N in degrees; W > E crosses 180 degrees, when that way is at most 180 degrees wide
     boundary : file of polygons in any CRS
@@ -113,7 +124,7 @@ def ingest(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from data_pipelines.sources import synthetic
+    >>> from data_pipelines import synthetic
     >>> folder = Path(tempfile.mkdtemp())
     >>> world = synthetic.write_world(folder, size="small")
     >>> report = ingest(root=folder, quarters="2023Q4", region="HY", states=world.states_file(folder),
@@ -121,151 +132,132 @@ def ingest(
     >>> report.metadata["region"]
     'HY'
     """
+    started = time.perf_counter()
     output = Path(output)
     refuse_existing(output, overwrite)
     if source not in SOURCES:
         raise InvalidInput(f"Unknown source {source!r}; it is one of {', '.join(SOURCES)}.")
-    if source not in ("ookla", "synthetic"):
-        raise InvalidInput(f"Source {source!r} is a table of points; read it with ingest_table.")
-    started = time.perf_counter()
-    with ExitStack() as stack:
-        about: dict[str, Any] = {"source": source, "type": type}
-        if source == "synthetic":
-            from data_pipelines.sources import synthetic
-
-            world, root = stack.enter_context(synthetic.world_folder(root, seed=seed, size=size))
-            quarters = quarters or f"{world.quarters[0]}..{world.quarters[-1]}"
-            region = region if region or bbox or boundary else world.state_code
-            states, urban = states or world.states_file(root), urban or world.urban_file(root)
-            about["synthetic"] = {"seed": world.seed, "size": world.size}
-        if not quarters:
+    entry = SOURCES[source]
+    asked = Request(
+        root=root, file=file, type=_type(source, entry, type), quarters=quarters, columns=columns or {}, crs=crs,
+        value_unit=value_unit, region=region, states=states, bbox=bbox, boundary=boundary, urban=urban,
+        seed=seed, size=size, progress=progress,
+    )  # fmt: skip
+    _check(source, entry, asked)
+    with entry.ready(asked) as request:
+        if not (entry.takes_file or request.quarters):
             raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
-        place, place_record = _place(region, states, bbox, boundary)
-        request = Request(region=place, progress=progress, root=root, type=type, quarters=quarters)
-        collected = SOURCES[source](request)
-        return _write(collected, place, place_record, urban, output, overwrite, started, about)
+        place, place_record = _place(request, optional=entry.takes_file)
+        collected = entry.collect(replace(request, place=place))
+        about = {"source": source, "type": request.type}
+        table, metadata = assemble(collected, entry.tiled, place, place_record, request.urban, about)
+        geoparquet.write(table, metadata, output, overwrite=overwrite)
+    notes = _notes(metadata)
+    for note in notes:
+        warnings.warn(note, DataWarning, stacklevel=2)
+    return IngestReport(output, metadata, time.perf_counter() - started, notes)
 
 
-def ingest_table(
-    *,
-    file: str | Path,
-    source: str = "csv",
-    columns: dict[str, str] | None = None,
-    crs: Any = None,
-    value_unit: str | None = None,
-    region: str | None = None,
-    states: str | Path | None = None,
-    bbox: tuple[float, float, float, float] | None = None,
-    boundary: str | Path | None = None,
-    urban: str | Path | None = None,
-    output: str | Path,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> IngestReport:
-    """Any other point measurement, from CSV or GeoParquet, as one GeoParquet with target `value`.
+def ingest_table(*, file: str | Path, source: str = "csv", **asked: Any) -> IngestReport:
+    """`ingest` of a table of point measurements, by default a CSV file.
 
     Parameters
     ----------
-    file : the table, path or URL
-    source : "csv" or "geoparquet"
-    columns : our name -> the file's: x, y, value, and optionally count and time (decimal years or dates);
-        a GeoParquet's x and y default to its point geometry
-    crs : of x and y, anything PROJ understands; None is longitude and latitude for CSV and the file's own
-        for GeoParquet
-    value_unit : written to the metadata, for axes and legends
-    region, states, bbox, boundary, urban, output, overwrite, progress : as for `ingest`; without a place all
-        rows are kept
+    file, source, asked : as for `ingest`
 
     Raises
     ------
     InvalidInput
-        As for `ingest`; also coordinates that are no longitudes and latitudes when no CRS is given.
+        As for `ingest`; also a source that reads no file.
     """
-    output = Path(output)
-    refuse_existing(output, overwrite)
-    if source not in ("csv", "geoparquet"):
-        raise InvalidInput(f"Unknown table source {source!r}; it is csv or geoparquet.")
-    started = time.perf_counter()
-    place, place_record = (None, None)
-    if region or bbox or boundary:
-        place, place_record = _place(region, states, bbox, boundary)
-    request = Request(region=place, progress=progress, root=file, columns=columns or {}, crs=crs)
-    collected = SOURCES[source](request)
-    about = {"source": source, "type": None, "value_unit": value_unit}
-    return _write(collected, place, place_record, urban, output, overwrite, started, about)
+    tables = [name for name, entry in SOURCES.items() if entry.takes_file]
+    if source not in tables:
+        raise InvalidInput(f"Unknown table source {source!r}; it is {' or '.join(tables)}.")
+    return ingest(source=source, file=file, **asked)
 
 
-def for_target(table: pa.Table, target: str) -> tuple[NDArray[np.bool_], dict[str, int]]:
+def for_target(
+    table: pa.Table, column: str, *, positive: bool, name: str | None = None
+) -> tuple[NDArray[np.bool_], dict[str, int]]:
     """Rows usable for one target, and how many are not, by cause.
 
-    Speeds, latency and tests must be positive, because they are modelled as logarithms; `value` must be a
-    finite number. Nothing else about a row matters: a bad latency never drops a download.
+    Nothing else about a row matters: a bad latency never drops a download.
+
+    Parameters
+    ----------
+    table : observations, (N,) rows
+    column : of the table that holds the target
+    positive : whether only values above 0 can be used, because they are modelled as logarithms
+    name : of the target, for causes and messages; None is the column's
 
     Returns
     -------
     mask : (N,) True for usable rows
     dropped : {"null_download": n, "nonpositive_download": n}
 
+    Raises
+    ------
+    InvalidInput
+        The table has no such column.
+
     Examples
     --------
-    >>> for_target(pa.table({"download_mbps": [12.5, 0.0, None]}), "download")
+    >>> for_target(pa.table({"mbps": [12.5, 0.0, None]}), "mbps", positive=True, name="download")
     (array([ True, False, False]), {'null_download': 1, 'nonpositive_download': 1})
     """
-    if target not in TARGETS:
-        raise InvalidInput(f"Unknown target {target!r}; it is one of {', '.join(TARGETS)}.")
-    if TARGETS[target] not in table.column_names:
-        there = [name for name, column in TARGETS.items() if column in table.column_names]
-        raise InvalidInput(f"The table has no target {target!r}; it has {', '.join(there) or 'none'}.")
-    values = numbers(table.column(TARGETS[target]))
+    name = name or column
+    if column not in table.column_names:
+        there = [str(c.measures) for c in MEASURED if c.name in table.column_names]
+        raise InvalidInput(f"The table has no target {name!r}; it has {', '.join(there) or 'none'}.")
+    values = numbers(table.column(column))
     null = ~np.isfinite(values)
-    bad = np.zeros_like(null) if target == "value" else ~null & (values <= 0)
-    return ~(null | bad), {f"null_{target}": int(null.sum()), f"nonpositive_{target}": int(bad.sum())}
+    bad = ~null & (values <= 0) if positive else np.zeros_like(null)
+    return ~(null | bad), {f"null_{name}": int(null.sum()), f"nonpositive_{name}": int(bad.sum())}
 
 
-def _place(
-    region: str | None,
-    states: str | Path | None,
-    bbox: tuple[float, float, float, float] | None,
-    boundary: str | Path | None,
-) -> tuple[Region, dict[str, Any] | None]:
+def _type(source: str, entry: Source, type: str | None) -> str | None:
+    """The kind of connection to read: the one asked for, or the source's first; None where it has no kinds."""
+    if type is not None and entry.types and type not in entry.types:
+        raise InvalidInput(f"Unknown type {type!r}; {source} publishes {' and '.join(entry.types)}.")
+    return (type or entry.types[0]) if entry.types else None
+
+
+def _check(source: str, entry: Source, request: Request) -> None:
+    """Refuse a file for a source that reads none, and none for one that does."""
+    if entry.takes_file and request.file is None:
+        raise InvalidInput(f"Source {source!r} is a table of points; name it with file.")
+    if not entry.takes_file and request.file is not None:
+        raise InvalidInput(
+            f"Source {source!r} takes no file ({request.file}); name its folder or URL with root."
+        )
+
+
+def _place(request: Request, optional: bool) -> tuple[Region | None, dict[str, Any] | None]:
     """The region asked for, and the record of the file it came from."""
-    given = [
-        name for name, v in (("region", region), ("bbox", bbox), ("boundary", boundary)) if v is not None
-    ]
+    given = [name for name in ("region", "bbox", "boundary") if getattr(request, name) is not None]
+    if optional and not given:
+        return None, None
     if len(given) != 1:
         got = " and ".join(given) or "none"
         raise InvalidInput(f"Give one of region, bbox and boundary; got {got}.")
-    if bbox is not None:
-        return Region.from_bbox(bbox), None
-    from data_pipelines.sources import census
+    if request.bbox is not None:
+        return Region.from_bbox(request.bbox), None
+    from data_pipelines import census
 
-    if region is not None:
-        place, fetched = census.state(region, states)
+    if request.region is not None:
+        place, fetched = census.state(request.region, request.states)
     else:
-        place, fetched = census.boundary(boundary or "")
-    return place, as_record(fetched)
+        place, fetched = census.boundary(request.boundary or "")
+    return place, fetched.record
 
 
-def _write(
-    collected: Collected,
-    place: Region | None,
-    place_record: dict[str, Any] | None,
-    urban: str | Path | None,
-    output: Path,
-    overwrite: bool,
-    started: float,
-    about: dict[str, Any],
-) -> IngestReport:
-    """Assemble, write, and only then say what the user should hear about."""
-    table, metadata = assemble(collected, place, place_record, urban, about)
-    geoparquet.write(table, metadata, output, overwrite=overwrite)
+def _notes(metadata: dict[str, Any]) -> tuple[str, ...]:
+    """What the user should hear about."""
     notes = []
-    if collected.missing_quarters:
-        missing, there = ", ".join(collected.missing_quarters), ", ".join(collected.quarters)
+    if metadata["missing_quarters"]:
+        missing, there = ", ".join(metadata["missing_quarters"]), ", ".join(metadata["quarters"])
         notes.append(f"No data for {missing}; they are left out of the table, which has {there}.")
     if metadata["thin_quarters"]:
         thin = ", ".join(metadata["thin_quarters"])
         notes.append(f"Far fewer rows than in the other quarters: {thin}; they may be there only in part.")
-    for note in notes:
-        warnings.warn(note, DataWarning, stacklevel=3)
-    return IngestReport(output, metadata, time.perf_counter() - started, tuple(notes))
+    return tuple(notes)

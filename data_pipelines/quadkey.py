@@ -94,25 +94,60 @@ def decode(
 
 
 def bounds(x: ArrayLike, y: ArrayLike, zoom: int = ZOOM) -> Bounds:
-    """West, south, east and north edges of tiles, degrees of WGS84, each (N,)."""
+    """West, south, east and north edges of tiles, degrees of WGS84, each (N,).
+
+    Examples
+    --------
+    >>> [float(edge[0].round(2)) for edge in bounds([0], [0], zoom=1)]
+    [-180.0, 0.0, 0.0, 85.05]
+    """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     n = 2.0**zoom
     return Bounds(x / n * 360 - 180, _latitude(y + 1, n), (x + 1) / n * 360 - 180, _latitude(y, n))
 
 
 def centre(x: ArrayLike, y: ArrayLike, zoom: int = ZOOM) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Longitude and latitude of tile centres (the middle in Web Mercator, as Ookla's tile_x, tile_y)."""
+    """Longitude and latitude of tile centres (the middle in Web Mercator, as Ookla's tile_x, tile_y).
+
+    Examples
+    --------
+    >>> [float(v.round(2)) for v in centre(0, 0, zoom=1)]
+    [-90.0, 66.51]
+    """
     n = 2.0**zoom
     return (np.asarray(x, np.float64) + 0.5) / n * 360 - 180, _latitude(np.asarray(y, np.float64) + 0.5, n)
 
 
 def tile_of(lon: ArrayLike, lat: ArrayLike, zoom: int = ZOOM) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of the tiles that hold points; latitudes beyond the Mercator square go to its edge rows."""
+    """Indices of the tiles that hold points; latitudes beyond the Mercator square go to its edge rows.
+
+    Examples
+    --------
+    >>> x, y = tile_of(-157.85, 21.3)
+    >>> str(encode(x, y)[0])
+    '0222111113222202'
+    """
     n = 1 << zoom
     x = np.floor((np.asarray(lon, np.float64) + 180) / 360 * n).astype(np.int64) % n
     φ = np.radians(np.clip(np.asarray(lat, np.float64), -MAX_LATITUDE, MAX_LATITUDE))
     y = np.floor((1 - np.arcsinh(np.tan(φ)) / np.pi) / 2 * n)
     return x, np.clip(y, 0, n - 1).astype(np.int64)
+
+
+def pack(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
+    """One integer a zoom-16 tile, for sorting and for telling tiles apart.
+
+    Examples
+    --------
+    >>> unpack(pack([3, 65535], [5, 0]))
+    (array([    3, 65535]), array([5, 0]))
+    """
+    return np.asarray(x, np.int64) << ZOOM | np.asarray(y, np.int64)
+
+
+def unpack(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Tile indices of packed tiles."""
+    return codes >> ZOOM, codes & ((1 << ZOOM) - 1)
 
 
 def _latitude(row: NDArray[np.float64], n: float) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ class Region:
     name: str
     shape: BaseGeometry
     bbox: tuple[float, float, float, float] | None = None
-    _known: "_Answers" = field(default_factory=lambda: _Answers(), repr=False)
+    _known: dict[int, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_polygon(cls, name: str, shape: BaseGeometry) -> "Region":
@@ -113,13 +113,13 @@ class Region:
         x, y = np.asarray(x, np.int64), np.asarray(y, np.int64)
         x0, y0, width, height = self._tile_window
         near = ((x - x0) % (1 << quadkey.ZOOM) <= width) & (y >= y0) & (y - y0 <= height)
-        codes, inverse = np.unique(x[near] << quadkey.ZOOM | y[near], return_inverse=True)
-        new = codes[~self._known.has(codes)]
+        codes, inverse = np.unique(quadkey.pack(x[near], y[near]), return_inverse=True)
+        new = np.array([code for code in codes.tolist() if code not in self._known], np.int64)
         if new.size:
-            boxes = self.tile_boxes(new >> quadkey.ZOOM, new & ((1 << quadkey.ZOOM) - 1))
-            self._known.add(new, shapely.intersects(self._prepared, boxes))
+            answers = shapely.intersects(self._prepared, self.tile_boxes(*quadkey.unpack(new)))
+            self._known.update(zip(new.tolist(), answers.tolist(), strict=True))
         inside = np.zeros(len(x), bool)
-        inside[near] = self._known.answers_for(codes)[inverse]
+        inside[near] = np.array([self._known[code] for code in codes.tolist()], bool)[inverse]
         return inside
 
     def holds_points(self, lon: ArrayLike, lat: ArrayLike) -> NDArray[np.bool_]:
@@ -193,30 +193,6 @@ def polygons(shape: BaseGeometry) -> list[BaseGeometry]:
 def shift(shape: BaseGeometry, degrees: float) -> BaseGeometry:
     """The geometry moved east."""
     return shapely.transform(shape, lambda xy: xy + [degrees, 0.0]) if degrees else shape
-
-
-class _Answers:
-    """Yes or no for integer codes already asked about, kept sorted."""
-
-    def __init__(self) -> None:
-        self.codes, self.answers = np.array([], np.int64), np.array([], bool)
-
-    def has(self, codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the sorted codes are known."""
-        at = np.searchsorted(self.codes, codes)
-        known = at < len(self.codes)
-        known[known] = self.codes[at[known]] == codes[known]
-        return known
-
-    def add(self, codes: NDArray[np.int64], answers: NDArray[np.bool_]) -> None:
-        """Remember answers for codes that are not known yet."""
-        codes, answers = np.concatenate([self.codes, codes]), np.concatenate([self.answers, answers])
-        order = np.argsort(codes, kind="stable")
-        self.codes, self.answers = codes[order], answers[order]
-
-    def answers_for(self, codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Answers for codes that are all known."""
-        return self.answers[np.searchsorted(self.codes, codes)]
 
 
 def _geojson(shape: BaseGeometry) -> dict[str, Any]:

@@ -1,42 +1,53 @@
-"""The observation columns: name, type, unit, null rule. What every reader of `obs.parquet` can rely on."""
+"""The observation columns: name, type, unit, null rule. What every reader of `obs.parquet` can rely on.
 
+The file's last two columns, `geometry` and `bbox`, are added by `geoparquet.write`.
+"""
+
+import math
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 SCHEMA_VERSION = 1
-
-#: The column of the table that holds each target.
-TARGETS = {
-    "download": "download_mbps",
-    "upload": "upload_mbps",
-    "latency": "latency_ms",
-    "tests": "tests",
-    "value": "value",
-}
+FLOAT = pa.float64()
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its Arrow type, unit (None for names and labels), when it is null, what it holds."""
+    """One column: its Arrow type, unit (None for names and labels), when it is null, what it holds.
+
+    measures : what it measures, in a word; None for what is not measured
+    positive : whether a value of 0 or below is odd
+    absurd : beyond this a published value is odd, and kept
+    """
 
     name: str
     type: pa.DataType
     unit: str | None
     null: str
     meaning: str
+    measures: str | None = None
+    positive: bool = False
+    absurd: float = math.inf
+
+
+def _measured(
+    name: str, unit: str, meaning: str, measures: str, type: pa.DataType = FLOAT, absurd: float = math.inf
+) -> Column:
+    """A measured quantity that is above 0 unless something is odd."""
+    return Column(name, type, unit, "as published", meaning, measures, positive=True, absurd=absurd)
 
 
 _PLACE = (
-    Column("lon", pa.float64(), "degree", "never", "longitude of the tile centre or point, WGS84"),
-    Column("lat", pa.float64(), "degree", "never", "latitude of the tile centre or point, WGS84"),
-    Column("easting_m", pa.float64(), "m", "never", "x in the file's local metric CRS"),
-    Column("northing_m", pa.float64(), "m", "never", "y in the file's local metric CRS"),
+    Column("lon", FLOAT, "degree", "never", "longitude of the tile centre or point, WGS84"),
+    Column("lat", FLOAT, "degree", "never", "latitude of the tile centre or point, WGS84"),
+    Column("easting_m", FLOAT, "m", "never", "x in the file's local metric CRS"),
+    Column("northing_m", FLOAT, "m", "never", "y in the file's local metric CRS"),
 )
 _LABELS = (
     Column("urban", pa.bool_(), None, "without an urban-area file", "centre lies in a Census urban area"),
     Column("urban_vintage", pa.string(), None, "without an urban-area file", "criteria: 2010 or 2020"),
-    Column("urban_share", pa.float64(), "1", "without an urban-area file", "urban share of the tile's area"),
+    Column("urban_share", FLOAT, "1", "without an urban-area file", "urban share of the tile's area"),
     Column("region", pa.string(), None, "when no region was named", "state code or boundary file's name"),
 )
 _KEY = (
@@ -44,34 +55,34 @@ _KEY = (
     Column("quarter", pa.string(), None, "without times", "calendar quarter, as 2023Q4"),
 )
 _COUNTS = (
-    Column("tests", pa.int64(), "1", "as published", "measurements behind the averages"),
+    _measured("tests", "1", "measurements behind the averages", "tests", pa.int64()),
     Column("devices", pa.int64(), "1", "as published", "devices that made them"),
 )
 
-TILE_COLUMNS = (
+TILE_COLUMNS: tuple[Column, ...] = (
     *_KEY,
     *_PLACE,
-    Column("download_mbps", pa.float64(), "Mbit/s", "as published", "mean download speed"),
-    Column("upload_mbps", pa.float64(), "Mbit/s", "as published", "mean upload speed"),
-    Column("latency_ms", pa.float64(), "ms", "as published", "mean idle latency"),
+    _measured("download_mbps", "Mbit/s", "mean download speed", "download", absurd=10_000.0),
+    _measured("upload_mbps", "Mbit/s", "mean upload speed", "upload", absurd=10_000.0),
+    _measured("latency_ms", "ms", "mean idle latency", "latency", absurd=60_000.0),
     *_COUNTS,
     *_LABELS,
 )
 #: Present when at least one source file has them (Ookla: from 2022Q4, older files when re-published).
 OPTIONAL_TILE_COLUMNS = (
-    Column("latency_down_ms", pa.float64(), "ms", "as published", "mean latency while downloading"),
-    Column("latency_up_ms", pa.float64(), "ms", "as published", "mean latency while uploading"),
+    Column("latency_down_ms", FLOAT, "ms", "as published", "mean latency while downloading"),
+    Column("latency_up_ms", FLOAT, "ms", "as published", "mean latency while uploading"),
 )
-POINT_COLUMNS = (
+POINT_COLUMNS: tuple[Column, ...] = (
     *_KEY,
     *_PLACE,
-    Column("value", pa.float64(), "value_unit in the metadata", "as given", "the measured value"),
+    Column("value", FLOAT, "value_unit in the metadata", "as given", "the measured value", measures="value"),
     *_COUNTS,
     *_LABELS,
-    Column("time_years", pa.float64(), "year", "without times", "time of the measurement in decimal years"),
+    Column("time_years", FLOAT, "year", "without times", "time of the measurement in decimal years"),
 )
-#: The last two columns of every file: the point as WKB and its box (GeoParquet 1.1 covering).
-GEOMETRY_COLUMNS = ("geometry", "bbox")
+#: What can be mapped: every column that measures something.
+MEASURED = tuple(dict.fromkeys(c for c in (*TILE_COLUMNS, *POINT_COLUMNS) if c.measures))
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:

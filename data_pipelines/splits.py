@@ -2,13 +2,13 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from data_pipelines.arrow import refusing, strings
 from data_pipelines.errors import DataWarning, InvalidInput
 
 PARTS = ("train", "val", "test", "unused")
@@ -84,7 +84,7 @@ def block(table: pa.Table, seed: int = 0) -> _Labels:
 
 def forward(table: pa.Table, seed: int = 0) -> _Labels:
     """The last two quarters test, the two before validate; one and one with fewer than eight quarters."""
-    quarter = _strings(table, "quarter")
+    quarter = strings(table.column("quarter"))
     names = sorted(set(quarter.tolist()) - {""})
     if len(names) < 3 or "" in quarter:
         raise InvalidInput(
@@ -100,40 +100,20 @@ def forward(table: pa.Table, seed: int = 0) -> _Labels:
 
 def from_file(table: pa.Table, path: Path, column: str) -> _Labels:
     """Parts read from a Parquet file with columns quadkey, quarter and `column`."""
-    if not path.is_file():
-        raise InvalidInput(f"The split file {path} does not exist.")
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise InvalidInput(f"The split file {path} is not a readable Parquet file ({reason}).") from error
-    needed = ["quadkey", "quarter", column]
-    for name in needed:
-        if name not in file.schema_arrow.names:
-            raise InvalidInput(
-                f"The split file {path} has no column {name!r}; it has {', '.join(file.schema_arrow.names)}."
-            )
-    given = file.read(columns=needed)
-    part = _strings(given, column)
-    strange = sorted(set(part.tolist()) - set(PARTS))
-    if strange:
-        raise InvalidInput(
-            f"Column {column} of {path} has the value {strange[0]!r}; parts are train, val, test."
-        )
-    theirs = _keys(given)
+    theirs, part = _given(path, column)
     order = np.argsort(theirs, kind="stable")
     theirs, part = theirs[order], part[order]
-    if len(theirs) and (theirs[1:] == theirs[:-1]).any():
-        twice = theirs[1:][theirs[1:] == theirs[:-1]][0]
+    repeated = theirs[1:][theirs[1:] == theirs[:-1]]
+    if len(repeated):
+        quarter, tile = repeated[0][:6], repeated[0][6:]
         raise InvalidInput(
-            f"The split file {path} names tile {twice[6:]} in {twice[:6]} more than once; keep one row of each."
+            f"The split file {path} names tile {tile} in {quarter} more than once; keep one row of each."
         )
     ours = _keys(table)
     if not np.isin(ours, theirs).any():
         raise InvalidInput(f"No row of the table is in the split file {path}; it belongs to another table.")
     at = np.minimum(np.searchsorted(theirs, ours), len(theirs) - 1)
     matched = theirs[at] == ours
-    parts = np.where(matched, part[at], "unused").astype("U6")
     absent = len(theirs) - len(np.unique(at[matched]))
     if absent:
         warnings.warn(
@@ -141,7 +121,29 @@ def from_file(table: pa.Table, path: Path, column: str) -> _Labels:
             DataWarning,
             stacklevel=3,
         )
-    return parts
+    return np.where(matched, part[at], "unused").astype("U6")
+
+
+def _given(path: Path, column: str) -> tuple[_Labels, _Labels]:
+    """Keys and parts of a split file's rows."""
+    if not path.is_file():
+        raise InvalidInput(f"The split file {path} does not exist.")
+    with refusing(f"The split file {path} is not a readable Parquet file"):
+        file = pq.ParquetFile(path)
+    needed = ["quadkey", "quarter", column]
+    for name in needed:
+        if name not in file.schema_arrow.names:
+            raise InvalidInput(
+                f"The split file {path} has no column {name!r}; it has {', '.join(file.schema_arrow.names)}."
+            )
+    given = file.read(columns=needed)
+    part = strings(given.column(column))
+    strange = sorted(set(part.tolist()) - set(PARTS))
+    if strange:
+        raise InvalidInput(
+            f"Column {column} of {path} has the value {strange[0]!r}; parts are train, val, test."
+        )
+    return _keys(given), part
 
 
 #: name -> function of (table, seed)
@@ -162,16 +164,6 @@ def _filled(count: int, part: str) -> _Labels:
     return np.full(count, part, "U6")
 
 
-def _strings(table: pa.Table, name: str) -> _Labels:
-    """A text column as numpy strings; null is the empty string."""
-    column: Any = table.column(name).to_numpy()
-    return (
-        np.array(["" if value is None else value for value in column], dtype="U")
-        if len(column)
-        else np.array([], "U1")
-    )
-
-
 def _keys(table: pa.Table) -> _Labels:
     """Quarter and quadkey of each row as one string."""
-    return np.char.add(_strings(table, "quarter").astype("U6"), _strings(table, "quadkey"))
+    return np.char.add(strings(table.column("quarter")).astype("U6"), strings(table.column("quadkey")))

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from geogp.engines.joint import Joint
 from geogp.errors import ImpossibleCombination, InvalidInput
 from geogp.estimator import GPRegressor
-from geogp.joint import Joint, joint_of
 from geogp.transforms import Identity, Transform
 
 Array = NDArray[np.float64]
@@ -105,7 +105,7 @@ def surface(model: GPRegressor, X: ArrayLike, *, counts: ArrayLike | float | Non
     Raises
     ------
     InvalidInput
-        more places than the method takes at once, see `geogp.joint.most_places`.
+        more places than the method takes at once, see `GPRegressor.most_places`.
     """
     X = np.asarray(X, dtype=np.float64)
     latent = model.predictive(X, counts, latent=True)
@@ -113,7 +113,7 @@ def surface(model: GPRegressor, X: ArrayLike, *, counts: ArrayLike | float | Non
     return Surface(
         latent.location,
         model.target_sd_,
-        joint_of(model.engine_, torch.as_tensor(X), moments.latent_variance),
+        model.engine_.joint(torch.as_tensor(X), moments.latent_variance),
         latent.transform,
     )
 
@@ -142,7 +142,7 @@ def area_moments(
 
     Notes
     -----
-    Cost by method: `geogp.joint`. Of the integral over an area the quadrature adds at most the surface's variance at
+    Cost by method: `geogp.engines.joint`. Of the integral over an area the quadrature adds at most the surface's variance at
     lengths below its spacing, divided by its number of points.
 
     Examples

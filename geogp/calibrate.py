@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int
 
 from geogp.predictive import Predictive
 from geogp.scores import SMALLEST_GROUP, binomial_band
-
-Array = NDArray[np.float64]
 
 #: Edges of the count bins: single tests, a few, some, many.
 COUNT_EDGES = (1.5, 4.5, 19.5)
@@ -23,13 +21,13 @@ FAR_SPACINGS = 1.75
 
 
 def standardised_miss(
-    y: Array,
-    location: Array,
-    scale: Array,
-    degrees_of_freedom: Array,
+    y: Float[np.ndarray, " n"],
+    location: Float[np.ndarray, " n"],
+    scale: Float[np.ndarray, " n"],
+    degrees_of_freedom: Float[np.ndarray, " n"],
     level: float,
-    log_skewness: Array | None = None,
-) -> Array:
+    log_skewness: Float[np.ndarray, " n"] | None = None,
+) -> Float[np.ndarray, " n"]:
     """|y - location| in units of the central interval's reach on that side at `level`: (n,), at most 1 inside.
 
     Parameters
@@ -41,7 +39,7 @@ def standardised_miss(
     return np.abs(y - location) / (scale * np.where(y < location, -lower, upper))
 
 
-def conformal_factor(miss: Array, level: float = 0.95) -> float:
+def conformal_factor(miss: Float[np.ndarray, " n"], level: float = 0.95) -> float:
     """The factor on half-widths with which an exchangeable new row is covered with probability >= `level`.
 
     The ceil((n + 1) level)-th smallest of `standardised_miss` (n,); the largest where n is too small for that.
@@ -71,23 +69,23 @@ class Calibration:
     rows: tuple[int, ...] = ()
     level: float = 0.95
 
-    def factor(self, group: NDArray[np.int64]) -> Array:
+    def factor(self, group: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """(n,) for group numbers (n,)."""
         own = [self.pooled if f is None else f for f in self.factors]
         table = np.array([*own, self.pooled])
         return table[np.where((group >= 0) & (group < len(own)), group, len(own))]
 
 
-def groups_of(counts: Array, distance: Array) -> NDArray[np.int64]:
+def groups_of(counts: Float[np.ndarray, " n"], distance: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """Group numbers (n,) by count bin and by distance to the nearest observation in spacings of places."""
     return np.searchsorted(COUNT_EDGES, counts) * 2 + (distance > FAR_SPACINGS)
 
 
 def fit_calibration(
-    miss: Array,
-    group: NDArray[np.int64],
+    miss: Float[np.ndarray, " n"],
+    group: Int[np.ndarray, " n"],
     *,
-    cluster: NDArray[np.int64] | None = None,
+    cluster: Int[np.ndarray, " n"] | None = None,
     level: float = 0.95,
     smallest: int = SMALLEST_GROUP,
 ) -> Calibration:
@@ -116,7 +114,7 @@ def fit_calibration(
     return Calibration(pooled, tuple(factors), tuple(int(s) for s in sizes), level)
 
 
-def _evident(miss: Array, cluster: NDArray[np.int64], level: float) -> float:
+def _evident(miss: Float[np.ndarray, " n"], cluster: Int[np.ndarray, " n"], level: float) -> float:
     n = len(miss)
     if n == 0:
         return 1.0
@@ -134,7 +132,9 @@ def _evident(miss: Array, cluster: NDArray[np.int64], level: float) -> float:
     return conformal_factor(miss, level) ** trust
 
 
-def certificate(inside: Mapping[float, NDArray[np.bool_]], groups: Mapping[str, NDArray[np.bool_]]) -> dict:
+def certificate(
+    inside: Mapping[float, Bool[np.ndarray, " n"]], groups: Mapping[str, Bool[np.ndarray, " n"]]
+) -> dict:
     """Nominal and achieved coverage by group, with the 99% binomial band of a calibrated model; JSON-able.
 
     Parameters

@@ -53,8 +53,9 @@ def eigenvalues(model: GPRegressor, X: ArrayLike) -> Array:
         inputs = inputs[np.random.default_rng(0).choice(len(inputs), SAMPLE, replace=False)]
     places = torch.as_tensor(inputs)
     engine = model.engine_
-    if engine.has_features and hasattr(engine, "features"):
-        Phi = engine.features(places).double()
+    features = engine.features(places)
+    if features is not None:
+        Phi = features.double()
         # Singular values, not Phi'Phi, which would square the condition number.
         values = torch.linalg.svdvals(Phi).square() / len(Phi)
     else:
@@ -104,11 +105,11 @@ def kl_of_truncation(values: ArrayLike, n: int, noise_variance: float) -> Array:
 
     With eigenvalues n v_t of the matrix each one left out costs (x - log(1 + x)) / 2, x = n v_t / s. Exact.
 
+    Source: how-good-are-low-rank-approximations, section 4.3 (the divergence that theorem 3 bounds).
+
     Parameters
     ----------
     values : of the operator, largest first, see `eigenvalues`
-
-    Source: how-good-are-low-rank-approximations, section 4.3 (the divergence that theorem 3 bounds).
 
     Examples
     --------

@@ -14,25 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from geogp.basis.build import Shape, Size, check
-from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity, kinds_asked
-from geogp.basis.objectives import Weights
-from geogp.basis.train import Schedule
+from geogp.basis.capacity import Capacity
 from geogp.data import Data, Moments
-from geogp.engines import ENGINES, Engine, Hooks, Plan
+from geogp.engines import Engine, Hooks, Plan
+from geogp.engines.asked import plan_of, rows_held_out, with_capacity
+from geogp.engines.check import engine_of
 from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
-from geogp.methods import Method, method
+from geogp.holdout import random_part
+from geogp.methods import DEFAULT, Method
 from geogp.predictive import Predictive
 from geogp.transforms import Identity, Transform, from_dict, transform_for
 
 Array = NDArray[np.float64]
 
-#: Rows from which a tenth is held out to choose the epoch, when no validation rows are given.
-HOLD_OUT_FROM = 1000
-#: Rows from which a fifth is, where a network is trained by minibatches: it would learn a few rows by heart.
-HOLD_OUT_FIFTH_FROM = 40
-#: Fourier scales are chosen where the fit sees so many times the rows of one trial; there are four, mostly.
-TRIALS_WORTH = 25
 
 # The last prediction of each estimator, kept outside it so that predicting changes no attribute.
 _LAST: "weakref.WeakKeyDictionary[GPRegressor, tuple[str, Moments]]" = weakref.WeakKeyDictionary()
@@ -44,24 +38,33 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     With two columns and nothing said, both are projected coordinates in one length unit (multi-scale
     encoder, local residual); with more, they are generic features (standardised).
 
+    The parameters come in groups: the method; its columns; choices of its row, replaced; capacity; schedule (see
+    `geogp.basis.schedule.Schedule`); likelihood; machine.
+
     Parameters
     ----------
     method : a row of the method table, see `geogp.METHODS` or `geogp methods`
+
     spatial : indices of the (easting, northing) columns, or None
     time : index of the time column (years), or None
-    expansion, residual, noise, objective, posterior, backbone : replace that choice of the row
+
+    backbone, expansion, residual, noise, objective, posterior : a name in that registry of `geogp.basis`
+
     rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
         the rows when there are fewer, and 64)
     fourier_scales : radians per standard deviation of position. "auto": chosen on rows held out of the training
         rows, weighed as `validation` lies beside them (see `geogp.basis.capacity`), by methods that train by
         minibatches on some 3,000 or more rows; else 1, 4, 12. None: those
+
     epochs : None trains for about `steps` steps
-    steps, batch_size, learning_rate : of the schedule, see `geogp.basis.train.Schedule`
+    steps, batch_size, learning_rate : of the schedule
+
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
         them on the training rows; quantiles and exceedance go through it exactly
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
         validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer. The CRPS counts by
         its logarithm, in `dppgp` only
+
     options : further keywords of the method's engine
     device : "cpu", "cuda" or "auto"
     random_state : seed; None is seed 0, deterministic too
@@ -90,54 +93,47 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        method: str = "geogp",
+        method: str = DEFAULT,
         *,
+        # the columns
         spatial: Sequence[int] | None = None,
         time: int | None = None,
+        # choices of the row, replaced
         backbone: str | None = None,
         expansion: str | None = None,
         residual: str | None = None,
         noise: str | None = None,
         objective: str | None = None,
         posterior: str | None = None,
+        # capacity
         rank: int | None = None,
         hidden: int | None = None,
         fourier_scales: Sequence[float] | str | None = "auto",
+        # schedule
         epochs: int | None = None,
         steps: int | None = None,
         batch_size: int = 1024,
         learning_rate: float = 5e-3,
+        # likelihood
         target_transform: str = "identity",
         trace_weight: float | None = 0.01,
         kl_weight: float = 0.01,
         crps_weight: float = 1.0,
+        # machine
         options: dict | None = None,
         device: str = "cpu",
         random_state: int | None = None,
     ):
         self.method = method
-        self.spatial = spatial
-        self.time = time
-        self.backbone = backbone
-        self.expansion = expansion
-        self.residual = residual
-        self.noise = noise
-        self.objective = objective
-        self.posterior = posterior
-        self.rank = rank
-        self.hidden = hidden
-        self.fourier_scales = fourier_scales
-        self.epochs = epochs
-        self.steps = steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
+        self.spatial, self.time = spatial, time
+        self.backbone, self.expansion, self.residual = backbone, expansion, residual
+        self.noise, self.objective, self.posterior = noise, objective, posterior
+        self.rank, self.hidden, self.fourier_scales = rank, hidden, fourier_scales
+        self.epochs, self.steps = epochs, steps
+        self.batch_size, self.learning_rate = batch_size, learning_rate
         self.target_transform = target_transform
-        self.trace_weight = trace_weight
-        self.kl_weight = kl_weight
-        self.crps_weight = crps_weight
-        self.options = options
-        self.device = device
-        self.random_state = random_state
+        self.trace_weight, self.kl_weight, self.crps_weight = trace_weight, kl_weight, crps_weight
+        self.options, self.device, self.random_state = options, device, random_state
 
     # -- fitting -----------------------------------------------------------------------------------
 
@@ -179,143 +175,67 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> "GPRegressor":
         if not np.isfinite(y).all():
             raise InvalidInput("y holds NaN or infinity; drop those rows.")
-        n_counts = _check_counts(counts, len(y))
-        row, plan = self._plan(X.shape[1], n_counts is not None, len(y))
+        n = _check_counts(counts, len(y))
+        plan = plan_of(self.get_params(deep=False), X.shape[1], n is not None, len(y))
+        engine = engine_of(plan.row)
+        self._take_scale(X, y, n, plan)
+        data, held, self.fitted_rows_ = self._rows(X, y, n, validation, plan)
+        plan = replace(plan, target_mean=self.target_mean_, target_sd=self.target_sd_)
+        scales = self.fourier_scales == "auto"
+        asked = held if validation is not None else None
+        plan, self.capacity_ = with_capacity(plan, data, asked) if scales else (plan, None)
+        self.row_, self.n_rows_ = plan.row, len(data)
+        self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
+        _LAST.pop(self, None)
+        self._warn_far(plan.row)
+        return self
+
+    def _take_scale(self, X: Array, y: Array, counts: Array | None, plan: Plan) -> None:
+        """What targets are standardised and transformed by, and the usual count."""
         self.target_mean_ = float(y.mean())
         sd = float(y.std())
         # A spread at rounding level is a constant target; dividing by it would amplify rounding errors.
         self.target_sd_ = sd if sd > 1e-10 * max(1.0, abs(self.target_mean_)) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
-        self.typical_count_ = None if n_counts is None else float(np.median(n_counts))
-        self.transform_ = self._transform(X, y, row)
-        engine = ENGINES[row.engine]
-        data = self._data(X, y, n_counts, engine.dtype)
-        held: Data | None = None
-        kept = torch.arange(len(y))
-        if validation is not None:
-            Xv, yv, cv = validation
-            Xv = np.asarray(Xv, dtype=np.float64)
-            yv = np.asarray(yv, dtype=np.float64)
-            held = self._data(Xv, yv, _check_counts(cv, len(yv)), engine.dtype) if len(yv) else None
-        elif cut := _held_out(row, len(y)):
-            order = torch.randperm(len(y), generator=torch.Generator().manual_seed(plan.seed))
-            kept = order[cut:].sort().values
-            data, held = data.rows(kept), data.rows(order[:cut].sort().values)
-        plan = replace(plan, target_mean=self.target_mean_, target_sd=self.target_sd_)
-        self.capacity_ = self._capacity(plan, data, held if validation is not None else None)
-        if self.capacity_ is not None:
-            plan = replace(plan, size=replace(plan.size, fourier_scales=self.capacity_.fourier_scales))
-        self.row_ = row
-        self.n_rows_ = len(data)
-        self.fitted_rows_ = kept.numpy()
-        self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
-        _LAST.pop(self, None)
-        if not row.reverts_to_prior:
-            warnings.warn(
-                f"method {row.name!r} with residual {row.residual!r}: the latent sd far from data need not return "
-                "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
-                "whose row says reverts_to_prior.",
-                NotDistanceAware,
-                stacklevel=3,
-            )
-        return self
-
-    def _transform(self, X: Array, y: Array, row: Method) -> Transform:
-        if self.target_transform != "identity" and row.engine in ("cox", "fixed_mean"):
+        self.typical_count_ = None if counts is None else float(np.median(counts))
+        if self.target_transform != "identity" and engine_of(plan.row).fixes_scale:
             raise ImpossibleCombination(
-                f"method {row.name!r} fixes the scale of its target; leave target_transform at 'identity'."
+                f"method {plan.row.name!r} fixes the scale of its target; leave target_transform at 'identity'."
             )
         columns = [*(self.spatial or range(X.shape[1])), *([] if self.time is None else [self.time])]
-        return transform_for(self.target_transform, y, X[:, columns], seed=int(self.random_state or 0))
+        self.transform_: Transform = transform_for(self.target_transform, y, X[:, columns], seed=plan.seed)
 
-    def _capacity(self, plan: Plan, data: Data, asked: Data | None) -> Capacity | None:
-        """The choice of Fourier scales, where there is one to make: rows to be asked for say how they lie."""
-        row, spatial, time = plan.row, plan.shape.spatial, plan.shape.time
-        if self.fourier_scales != "auto" or row.encoder != "fourier" or spatial is None:
-            return None
-        if (
-            row.engine != "lowrank"
-            or plan.schedule.n_epochs(len(data)) * len(data) < TRIALS_WORTH * STEPS * BATCH
-        ):
-            return None
-        X = data.X.numpy()
+    def _rows(
+        self,
+        X: Array,
+        y: Array,
+        counts: Array | None,
+        validation: tuple[ArrayLike, ArrayLike, ArrayLike | None] | None,
+        plan: Plan,
+    ) -> tuple[Data, Data | None, NDArray[np.int64]]:
+        """Rows to fit, rows that choose and stop (given or held out), and which of X the first are."""
+        dtype = engine_of(plan.row).dtype
+        data = self._data(X, y, counts, dtype)
+        if validation is not None:
+            Xv, yv, cv = validation
+            Xv, yv = np.asarray(Xv, dtype=np.float64), np.asarray(yv, dtype=np.float64)
+            held = self._data(Xv, yv, _check_counts(cv, len(yv)), dtype) if len(yv) else None
+            return data, held, np.arange(len(y))
+        if cut := rows_held_out(plan.row, len(y)):
+            kept, watched = (rows.sort().values for rows in random_part(len(y), cut, plan.seed))
+            return data.rows(kept), data.rows(watched), kept.numpy()
+        return data, None, np.arange(len(y))
 
-        def where_and_when(rows: Array) -> tuple[Array, Array | None]:
-            return rows[:, list(spatial)], None if time is None else rows[:, time]
-
-        return choose_capacity(
-            X,
-            data.y.double().numpy(),
-            None if data.counts is None else data.counts.double().numpy(),
-            spatial=spatial,
-            time=time,
-            asked=None
-            if asked is None
-            else kinds_asked(*where_and_when(X), *where_and_when(asked.X.numpy())),
-            seed=plan.seed,
+    def _warn_far(self, row: Method) -> None:
+        if row.reverts_to_prior:
+            return
+        warnings.warn(
+            f"method {row.name!r} with residual {row.residual!r}: the latent sd far from data need not return "
+            "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
+            "whose row says reverts_to_prior.",
+            NotDistanceAware,
+            stacklevel=4,
         )
-
-    def _plan(self, n_inputs: int, has_counts: bool, n_rows: int) -> tuple[Method, Plan]:
-        row = method(self.method)
-        changes = {
-            name: getattr(self, name)
-            for name in ("backbone", "expansion", "residual", "noise", "objective", "posterior")
-            if getattr(self, name) is not None
-        }
-        row = replace(row, **changes)
-        if "residual" in changes or "expansion" in changes:
-            kept = row.reverts_to_prior and row.residual in ("nystrom", "local")
-            row = replace(row, reverts_to_prior=kept or row.residual == "distance")
-        spatial = self.spatial
-        if spatial is None and n_inputs == 2:
-            spatial = (0, 1)
-        if row.engine == "local" and spatial is None:
-            # Generic features have no neighbours in space.
-            row = replace(method("dbk-rbf"), name=row.name)
-        check(row)
-        if row.residual == "local":
-            row = replace(row, engine="local", reverts_to_prior=True)
-        if row.engine not in ENGINES:
-            raise ImpossibleCombination(
-                f"method {row.name!r} needs the engine {row.engine!r}, which is absent."
-            )
-        if spatial is not None and (len(spatial) != 2 or max(spatial) >= n_inputs):
-            raise InvalidInput(f"spatial must name two of the {n_inputs} columns; got {tuple(spatial)}.")
-        shape = Shape(
-            n_inputs, None if spatial is None else (int(spatial[0]), int(spatial[1])), self.time, has_counts
-        )
-        size = Size()
-        if self.hidden is not None:
-            size = replace(size, hidden=self.hidden)
-        default = row.rank or size.rank
-        size = replace(size, rank=min(default, max(16, n_rows)) if self.rank is None else self.rank)
-        if isinstance(self.fourier_scales, str):
-            if self.fourier_scales != "auto":
-                raise InvalidInput(
-                    f"fourier_scales must be numbers, 'auto' or None; got {self.fourier_scales!r}."
-                )
-        elif self.fourier_scales is not None:
-            size = replace(size, fourier_scales=tuple(self.fourier_scales))
-        schedule = Schedule(epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate)
-        steps = self.steps if self.steps is not None else row.steps
-        if steps is not None:
-            schedule = replace(schedule, steps=steps)
-        plan = Plan(
-            row=row,
-            shape=shape,
-            size=size,
-            schedule=schedule,
-            weights=Weights(
-                trace=0.01 if self.trace_weight is None else self.trace_weight,
-                kl=self.kl_weight,
-                crps=self.crps_weight,
-                trace_candidates=(0.01, 0.1, 1.0) if self.trace_weight is None else (),
-            ),
-            seed=int(self.random_state or 0),
-            device=_device(self.device),
-            options=dict(self.options or {}),
-        )
-        return row, plan
 
     def _data(self, X: Array, y: Array, counts: Array | None, dtype: torch.dtype = torch.float32) -> Data:
         z = (self.transform_.forward(y) - self.target_mean_) / self.target_sd_
@@ -336,6 +256,16 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def has_counts(self) -> bool:
         """Whether it was fitted with counts, so that a prediction is of an average of so many."""
         return self.engine_.plan.shape.has_counts
+
+    @property
+    def most_places(self) -> int | None:
+        """How many places the joint posterior takes at once; None for as many as one likes."""
+        return self.engine_.most_places
+
+    @property
+    def refits_by_conditioning(self) -> bool:
+        """Whether a refit on more rows keeps all that was learned and only comes to know them."""
+        return self.engine_.refits_by_conditioning
 
     def attach(self, predictor: Any) -> None:
         """Give a fixed-mean GP that was loaded from disk its predictor back.
@@ -505,8 +435,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """The fitted estimator that `state` described."""
         model = cls(**{**facts["parameters"], "device": device})
         n_inputs = facts["shape"]["n_inputs"]
-        row, plan = model._plan(n_inputs, facts["shape"]["has_counts"], facts["n_rows"])
-        model.row_ = row
+        plan = plan_of(model.get_params(deep=False), n_inputs, facts["shape"]["has_counts"], facts["n_rows"])
+        model.row_ = plan.row
         model.n_features_in_ = n_inputs
         model.target_mean_, model.target_sd_ = facts["target_mean"], facts["target_sd"]
         plan = replace(
@@ -525,7 +455,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         model.transform_ = from_dict(facts["transform"])
         capacity = facts.get("capacity")
         model.capacity_ = None if capacity is None else Capacity.from_dict(capacity)
-        model.engine_ = ENGINES[row.engine].from_state(plan, tensors, facts["engine"])
+        model.engine_ = engine_of(plan.row).from_state(plan, tensors, facts["engine"])
         return model
 
     def _with_engine(self, engine: Engine) -> "GPRegressor":
@@ -551,17 +481,6 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return np.broadcast_to(np.asarray(counts, dtype=np.float64), (n,)).copy()
 
 
-def _held_out(row: Method, n: int) -> int:
-    """Rows to hold out of n for choosing the epoch; a local field holds out what it needs itself."""
-    if row.engine == "local":
-        return 0
-    if n >= HOLD_OUT_FROM:
-        return n // 10
-    own_network = row.engine in ("fixed_mean", "pretrained")
-    learns = own_network or (row.route == "variational" and row.backbone != "identity")
-    return n // 5 if learns and n >= HOLD_OUT_FIFTH_FROM else 0
-
-
 def _check_counts(counts: ArrayLike | None, n: int) -> Array | None:
     if counts is None:
         return None
@@ -574,9 +493,3 @@ def _check_counts(counts: ArrayLike | None, n: int) -> Array | None:
             f"counts must be positive; row {bad} has {out[bad]:g}: drop it or leave counts out."
         )
     return out
-
-
-def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,20 +1,84 @@
-"""Held-out rows inside the training set: what it looks like to predict a row that was not seen.
+"""Every way to leave rows out of the training set: at random, in folds, and as places lack data.
 
-Three ways in which a place can lack data, each split into a reference set and target rows: single rows left
-out, whole blocks left out (of several sizes), and the future left out. What is learned on all three holds near
-data, in gaps and ahead in time, and no row is ever predicted with the help of itself.
+A part drawn at random chooses an epoch or a capacity; folds give every row a prediction that has not seen it. Three
+kinds of places lack data: single rows left out, whole blocks left out (of several sizes), and the future left out.
+What is learned on all three holds near data, in gaps and ahead in time, and no row is ever predicted with the help
+of itself.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from geogp.data import Data
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 #: Continuous time is cut into this many periods.
 PERIODS = 20
+#: Sides of the square blocks left out, in units of the median spacing of places.
+BLOCK_SIZES = (10.0, 30.0)
+#: Rows from which a tenth is held out to choose the epoch, when no validation rows are given.
+TENTH_FROM = 1000
+#: Rows from which a fifth is, where a network would learn a few rows by heart.
+FIFTH_FROM = 40
+#: Farther from training places than so many times what nine of ten training rows are from the next is a gap.
+GAP = 1.5
+
+
+# -- drawn at random -------------------------------------------------------------------------------
+
+
+def random_part(n: int, m: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Numbers of n rows without m drawn at random, and those m; each in the order drawn.
+
+    Examples
+    --------
+    >>> rest, part = random_part(5, 2, seed=0)
+    >>> len(rest), len(part), sorted([*rest.tolist(), *part.tolist()])
+    (3, 2, [0, 1, 2, 3, 4])
+    """
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[m:], order[:m]
+
+
+def random_fifth(data: Data, seed: int) -> tuple[Data, Data]:
+    """Four fifths of the rows, and the rest; at least one row."""
+    rest, part = random_part(len(data), max(1, len(data) // 5), seed)
+    return data.rows(rest.to(data.y.device)), data.rows(part.to(data.y.device))
+
+
+def rows_for_the_epoch(n: int, *, by_heart: bool) -> int:
+    """How many of n rows to hold out for choosing the epoch; `by_heart` where a network could learn few rows so.
+
+    Examples
+    --------
+    >>> [rows_for_the_epoch(n, by_heart=True) for n in (30, 500, 5000)]
+    [0, 100, 500]
+    >>> rows_for_the_epoch(500, by_heart=False)
+    0
+    """
+    if n >= TENTH_FROM:
+        return n // 10
+    return n // 5 if by_heart and n >= FIFTH_FROM else 0
+
+
+def random_folds(n: int, k: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """(rows outside, rows inside) of each of k random parts of n rows; every row is inside once."""
+    fold = torch.randint(0, k, (n,), generator=torch.Generator().manual_seed(seed))
+    for part in range(k):
+        inside, outside = (fold == part).nonzero()[:, 0], (fold != part).nonzero()[:, 0]
+        if len(inside) and len(outside):
+            yield outside, inside
+
+
+# -- as places lack data ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -34,20 +98,18 @@ def spacing(P: Array) -> float:
     >>> spacing(np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 3.0], [0.0, 6.0]]))
     3.0
     """
-    from scipy.spatial import cKDTree
-
     P = np.unique(P, axis=0)
     if len(P) < 2:
         return 1.0
     return float(np.median(cKDTree(P).query(P, k=2)[0][:, 1]))
 
 
-def hold_out(
+def left_out_kinds(
     space: Array,
     time: Array | None,
     *,
     n_targets: int = 12000,
-    block_sizes: tuple[float, ...] = (10.0, 30.0),
+    block_sizes: tuple[float, ...] = BLOCK_SIZES,
     folds: int = 6,
     seed: int = 0,
 ) -> list[HeldOut]:
@@ -69,44 +131,118 @@ def hold_out(
     O(N · folds · sizes) memory for the row indices.
     """
     rng = np.random.default_rng(seed)
-    n = len(space)
-    out: list[HeldOut] = []
+    out = [*_rows(rng, len(space), n_targets // 2)]
+    unit = spacing(space)
+    for size in block_sizes:
+        out += _blocks(rng, space, size * unit, folds, n_targets // (folds * len(block_sizes)))
+    if time is not None:
+        out += _future(rng, time, n_targets // 4)
+    return [h for h in out if len(h.reference) and len(h.target)]
 
-    def some(rows: Index, m: int) -> Index:
-        return np.sort(rng.choice(rows, min(len(rows), max(m, 1)), replace=False))
 
-    # Single rows: two tenths are enough, the rest are exchangeable with them.
+def _some(rng: np.random.Generator, rows: Index, m: int) -> Index:
+    return np.sort(rng.choice(rows, min(len(rows), max(m, 1)), replace=False))
+
+
+def _rows(rng: np.random.Generator, n: int, m: int) -> Iterator[HeldOut]:
+    """Single rows: two tenths are enough, the rest are exchangeable with them."""
     tenth = rng.integers(0, 10, n)
     for part in (0, 1):
-        out.append(
-            HeldOut(
-                "rows", np.flatnonzero(tenth != part), some(np.flatnonzero(tenth == part), n_targets // 2)
-            )
-        )
+        yield HeldOut("rows", np.flatnonzero(tenth != part), _some(rng, np.flatnonzero(tenth == part), m))
 
-    h = spacing(space)
-    for size in block_sizes:
-        side = size * h
-        cell = np.floor((space - space.min(axis=0)) / side + rng.random(2)).astype(np.int64)
-        _, block = np.unique(cell, axis=0, return_inverse=True)
-        block = block.ravel()
-        group = rng.permutation(block.max() + 1) % folds
-        for part in range(min(folds, block.max() + 1)):
-            left = group[block] == part
-            rows = np.flatnonzero(left)
-            if left.all() or len(rows) == 0:
-                continue
-            out.append(
-                HeldOut("blocks", np.flatnonzero(~left), some(rows, n_targets // (folds * len(block_sizes))))
-            )
 
-    times = np.unique(time) if time is not None else np.empty(0)
+def _blocks(rng: np.random.Generator, space: Array, side: float, folds: int, m: int) -> Iterator[HeldOut]:
+    """Square blocks in groups, each left out once."""
+    cell = np.floor((space - space.min(axis=0)) / side + rng.random(2)).astype(np.int64)
+    block = np.unique(cell, axis=0, return_inverse=True)[1].ravel()
+    group = rng.permutation(block.max() + 1) % folds
+    for part in range(min(folds, block.max() + 1)):
+        left = group[block] == part
+        if left.any() and not left.all():
+            yield HeldOut("blocks", np.flatnonzero(~left), _some(rng, np.flatnonzero(left), m))
+
+
+def _future(rng: np.random.Generator, time: Array, m: int) -> Iterator[HeldOut]:
+    """Up to four periods ahead, seen from four moments in the later half; nothing below eight times."""
+    times = np.unique(time)
     if len(times) > 2 * PERIODS:
         times = np.linspace(times[0], times[-1], PERIODS + 1)[:-1]
-    if time is not None and len(times) >= 8:
-        # Up to four periods ahead, seen from four moments in the later half.
-        for back in (2, 3, 5, 7):
-            now = times[-back]
-            ahead = np.flatnonzero((time >= now) & (time < now + 3.5 * np.median(np.diff(times))))
-            out.append(HeldOut("future", np.flatnonzero(time < now), some(ahead, n_targets // 4)))
-    return [h for h in out if len(h.reference) and len(h.target)]
+    if len(times) < 8:
+        return
+    for back in (2, 3, 5, 7):
+        now = times[-back]
+        ahead = np.flatnonzero((time >= now) & (time < now + 3.5 * np.median(np.diff(times))))
+        yield HeldOut("future", np.flatnonzero(time < now), _some(rng, ahead, m))
+
+
+def one_of_each_kind(
+    space: Array, time: Array | None, *, most: int, fewest: int, seed: int
+) -> tuple[Index, dict[str, Index]]:
+    """Rows to train on, and rows of each kind that no other kind has taken: one training serves all kinds.
+
+    Parameters
+    ----------
+    space, time : as in `left_out_kinds`
+    most : about so many rows of each kind; fewest : a kind that fewer rows make up is left out
+
+    Returns
+    -------
+    fitted : row numbers; held : kind -> row numbers
+
+    Notes
+    -----
+    A tenth of the rows, a tenth in small blocks, a tenth in large ones, and two of the times where there are eight.
+    """
+    everywhere = np.arange(len(space))
+    parts: dict[tuple[str, float], Index] = {}
+    for side in BLOCK_SIZES:
+        for found in left_out_kinds(
+            space, time, n_targets=len(space), block_sizes=(side,), folds=10, seed=seed
+        ):
+            # One of each: the blocks of either size; rows and times come with the first.
+            key = (found.kind, side if found.kind == "blocks" else 0.0)
+            if key not in parts:
+                parts[key] = np.setdiff1d(everywhere, found.reference, assume_unique=True)
+    taken = np.zeros(len(space), dtype=np.int64)
+    for left in parts.values():
+        taken[left] += 1
+    rng = np.random.default_rng(seed)
+    held: dict[str, Index] = {}
+    for (kind, _), left in parts.items():
+        own = left[taken[left] == 1]
+        own = np.sort(rng.permutation(own)[: most if kind != "blocks" else most // len(BLOCK_SIZES)])
+        held[kind] = np.concatenate([held[kind], own]) if kind in held else own
+    return np.flatnonzero(taken == 0), {kind: rows for kind, rows in held.items() if len(rows) >= fewest}
+
+
+def kinds_asked(space: Array, time: Array | None, places: Array, times: Array | None) -> dict[str, float]:
+    """How rows to be predicted lie beside the training rows: shares of "rows", "blocks" and "future".
+
+    Parameters
+    ----------
+    space : (n, 2) training positions; time : (n,) or None
+    places : (m, 2) positions to come, in the same unit; times : (m,) or None
+
+    Returns
+    -------
+    shares that sum to one: "blocks" where a row is farther from every training place than training rows are from
+    each other; of the rest "future" after the last training time and "rows" up to it. Nothing but where rows lie is
+    looked at.
+
+    Notes
+    -----
+    O((n + m) log n).
+
+    Examples
+    --------
+    >>> line = np.column_stack([np.arange(10.0), np.zeros(10)])
+    >>> kinds_asked(line, None, np.array([[2.5, 0.0], [4.5, 0.0], [30.0, 0.0], [31.0, 0.0]]), None)
+    {'rows': 0.5, 'blocks': 0.5, 'future': 0.0}
+    """
+    tree = cKDTree(space)
+    apart = float(np.quantile(tree.query(space, k=2)[0][:, 1], 0.9))
+    # Places that repeat are zero apart; another copy of a place may differ by its last bits.
+    far = tree.query(places)[0] > GAP * apart + 1e-9 * float(np.ptp(space, axis=0).max())
+    ahead = np.zeros(len(far), dtype=bool) if time is None or times is None else times > time.max()
+    blocks, future = float(far.mean()), float((ahead & ~far).mean())
+    return {"rows": 1.0 - blocks - future, "blocks": blocks, "future": future}

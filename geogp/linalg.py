@@ -5,7 +5,6 @@ milliseconds, and it removes the failures that float32 shows on kernel matrices 
 """
 
 import logging
-import math
 from collections.abc import Callable
 
 import torch
@@ -134,6 +133,3 @@ def conjugate_gradients(
 def log_det_from_cholesky(L: Tensor) -> Tensor:
     """log |L L'|."""
     return 2.0 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-
-
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)

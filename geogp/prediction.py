@@ -213,7 +213,6 @@ def _attributes(run: Mapped, quarter: str | None, tests: float | None, level: fl
         "institution": "made with GeoGP",
         "source": f"GeoGP method {method}",
         "history": f"{now:%Y-%m-%dT%H:%M:%SZ} geogp.predict",
-        "references": "https://github.com/teamookla/ookla-open-data",
         "comment": "Medians and intervals describe the measured average of a new tile, not the service on offer.",
         "method": method,
         **goal.attributes(run.unit),

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln, gammaln, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import betaln, ndtr, ndtri, stdtr, stdtrit
 
+from geogp.densities import standard_log_density
 from geogp.transforms import Identity, Transform
 
 Array = NDArray[np.float64]
@@ -160,7 +161,11 @@ class Predictive:
         jacobian = self.transform.log_derivative(y) - np.log(self.scale)
         left, right = self._halves()
         halves = np.log(0.5 * (left + right))
-        return _log_density(u / np.where(u < 0.0, left, right), self.degrees_of_freedom) - halves + jacobian
+        return (
+            standard_log_density(u / np.where(u < 0.0, left, right), self.degrees_of_freedom)
+            - halves
+            + jacobian
+        )
 
     def crps(self, y: Array) -> Array:
         """Continuous ranked probability score, in the unit of y: (N,).
@@ -179,10 +184,10 @@ class Predictive:
         a = np.abs(u) / w
         T = self._tail(-a)
         if nu is None:
-            beyond = np.exp(_log_density(a, None))
+            beyond = np.exp(standard_log_density(a, None))
             squared = (math.sqrt(2.0) - 1.0) / (2.0 * math.sqrt(math.pi))
         else:
-            beyond = np.exp(_log_density(a, nu)) * (nu + a * a) / (nu - 1.0)
+            beyond = np.exp(standard_log_density(a, nu)) * (nu + a * a) / (nu - 1.0)
             ratio = np.exp(betaln(0.5, nu - 0.5) - 2.0 * betaln(0.5, 0.5 * nu))
             squared = _mean_of_half(nu) - np.sqrt(nu) / (nu - 1.0) * ratio
         first = a * T + _mean_of_half(nu) - beyond
@@ -257,12 +262,4 @@ def _mean_of_half(nu: Array | None) -> Array | float:
     """Integral of u times the base's density over u > 0."""
     if nu is None:
         return 1.0 / math.sqrt(2.0 * math.pi)
-    return np.exp(_log_density(np.zeros_like(nu), nu)) * nu / (nu - 1.0)
-
-
-def _log_density(u: Array, nu: Array | None) -> Array:
-    """Of the standard Gaussian, or Student-t."""
-    if nu is None:
-        return -0.5 * u * u - 0.5 * math.log(2 * math.pi)
-    constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * np.log(nu * math.pi)
-    return constant - 0.5 * (nu + 1) * np.log1p(u * u / nu)
+    return np.exp(standard_log_density(np.zeros_like(nu), nu)) * nu / (nu - 1.0)

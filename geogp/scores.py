@@ -8,19 +8,23 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float
 from scipy.stats import binom
 
 if TYPE_CHECKING:
     from geogp.predictive import Predictive
 
-Array = NDArray[np.float64]
 LEVELS = (0.50, 0.80, 0.95)
 #: Coverage of fewer rows is too noisy to hold against anyone.
 SMALLEST_GROUP = 500
 
 
-def interval_score(y: Array, lower: Array, upper: Array, level: float) -> Array:
+def interval_score(
+    y: Float[np.ndarray, " n"],
+    lower: Float[np.ndarray, " n"],
+    upper: Float[np.ndarray, " n"],
+    level: float,
+) -> Float[np.ndarray, " n"]:
     """Width plus 2/alpha times the miss, elementwise (Gneiting and Raftery 2007, eq. 43).
 
     Examples
@@ -47,7 +51,9 @@ def binomial_band(n: int, level: float, mass: float = 0.99) -> tuple[float, floa
     return float(binom.ppf(tail, n, level) / n), float(binom.ppf(1.0 - tail, n, level) / n)
 
 
-def score(predictive: "Predictive", y: Array, *, target_mean: float, target_sd: float) -> dict[str, float]:
+def score(
+    predictive: "Predictive", y: Float[np.ndarray, " n"], *, target_mean: float, target_sd: float
+) -> dict[str, float]:
     """Every score of `interface`: nll, crps, mae (of the median), rmse (of the mean), interval score,
     coverage at 50/80/95% and the 95% width, all in units of z = (y - target_mean) / target_sd.
 
@@ -78,8 +84,8 @@ def score(predictive: "Predictive", y: Array, *, target_mean: float, target_sd: 
 
 def score_strata(
     predictive: "Predictive",
-    y: Array,
-    strata: dict[str, NDArray[np.bool_]],
+    y: Float[np.ndarray, " n"],
+    strata: dict[str, Bool[np.ndarray, " n"]],
     *,
     target_mean: float,
     target_sd: float,
@@ -99,12 +105,14 @@ def score_strata(
     return out
 
 
-def pit(predictive: "Predictive", y: Array) -> Array:
-    """Probability integral transform F(y): uniform for a calibrated model. (n,)"""
+def pit(predictive: "Predictive", y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Probability integral transform F(y): uniform for a calibrated model."""
     return predictive.cdf(y)
 
 
-def centred_quantile_metric(predictive: "Predictive", y: Array, n_levels: int = 100) -> float:
+def centred_quantile_metric(
+    predictive: "Predictive", y: Float[np.ndarray, " n"], n_levels: int = 100
+) -> float:
     """Mean |achieved - nominal| coverage of central intervals over a grid of levels: 0 is perfect.
 
     Source: fixed-mean-gp, eq. 31.

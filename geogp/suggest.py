@@ -15,7 +15,6 @@ from scipy import sparse
 
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
-from geogp.joint import joint_of
 
 Array = NDArray[np.float64]
 
@@ -68,7 +67,7 @@ def suggest_places(
 
     Notes
     -----
-    O((M + P)²) memory, a choice O(M (M + P)), after one covariance of all places (`geogp.joint`). Noise is that of
+    O((M + P)²) memory, a choice O(M (M + P)), after one covariance of all places (`geogp.engines.joint`). Noise is that of
     the predictive distribution, as if Gaussian. Of n places together another set may do a little better.
 
     References
@@ -88,7 +87,7 @@ def suggest_places(
     first = np.asarray(candidates, dtype=np.float64)
     X = first if places is None else np.concatenate([first, np.asarray(places, dtype=np.float64)])
     m = model.moments(X, counts)
-    joint = joint_of(model.engine_, torch.as_tensor(X), m.latent_variance)
+    joint = model.engine_.joint(torch.as_tensor(X), m.latent_variance)
     unit = model.target_sd_**2
     C = unit * joint.covariance(sparse.csr_array(sparse.eye_array(len(X))))
     noise = unit * m.noise_variance.double().numpy()[: len(first)]

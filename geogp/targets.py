@@ -2,17 +2,21 @@
 
 Speeds and latencies are modelled as base-10 logarithms: of kbit/s, of ms, of 1 + count. To add a target, add an
 entry to `TARGETS`: the command line, the scores, the maps and the dashboard read it from there.
+
+Functions import numpy themselves: `geogp --help` reads the names here.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from geogp.errors import InvalidInput
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+Array: TypeAlias = "NDArray[np.float64]"
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Target:
     better : "higher" or "lower", or "" where neither is; colours : of its level, a cmcrameri map
     thresholds : of its exceedance where none are named; none for a round value in the data's range
     transform : the default of `GPRegressor.target_transform`, "auto" where values come on any scale
+    count_of : what a value counts, where it is a count
     """
 
     name: str
@@ -46,6 +51,7 @@ class Target:
     colours: str = "batlow"
     thresholds: tuple[float, ...] = ()
     transform: str = "identity"
+    count_of: str = ""
 
     def attributes(self, unit: str) -> dict[str, str]:
         """What a Dataset of this target says of it, for those who draw it."""
@@ -58,7 +64,7 @@ class Target:
             "target_colours": self.colours,
         }
 
-    def to_score(self, values: ArrayLike) -> Array:
+    def to_score(self, values: "ArrayLike") -> Array:
         """t of column values; values whose logarithm does not exist raise.
 
         Raises
@@ -70,6 +76,8 @@ class Target:
         >>> float(TARGETS["download"].to_score(100.0))
         5.0
         """
+        import numpy as np
+
         v = np.asarray(values, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.asarray(self.forward(v), dtype=np.float64)
@@ -91,13 +99,31 @@ class Target:
         """
         return recorded or self.unit if self.own_unit else self.unit
 
-    def from_score(self, t: ArrayLike) -> Array:
+    def unit_words(self, unit: str) -> str:
+        """A unit as people read it in a sentence: pure numbers have none, but for counts.
+
+        Examples
+        --------
+        >>> TARGETS["tests"].unit_words("1"), TARGETS["value"].unit_words("1"), TARGETS["value"].unit_words("mm")
+        ('tests', '', 'mm')
+        """
+        return unit if unit != "1" else self.count_of
+
+    def from_score(self, t: "ArrayLike") -> Array:
         """Values in `unit` of t."""
+        import numpy as np
+
         return self.inverse(np.asarray(t, dtype=np.float64))
 
 
+def _log10(v: Array) -> Array:
+    import numpy as np
+
+    return np.log10(v)
+
+
 def _log10_kbps(v: Array) -> Array:
-    return np.log10(v * 1000.0)
+    return _log10(v * 1000.0)
 
 
 def _mbps(t: Array) -> Array:
@@ -109,10 +135,12 @@ def _power10(t: Array) -> Array:
 
 
 def _log10_count(v: Array) -> Array:
-    return np.log10(1.0 + v)
+    return _log10(1.0 + v)
 
 
 def _count(t: Array) -> Array:
+    import numpy as np
+
     return np.maximum(10.0**t - 1.0, 0.0)
 
 
@@ -128,7 +156,7 @@ TARGETS: dict[str, Target] = {
         "upload", "upload_mbps", "Mbit/s", _log10_kbps, _mbps, "upload speed", thresholds=(3.0, 20.0)
     ),
     "latency": Target(
-        "latency", "latency_ms", "ms", np.log10, _power10, "latency", better="lower", thresholds=(50.0, 100.0)
+        "latency", "latency_ms", "ms", _log10, _power10, "latency", better="lower", thresholds=(50.0, 100.0)
     ),
     "tests": Target(
         "tests",
@@ -141,6 +169,7 @@ TARGETS: dict[str, Target] = {
         counted=False,
         better="",
         thresholds=(10.0,),
+        count_of="tests",
     ),
     "value": Target(
         "value",

@@ -21,7 +21,7 @@ class GeogpAccessor:
     @property
     def layers(self) -> list[str]:
         """Names of what can be drawn: `median`, .., `exceedance_25`."""
-        from maps.layers import bands
+        from maps.bands import bands
 
         return [band.name for band in bands(self._ds)]
 

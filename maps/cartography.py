@@ -1,4 +1,4 @@
-"""The parts a map is drawn from: view, graticule, hatching, picture, labels, scale bar, north arrow, legends."""
+"""The parts a map is drawn from: ground, graticule, picture, labels, scale bar, north arrow, words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,96 +6,26 @@ from typing import Any
 import numpy as np
 import shapely
 import xarray as xr
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
 from numpy.typing import NDArray
-from odc.geo.geobox import GeoBox
-from pyproj import CRS, Geod, Transformer
+from pyproj import Geod
 from shapely.geometry.base import BaseGeometry
 
-from maps.colours import NO_SUPPORT, Suppressing, paint, scales, suppressing
+from maps.bands import Band, bands
+from maps.colours import FADED, NO_SUPPORT, paint, scales, suppressing
 from maps.errors import InvalidInput
-from maps.grid import geobox_of
-from maps.layers import LAYERS, Band, bands, number, subtitle
 from maps.legends import HALO, INK, LINE, SEA, SOFT, STYLE, draw_legend
-from maps.region import around, places_of, polygon, to_crs
-from maps.render import bleed, frame, in_memory
-
-
-class View:
-    """The rectangle shown, in the grid's CRS: the region (or all) with a margin."""
-
-    def __init__(self, ds: xr.Dataset, shape: BaseGeometry | None, shown: NDArray[np.bool_]) -> None:
-        self.box: GeoBox = geobox_of(ds)
-        self.shape = shape
-        a, (rows, cols) = self.box.affine, self.box.shape
-        xs, ys = tuple(sorted((a.c, a.c + cols * a.a))), tuple(sorted((a.f, a.f + rows * a.e)))
-        self.extent = (a.c, a.c + cols * a.a, a.f + rows * a.e, a.f)  # of the picture, for imshow
-        window, self.outlying = frame(shown)
-        west, east = sorted((a.c + window.x0 * a.a, a.c + window.x1 * a.a))
-        south, north = sorted((a.f + window.y0 * a.e, a.f + window.y1 * a.e))
-        margin = 0.04 * max(east - west, north - south)
-        if (west, east, south, north) == (*xs, *ys):
-            margin = 0.0
-        self.geographic = bool(self.box.crs is not None and self.box.crs.geographic)
-        # In degrees a step east is shorter than a step north by the cosine of the latitude.
-        self.squeeze = float(np.cos(np.radians((south + north) / 2))) if self.geographic else 1.0
-        self.bounds = [west - margin, south - margin, east + margin, north + margin]
-        wide, high = (east - west) * self.squeeze + 2 * margin, north - south + 2 * margin
-        if wide / high > 2.6:  # a strip of islands still deserves a readable map
-            extra = wide / 2.6 - high
-            self.bounds[1], self.bounds[3] = self.bounds[1] - extra / 2, self.bounds[3] + extra / 2
-        if wide / high < 0.7:
-            extra = (high * 0.7 - wide) / self.squeeze
-            self.bounds[0], self.bounds[2] = self.bounds[0] - extra / 2, self.bounds[2] + extra / 2
-        crs = CRS.from_wkt(str(self.box.crs.wkt))  # type: ignore[union-attr]
-        self.to_lonlat = Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
-        self.from_lonlat = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
-
-    @property
-    def aspect(self) -> float:
-        west, south, east, north = self.bounds
-        return (east - west) * self.squeeze / (north - south)
-
-
-def prepare(
-    ds: xr.Dataset, layers: Sequence[str], geometry: Mapping[str, Any] | None, max_pixels: int
-) -> tuple[xr.Dataset, View]:
-    """The layers (and those that share their legends) thinned into memory, and the view of them."""
-    chosen = [band for name in layers for band in bands(ds, ["median" if name == "faded" else name])]
-    quantities = {band.layer.quantity for band in chosen}
-    keys = [key for key, layer in LAYERS.items() if layer.quantity in quantities and key in ds.data_vars]
-    small, inside = in_memory(ds, geometry=geometry, layers=keys, max_pixels=max_pixels)
-    if geometry is None:
-        return small, View(small, None, _known(small))
-    box = geobox_of(small)
-    shape = to_crs(polygon(geometry), str(box.crs.wkt))  # type: ignore[union-attr]
-    if box.crs is not None and box.crs.geographic:
-        shape = around(shape, box.extent.boundingbox.left)
-    return bleed(small, inside), View(small, shape, inside)
-
-
-def _known(ds: xr.Dataset) -> NDArray[np.bool_]:
-    """Pixels with a value in any layer."""
-    return np.any([np.isfinite(band.of(ds).values) for band in bands(ds)], axis=0)
-
-
-LEGEND_INCHES, TOP_INCHES, EDGE_INCHES, FOOT_INCHES = 1.25, 0.85, 0.3, 0.54
-
-
-def height_inches(view: View, width: float) -> float:
-    return (width - 2 * EDGE_INCHES - LEGEND_INCHES) / view.aspect + TOP_INCHES + FOOT_INCHES
-
-
-def map_box(view: View, width: float) -> tuple[float, float, float, float]:
-    inner = width - 2 * EDGE_INCHES - LEGEND_INCHES
-    height = height_inches(view, width)
-    return EDGE_INCHES / width, FOOT_INCHES / height, inner / width, inner / view.aspect / height
+from maps.region import places_of
+from maps.sheet import Sheet
+from maps.words import number, subtitle
 
 
 def title_of(ds: xr.Dataset) -> str:
+    """The Dataset's own title."""
     return str(ds.attrs.get("title") or "Prediction")
 
 
@@ -104,107 +34,125 @@ def draw_map(
     axes: Axes,
     ds: xr.Dataset,
     layer: str,
-    view: View,
+    sheet: Sheet,
     *,
     limits: Mapping[str, tuple[float, float]] | None,
     places: Sequence[Mapping[str, Any]],
     point: tuple[float, float] | None,
     compact: bool = False,
 ) -> None:
-    band = bands(ds, ["median" if layer == "faded" else layer])[0]
+    """One layer of a Dataset in memory: the picture on its ground, what tells where it is, legend and words."""
+    band = bands(ds, ["median" if layer == FADED else layer])[0]
     scale = scales(ds, [band], limits)[band.layer.quantity]
-    faded = suppressing(ds, scale) if layer == "faded" else None
-    if layer == "faded" and faded is None:
+    faded = suppressing(ds, scale) if layer == FADED else None
+    if layer == FADED and faded is None:
         raise InvalidInput(
             "The layer 'faded' needs median, lower and upper; the prediction does not hold all three."
         )
     values = band.of(ds).values
     if faded is None:
-        rgba = paint(values, scale, band.layer.colours)
+        rgba = paint(values, scale, band.colours)
     else:
         rgba = faded.paint(values, ds["lower"].values, ds["upper"].values)
-    west, south, east, north = view.bounds
-    axes.set_xlim(west, east)
-    axes.set_ylim(south, north)
-    axes.set_aspect(1 / view.squeeze)
+    _clear(axes, sheet)
+    _graticule(axes, sheet, compact)
+    _picture(axes, sheet, rgba, None if sheet.shape is None else _land(figure, axes, sheet))
+    for place in places_of(places):
+        _place(axes, sheet, place, 7 if compact else 8.5, point)
+    if point is not None:
+        x, y = sheet.from_lonlat.transform(*point)
+        axes.plot([x], [y], marker="*", ms=15, mfc="white", mec=INK, mew=1.1, zorder=8)
+    _scale_bar(axes, sheet, compact)
+    if not compact:
+        _north(axes, sheet)
+    draw_legend(figure, axes, band, scale, faded, compact, _unsupported(values, sheet, ds))
+    heading = band.title[:1].upper() + band.title[1:]
+    if faded is not None:
+        heading += ", faded where its interval is wide"
+    if compact:
+        _heading(figure, axes, heading, band.short)
+    else:
+        _words(figure, axes, ds, sheet, band, heading, point)
+
+
+def _clear(axes: Axes, sheet: Sheet) -> None:
+    """The empty sheet: sea and a thin frame."""
+    _fit(axes, sheet)
     axes.set_facecolor(SEA)
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
         spine.set(edgecolor=LINE, linewidth=0.8)
-    _graticule(axes, view, compact)
-    land = None
-    if view.shape is not None:
-        # A coast of 100,000 points is drawn no finer than a third of a dot at 150 dpi.
-        fine = (east - west) / (450 * axes.get_position().width * figure.get_figwidth())
-        simple = shapely.simplify(view.shape, fine)
-        land = MplPath.make_compound_path(*_rings(view.shape if simple.is_empty else simple))
-    ground: Any
-    if land is not None:
-        ground = PathPatch(
-            land, facecolor="#f7f8fa", edgecolor=NO_SUPPORT, hatch="/////", linewidth=0, zorder=2
-        )
-    else:
-        left, right, bottom, top = view.extent
-        ground = Rectangle(
-            (left, bottom),
-            right - left,
-            top - bottom,
-            facecolor="#f7f8fa",
-            edgecolor=NO_SUPPORT,
-            hatch="/////",
-            lw=0,
-            zorder=2,
-        )
-    axes.add_artist(ground)
-    picture = axes.imshow(
-        rgba, extent=view.extent, interpolation="nearest", zorder=3, aspect="auto", origin="upper"
-    )
-    axes.set_aspect(1 / view.squeeze)
+
+
+def _fit(axes: Axes, sheet: Sheet) -> None:
+    west, south, east, north = sheet.bounds
     axes.set_xlim(west, east)
     axes.set_ylim(south, north)
+    axes.set_aspect(1 / sheet.squeeze)
+
+
+def _land(figure: Figure, axes: Axes, sheet: Sheet) -> MplPath:
+    """The region; a coast of 100,000 points is drawn no finer than a third of a dot at 150 dpi."""
+    west, _, east, _ = sheet.bounds
+    fine = (east - west) / (450 * axes.get_position().width * figure.get_figwidth())
+    simple = shapely.simplify(sheet.shape, fine)
+    return MplPath.make_compound_path(*_paths(sheet.shape if simple.is_empty else simple))
+
+
+def _picture(axes: Axes, sheet: Sheet, rgba: NDArray[np.uint8], land: MplPath | None) -> None:
+    """The painted pixels, cut at the region's line, over hatching that shows where there is no value."""
+    left, right, bottom, top = sheet.extent
+    hatched: dict[str, Any] = {"facecolor": "#f7f8fa", "edgecolor": NO_SUPPORT, "hatch": "/////"}
+    ground: Artist
     if land is not None:
-        clip = PathPatch(land, transform=axes.transData)
-        picture.set_clip_path(clip)
+        ground = PathPatch(land, linewidth=0, zorder=2, **hatched)
+    else:
+        ground = Rectangle((left, bottom), right - left, top - bottom, lw=0, zorder=2, **hatched)
+    axes.add_artist(ground)
+    picture = axes.imshow(
+        rgba, extent=sheet.extent, interpolation="nearest", zorder=3, aspect="auto", origin="upper"
+    )
+    _fit(axes, sheet)  # the picture has set limits of its own
+    if land is not None:
+        picture.set_clip_path(PathPatch(land, transform=axes.transData))
         axes.add_artist(PathPatch(land, facecolor="none", edgecolor=INK, linewidth=0.7, alpha=0.8, zorder=4))
-    for place in places_of(places):
-        _place(axes, view, place, 7 if compact else 8.5, point)
-    if point is not None:
-        x, y = view.from_lonlat.transform(*point)
-        axes.plot([x], [y], marker="*", ms=15, mfc="white", mec=INK, mew=1.1, zorder=8)
-    _scale_bar(axes, view, compact)
-    if not compact:
-        _north(axes, view)
-    unsupported = _unsupported(values, view, ds)
-    draw_legend(figure, axes, band, scale, faded, compact, unsupported)
-    _words(figure, axes, ds, view, band, faded, point, compact)
+
+
+def _say(
+    figure: Figure, axes: Axes, y: float, text: str, size: float, stretch: float, **options: Any
+) -> None:
+    """A line of words over or under the map, cut where it would leave it; never read as mathtext."""
+    box = axes.get_position()
+    most = int(box.width * figure.get_figwidth() * 72 / (0.56 * size) * stretch)
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    figure.text(box.x0, y, text, size=size, parse_math=False, **options)
+
+
+def _heading(figure: Figure, axes: Axes, heading: str, short: str) -> None:
+    """Over a small map: the title, or its short form where that is too long."""
+    box = axes.get_position()
+    if len(heading) > box.width * figure.get_figwidth() * 72 / (0.6 * 9.5):
+        heading = short
+    y = box.y1 + 0.07 / figure.get_figheight()
+    _say(figure, axes, y, heading, 9.5, 1.0, weight="bold", va="bottom", **STYLE)
 
 
 def _words(
     figure: Figure,
     axes: Axes,
     ds: xr.Dataset,
-    view: View,
+    sheet: Sheet,
     band: Band,
-    faded: Suppressing | None,
+    heading: str,
     point: tuple[float, float] | None,
-    compact: bool,
 ) -> None:
-    """Heading, what it is a map of, and the credit line; never read as mathtext."""
-    box, inch = axes.get_position(), 1 / figure.get_figheight()
+    """Heading, what it is a map of, how to read it, what is left out, and the credit line."""
+    inch = 1 / figure.get_figheight()
 
     def say(y: float, text: str, size: float, **options: Any) -> None:
-        most = int(box.width * figure.get_figwidth() * 72 / (0.56 * size) * (1.0 if compact else 1.14))
-        figure.text(box.x0, y, _short(text, most), size=size, parse_math=False, **options)
+        _say(figure, axes, y, text, size, 1.14, **options)
 
-    heading = band.title[:1].upper() + band.title[1:]
-    if faded is not None:
-        heading += ", faded where its interval is wide"
-    if compact:
-        if len(heading) > box.width * figure.get_figwidth() * 72 / (0.6 * 9.5):
-            heading = band.short
-        say(box.y1 + 0.07 * inch, heading, 9.5, weight="bold", va="bottom", **STYLE)
-        return
     say(1 - 0.16 * inch, heading, 14, weight="bold", va="top", **STYLE)
     lines = [subtitle(ds), title_of(ds)]  # a long title may be cut, what the map is of may not
     if point is not None:
@@ -213,35 +161,34 @@ def _words(
             0, f"★ {abs(lat):.3f}° {'N' if lat >= 0 else 'S'}, {abs(lon):.3f}° {'E' if lon >= 0 else 'W'}"
         )
     say(1 - 0.47 * inch, "  |  ".join(dict.fromkeys(lines)), 9, color=SOFT, va="top")
-    about = band.about if band.about[1:2] == "(" else band.about[:1].upper() + band.about[1:]
-    if view.outlying > 0:
-        about += f" (outlying parts, {100 * view.outlying:.1g}% of the area, are not shown)"
     credit = [
         f"{word}: {ds.attrs[key]}."
         for word, key in (("Model", "method"), ("Source", "source"))
         if ds.attrs.get(key)
     ]
-    say(0.27 * inch, f"{about}.", 7.5, color=SOFT, va="bottom")
-    say(0.11 * inch, " ".join(credit), 7.5, color=SOFT, va="bottom")
+    about = band.about if band.about[1:2] == "(" else _sentence(band.about)
+    foot = [f"{about}.", *([" ".join(f"{_sentence(n)}." for n in sheet.notes)] if sheet.notes else [])]
+    for i, line in enumerate([*foot, " ".join(credit)][::-1]):
+        say((0.11 + 0.16 * i) * inch, line, 7.5, color=SOFT, va="bottom")
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
-def _unsupported(values: NDArray[Any], view: View, ds: xr.Dataset) -> bool:
+def _unsupported(values: NDArray[Any], sheet: Sheet, ds: xr.Dataset) -> bool:
     """Whether hatching shows: a pixel without value inside the region."""
     missing = np.isnan(values)
-    if not missing.any() or view.shape is None:
+    if not missing.any() or sheet.shape is None:
         return bool(missing.any())
     rows, cols = np.nonzero(missing)
     keep = np.linspace(0, rows.size - 1, min(rows.size, 20_000)).astype(int)
     points = shapely.points(ds["x"].values[cols[keep]], ds["y"].values[rows[keep]])
-    shapely.prepare(view.shape)
-    return bool(shapely.contains(view.shape, points).any())
+    shapely.prepare(sheet.shape)
+    return bool(shapely.contains(sheet.shape, points).any())
 
 
-def _rings(shape: BaseGeometry | None) -> list[MplPath]:
+def _paths(shape: BaseGeometry | None) -> list[MplPath]:
     paths = []
     for part in shapely.get_parts(shape):
         if part.geom_type != "Polygon":
@@ -251,11 +198,11 @@ def _rings(shape: BaseGeometry | None) -> list[MplPath]:
     return paths
 
 
-def _graticule(axes: Axes, view: View, compact: bool) -> None:
+def _graticule(axes: Axes, sheet: Sheet, compact: bool) -> None:
     """Meridians and parallels at round degrees, labelled along the top and the left edge."""
-    west, south, east, north = view.bounds
+    west, south, east, north = sheet.bounds
     xs, ys = np.meshgrid(np.linspace(west, east, 60), np.linspace(south, north, 60))
-    lon, lat = (np.asarray(v) for v in view.to_lonlat.transform(xs, ys))
+    lon, lat = (np.asarray(v) for v in sheet.to_lonlat.transform(xs, ys))
     good = np.isfinite(lon) & np.isfinite(lat)
     if not good.any():
         return
@@ -267,20 +214,18 @@ def _graticule(axes: Axes, view: View, compact: bool) -> None:
     digits = max(0, int(np.ceil(-np.log10(step) - 1e-9)))
     for plane, suffix in ((lon, "EW"), (lat, "NS")):
         first, last = np.ceil(np.nanmin(plane[good]) / step), np.floor(np.nanmax(plane[good]) / step)
-        levels = np.arange(first, last + 1) * step
-        if levels.size == 0:
+        lines = np.arange(first, last + 1) * step
+        if lines.size == 0:
             continue
-        axes.contour(
-            xs, ys, plane, levels=levels, colors=[LINE], linewidths=0.6, linestyles="solid", zorder=1
-        )
+        axes.contour(xs, ys, plane, levels=lines, colors=[LINE], linewidths=0.6, linestyles="solid", zorder=1)
         edge, along = (plane[-1, :], xs[0, :]) if suffix == "EW" else (plane[:, 0], ys[:, 0])
-        for level in levels:
-            crossing = np.flatnonzero(np.diff(np.sign(edge - level)) != 0)
+        for line in lines:
+            crossing = np.flatnonzero(np.diff(np.sign(edge - line)) != 0)
             share = (along[crossing[0]] - along[0]) / (along[-1] - along[0]) if crossing.size else 1.0
             if share > 0.87:  # the label would leave the map or meet the north arrow
                 continue
             at = along[crossing[0]]
-            shown = (level + 180) % 360 - 180 if suffix == "EW" else level
+            shown = (line + 180) % 360 - 180 if suffix == "EW" else line
             axes.annotate(
                 f"{abs(shown):.{digits}f}°"
                 + ("" if abs(shown) in (0, 180) else f" {suffix[int(shown < 0)]}"),
@@ -295,16 +240,16 @@ def _graticule(axes: Axes, view: View, compact: bool) -> None:
 
 
 def _place(
-    axes: Axes, view: View, place: tuple[str, float, float], size: float, point: tuple[float, float] | None
+    axes: Axes, sheet: Sheet, place: tuple[str, float, float], size: float, point: tuple[float, float] | None
 ) -> None:
     """A dot and a name; beside the marked point only the name, clear of its star."""
     name, lon, lat = place
-    x, y = view.from_lonlat.transform(lon, lat)
-    west, south, east, north = view.bounds
+    x, y = sheet.from_lonlat.transform(lon, lat)
+    west, south, east, north = sheet.bounds
     if not (west < x < east and south < y < north):
         return
     gap = 5
-    if point is not None and np.hypot(*np.subtract(view.from_lonlat.transform(*point), (x, y))) < 0.02 * (
+    if point is not None and np.hypot(*np.subtract(sheet.from_lonlat.transform(*point), (x, y))) < 0.02 * (
         east - west
     ):
         gap = 11
@@ -326,18 +271,18 @@ def _place(
     )
 
 
-def _metres_per_unit(view: View) -> float:
+def _metres_per_unit(sheet: Sheet) -> float:
     """Metres on the ground for one CRS unit eastwards at the middle of the map (geodesic)."""
-    west, south, east, north = view.bounds
+    west, south, east, north = sheet.bounds
     x, y, d = (west + east) / 2, (south + north) / 2, (east - west) / 100
-    lon0, lat0 = view.to_lonlat.transform(x - d, y)
-    lon1, lat1 = view.to_lonlat.transform(x + d, y)
+    lon0, lat0 = sheet.to_lonlat.transform(x - d, y)
+    lon1, lat1 = sheet.to_lonlat.transform(x + d, y)
     return float(Geod(ellps="WGS84").inv(lon0, lat0, lon1, lat1)[2]) / (2 * d)
 
 
-def _scale_bar(axes: Axes, view: View, compact: bool) -> None:
-    west, south, east, north = view.bounds
-    per_unit = _metres_per_unit(view)
+def _scale_bar(axes: Axes, sheet: Sheet, compact: bool) -> None:
+    west, south, east, north = sheet.bounds
+    per_unit = _metres_per_unit(sheet)
     most = (east - west) * per_unit * 0.25
     if not np.isfinite(most) or most <= 0:
         return
@@ -369,13 +314,13 @@ def _scale_bar(axes: Axes, view: View, compact: bool) -> None:
     )
 
 
-def _north(axes: Axes, view: View) -> None:
+def _north(axes: Axes, sheet: Sheet) -> None:
     """An arrow to true north at the map's upper right corner."""
-    west, south, east, north = view.bounds
+    west, south, east, north = sheet.bounds
     x, y = east - 0.045 * (east - west), north - 0.05 * (north - south)
-    lon, lat = view.to_lonlat.transform(x, y)
-    u, v = view.from_lonlat.transform(lon, lat + 0.01)
-    direction = np.array([(u - x) * view.squeeze, v - y])
+    lon, lat = sheet.to_lonlat.transform(x, y)
+    u, v = sheet.from_lonlat.transform(lon, lat + 0.01)
+    direction = np.array([(u - x) * sheet.squeeze, v - y])
     if not np.isfinite(direction).all() or np.hypot(*direction) == 0:
         return
     direction /= np.hypot(*direction)

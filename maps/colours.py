@@ -14,10 +14,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from maps.bands import Band, colours_of, complete
 from maps.errors import InvalidInput
-from maps.layers import LAYERS, Band, number
+from maps.layers import LAYERS, Layer
+from maps.words import number
 
 GREY = (222, 222, 222)  # where a value-suppressing palette gives up
+FADED = "faded"  # the median under a value-suppressing palette, named where a layer is
 NO_SUPPORT = "#c9ced6"  # hatch lines: inside the region, but the map says nothing
 
 
@@ -118,7 +121,9 @@ def scales(
     quantity -> `Scale`; the ends are 2nd and 98th percentiles over the layers of the quantity, rounded outwards
     (on a log scale half way between those of the median and those of the interval's ends)
     """
-    limits = limits or {}
+    limits, planes = limits or {}, list(planes)
+    if any(band.key not in ds.data_vars for band in planes):
+        ds = complete(ds)
     quantities = {layer.quantity for layer in LAYERS.values()}
     if unknown := set(limits) - quantities:
         raise InvalidInput(
@@ -136,7 +141,7 @@ def scales(
             if other.quantity == quantity and key in ds.data_vars
         }
         if pair is None:
-            scale = _from_values(parts, layer.scale, quantity)
+            scale = _from_values(parts, layer)
         elif not pair[0] < pair[1]:
             raise InvalidInput(f"The legend of {quantity!r} must run from low to high; got {pair}.")
         else:
@@ -152,16 +157,16 @@ def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
     return v[np.isfinite(v)]
 
 
-def _from_values(parts: Mapping[str, NDArray[np.float64]], kind: str, quantity: str) -> Scale:
-    parts = {key: v for key, v in parts.items() if v.size}
+def _from_values(parts: Mapping[str, NDArray[np.float64]], layer: Layer) -> Scale:
+    kind, parts = layer.scale, {key: v for key, v in parts.items() if v.size}
     if not parts:
         return Scale(1.0, 10.0, "log") if kind == "log" else Scale(0.0, 1.0)
-    if quantity == "covariance":  # diverging about 0
+    if layer.about_zero:
         end = _nice(max(np.abs(v).max() for v in parts.values()) or 1.0)
         return Scale(-end, end)
     low = min(float(np.percentile(v, 2)) for v in parts.values())
     high = max(float(np.percentile(v, 98)) for v in parts.values())
-    central = [parts[k] for k in ("median", "latent_median", "mean") if k in parts]
+    central = [v for key, v in parts.items() if LAYERS[key].central]
     if kind == "log" and low == 0 and min(v.min() for v in parts.values()) >= 0 and central:
         # Counts: intervals that reach down to 0 must not take the log scale from the median.
         low = max(min(float(np.percentile(v, 2)) for v in central), high / 1000)
@@ -173,7 +178,7 @@ def _from_values(parts: Mapping[str, NDArray[np.float64]], kind: str, quantity: 
             high = float(np.sqrt(high * max(np.percentile(v, 98) for v in central)))
         low, high = _nice(low, up=False), _nice(high)
         return Scale(low, high if high > low else low * 10, "log")
-    if quantity == "sd":
+    if layer.from_zero:
         low = 0.0
     if high <= low:
         pad = abs(low) * 0.1 or 0.5
@@ -184,17 +189,17 @@ def _from_values(parts: Mapping[str, NDArray[np.float64]], kind: str, quantity: 
 
 @cache
 def table(name: str) -> NDArray[np.uint8]:
-    """The 256 colours of a map, (256, 3)."""
+    """The 256 colours of a cmcrameri map, (256, 3).
+
+    Raises
+    ------
+    InvalidInput : there is no such map
+    """
     from cmcrameri import cm
 
-    return np.round(getattr(cm, name)(np.linspace(0, 1, 256))[:, :3] * 255).astype(np.uint8)
-
-
-def colour_map(name: str) -> Any:
-    """The same colours as a matplotlib colour map, transparent where there is no value."""
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap(table(name) / 255.0, name).with_extremes(bad=(0, 0, 0, 0))
+    if name not in cm.cmaps:
+        raise InvalidInput(f"There is no colour map {name!r}; cmcrameri has batlow, vik, davos and others.")
+    return np.round(cm.cmaps[name](np.linspace(0, 1, 256))[:, :3] * 255).astype(np.uint8)
 
 
 def paint(values: NDArray[Any], scale: Scale, name: str) -> NDArray[np.uint8]:
@@ -221,53 +226,50 @@ class Suppressing:
     value: Scale
     edges: tuple[float, float, float]
     ratio: bool
-    name: str = "batlow"
+    name: str
 
-    levels = 4
+    rows = 4  # of the palette: widths told apart
 
     def width(self, lower: NDArray[Any], upper: NDArray[Any]) -> NDArray[np.float32]:
         with np.errstate(divide="ignore", invalid="ignore"):
             return (upper / lower if self.ratio else upper - lower).astype(np.float32)
 
-    def colour(self, level: int, bin_: int) -> tuple[int, int, int]:
-        """The colour of value class `bin_` of the 2^(3 - level) classes at width level `level`."""
-        classes = 2 ** (self.levels - 1 - level)
+    def colour(self, row: int, bin_: int) -> tuple[int, int, int]:
+        """The colour of value class `bin_` of the 2^(3 - row) classes in a row: the wider, the fewer."""
+        classes = 2 ** (self.rows - 1 - row)
         base = table(self.name)[int(255 * (bin_ + 0.5) / classes)].astype(float)
-        mixed = base + (np.array(GREY) - base) * (level / (self.levels - 1)) ** 0.8 * 0.9
+        mixed = base + (np.array(GREY) - base) * (row / (self.rows - 1)) ** 0.8 * 0.9
         r, g, b = (round(c) for c in mixed)
         return r, g, b
 
     def palette(self) -> list[list[tuple[int, int, int]]]:
-        """palette[level][class]: 8, 4, 2, 1 colours."""
-        return [
-            [self.colour(level, b) for b in range(2 ** (self.levels - 1 - level))]
-            for level in range(self.levels)
-        ]
+        """palette[row][class]: 8, 4, 2, 1 colours."""
+        return [[self.colour(row, b) for b in range(2 ** (self.rows - 1 - row))] for row in range(self.rows)]
 
     def paint(self, median: NDArray[Any], lower: NDArray[Any], upper: NDArray[Any]) -> NDArray[np.uint8]:
         """RGBA (H, W, 4); NaN is transparent."""
         t, width = self.value.fraction(median), self.width(lower, upper)
         known = np.isfinite(t) & np.isfinite(width)
-        level = np.digitize(np.where(known, width, 0), self.edges)
-        colours = np.zeros((self.levels, 8, 3), np.uint8)
-        for k, row in enumerate(self.palette()):
-            colours[k, : len(row)] = row
-        classes = 2 ** (self.levels - 1 - level)
+        row = np.digitize(np.where(known, width, 0), self.edges)
+        colours = np.zeros((self.rows, 8, 3), np.uint8)
+        for k, classes_of in enumerate(self.palette()):
+            colours[k, : len(classes_of)] = classes_of
+        classes = 2 ** (self.rows - 1 - row)
         bin_ = np.minimum((np.where(known, t, 0) * classes).astype(int), classes - 1)
         rgba = np.empty((*t.shape, 4), np.uint8)
-        rgba[..., :3] = colours[level, bin_]
+        rgba[..., :3] = colours[row, bin_]
         rgba[..., 3] = np.where(known, 255, 0)
         return rgba
 
     def edge_texts(self) -> list[str]:
-        """The widths between the levels in words: `x 3`, or a plain number."""
+        """The widths between the rows in words: `x 3`, or a plain number."""
         return [f"× {number(e)}" if self.ratio else number(e) for e in self.edges]
 
 
 def suppressing(ds: xr.Dataset, value: Scale) -> Suppressing | None:
     """A value-suppressing palette for `median` of a Dataset in memory, or None without its interval.
 
-    The edges are round numbers near the quartiles of the width, so each level is in use.
+    The edges are round numbers near the quartiles of the width, so each row is in use.
     """
     if not {"median", "lower", "upper"} <= set(map(str, ds.data_vars)):
         return None
@@ -278,11 +280,11 @@ def suppressing(ds: xr.Dataset, value: Scale) -> Suppressing | None:
         width = (upper / lower if ratio else upper - lower)[known]
     width = width[np.isfinite(width)]
     if width.size == 0:
-        return Suppressing(value, (2.0, 4.0, 8.0), ratio)
+        return Suppressing(value, (2.0, 4.0, 8.0), ratio, colours_of(ds, "median"))
     edges: list[float] = []
     for q in np.percentile(width, (25, 50, 75)):
         edge = _near(float(q))
         while edges and edge <= edges[-1]:  # strictly rising even when the width is the same everywhere
             edge = _near(edge * 1.35) if edge > 0 else 1.0
         edges.append(edge)
-    return Suppressing(value, (edges[0], edges[1], edges[2]), ratio)
+    return Suppressing(value, (edges[0], edges[1], edges[2]), ratio, colours_of(ds, "median"))

@@ -1,8 +1,6 @@
-"""Where a Dataset lies: its GeoBox, its windows, and the way to Web Mercator."""
+"""Where a Dataset lies: its GeoBox and its windows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +9,11 @@ import xarray as xr
 from affine import Affine
 from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
-from pyproj import CRS, Transformer
+from pyproj import CRS
 
 from maps.errors import InvalidInput
 
 BLOCK = 512  # pixels: the side of a COG tile and of the blocks a prediction is computed in
-MERCATOR_HALF = 20037508.342789244  # metres: half the width of the Web Mercator world
-MERCATOR_LATITUDE = 85.0511287798066  # degrees: where that world is square
 
 
 class Window(NamedTuple):
@@ -83,6 +79,23 @@ def _axis(centres: NDArray[Any], name: str, given: list[float]) -> tuple[float, 
     return float(centres[0] - step / 2), float(step)
 
 
+def wkt_of(box: GeoBox) -> str:
+    """The CRS of a grid as WKT.
+
+    Raises
+    ------
+    InvalidInput : it has none
+    """
+    if box.crs is None:
+        raise InvalidInput("The grid has no CRS; give its GeoBox one.")
+    return str(box.crs.wkt)
+
+
+def is_geographic(box: GeoBox) -> bool:
+    """Whether the grid's coordinates are degrees."""
+    return bool(box.crs is not None and box.crs.geographic)
+
+
 def geobox_like(path: str | Path) -> GeoBox:
     """The GeoBox of an existing raster, to predict on the very same pixels (`--like RASTER`).
 
@@ -121,134 +134,6 @@ def windows(shape: tuple[int, int], side: int = BLOCK) -> Iterator[Window]:
     for y in range(0, rows, side):
         for x in range(0, cols, side):
             yield Window(y, min(y + side, rows), x, min(x + side, cols))
-
-
-@dataclass(frozen=True)
-class MercatorGrid:
-    """A Web Mercator pixel grid over a GeoBox, with the way back to the GeoBox's pixels.
-
-    Columns may run past the antimeridian (x beyond ±20,037,508 m), so a region that crosses it stays in one piece.
-    """
-
-    source: GeoBox
-    left: float
-    top: float
-    pixel_m: float
-    shape: tuple[int, int]
-
-    @property
-    def bounds_lonlat(self) -> tuple[float, float, float, float]:
-        """west, south, east, north in degrees; east may exceed 180."""
-        right = self.left + self.pixel_m * self.shape[1]
-        bottom = self.top - self.pixel_m * self.shape[0]
-        lon = np.array([self.left, right]) / MERCATOR_HALF * 180
-        lat = np.degrees(np.arctan(np.sinh(np.array([bottom, self.top]) / MERCATOR_HALF * np.pi)))
-        return float(lon[0]), float(lat[0]), float(lon[1]), float(lat[1])
-
-    @cached_property
-    def _back(self) -> Transformer:
-        return Transformer.from_crs("EPSG:4326", CRS.from_wkt(str(self.source.crs.wkt)), always_xy=True)  # type: ignore[union-attr]
-
-    def to_source(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Fractional (column, row) of the source for Mercator metres; NaN where there is none."""
-        lon = np.asarray(x) / MERCATOR_HALF * 180
-        lat = np.degrees(np.arctan(np.sinh(np.asarray(y) / MERCATOR_HALF * np.pi)))
-        if not _is_geographic(self.source):
-            lon = (lon + 180) % 360 - 180
-        u, v = self._back.transform(lon, lat)
-        u, v = np.asarray(u, dtype=np.float64), np.asarray(v, dtype=np.float64)
-        bad = ~(np.isfinite(u) & np.isfinite(v))
-        inverse = ~self.source.affine
-        with np.errstate(invalid="ignore"):
-            col = inverse.a * u + inverse.b * v + inverse.c
-            row = inverse.d * u + inverse.e * v + inverse.f
-        col[bad], row[bad] = np.nan, np.nan
-        return col, row
-
-    def mesh(self, window: Window | None = None, tolerance: float = 0.1) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Source (column, row) at the nodes of an even mesh over `window`, each (n, n).
-
-        n is the smallest of 9, 17, .. 257 with which bilinear interpolation errs by less than `tolerance`
-        source pixels at the midpoints of the mesh's cells.
-        """
-        w = window or Window(0, self.shape[0], 0, self.shape[1])
-        for n in (9, 17, 33, 65, 129, 257):
-            xs = self.left + self.pixel_m * np.linspace(w.x0, w.x1, 2 * n - 1)
-            ys = self.top - self.pixel_m * np.linspace(w.y0, w.y1, 2 * n - 1)
-            col, row = self.to_source(*np.meshgrid(xs, ys))
-            worst = 0.0
-            for plane in (col, row):
-                corner = plane[::2, ::2]
-                middle = (corner[1:, 1:] + corner[:-1, 1:] + corner[1:, :-1] + corner[:-1, :-1]) / 4
-                with np.errstate(invalid="ignore"):
-                    gap = np.abs(middle - plane[1::2, 1::2])
-                worst = max(worst, float(np.nanmax(gap, initial=0.0)))
-            if worst < tolerance:
-                break
-        return col[::2, ::2], row[::2, ::2]
-
-    def indices(self, window: Window | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Source (row, column) nearest to each pixel of `window`; -1 where the source has no pixel."""
-        from scipy.ndimage import map_coordinates
-
-        w = window or Window(0, self.shape[0], 0, self.shape[1])
-        col, row = self.mesh(w)
-        n = col.shape[0] - 1
-        rows = (np.arange(w.shape[0]) + 0.5) / w.shape[0] * n
-        cols = (np.arange(w.shape[1]) + 0.5) / w.shape[1] * n
-        at = np.meshgrid(rows, cols, indexing="ij")
-        height, width = self.source.shape
-        out = []
-        for plane in (row, col):
-            value = map_coordinates(plane, at, order=1, mode="nearest")
-            out.append(np.where(np.isfinite(value), np.floor(value), -1).astype(np.int64))
-        inside = (out[0] >= 0) & (out[0] < height) & (out[1] >= 0) & (out[1] < width)
-        return np.where(inside, out[0], -1), np.where(inside, out[1], -1)
-
-
-def mercator_grid(source: GeoBox, oversample: float = 1.0, max_pixels: int | None = None) -> MercatorGrid:
-    """A Web Mercator grid over `source` with about its resolution (times `oversample`).
-
-    Parameters
-    ----------
-    source : GeoBox in any CRS
-    oversample : pixels of the result per source pixel along a side
-    max_pixels : upper bound on the number of pixels; the resolution is lowered to meet it
-    """
-    lon, lat = _outline(source)
-    lat = np.clip(lat, -MERCATOR_LATITUDE, MERCATOR_LATITUDE)
-    x = lon / 180 * MERCATOR_HALF
-    y = np.arcsinh(np.tan(np.radians(lat))) / np.pi * MERCATOR_HALF
-    left, right, bottom, top = x.min(), x.max(), y.min(), y.max()
-    height, width = source.shape
-    # The area of the source in pixels is kept: one mean scale serves both axes.
-    pixel = float(np.sqrt(max((right - left) * (top - bottom), 1e-9) / (height * width))) / oversample
-    if max_pixels is not None:
-        pixel = max(pixel, float(np.sqrt((right - left) * (top - bottom) / max_pixels)))
-    shape = (max(1, int(np.ceil((top - bottom) / pixel))), max(1, int(np.ceil((right - left) / pixel))))
-    return MercatorGrid(source, float(left), float(top), pixel, shape)
-
-
-def _is_geographic(box: GeoBox) -> bool:
-    return bool(box.crs is not None and box.crs.geographic)
-
-
-def _outline(box: GeoBox) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Longitudes (continuous across the antimeridian) and latitudes of the box's edges and inside."""
-    height, width = box.shape
-    cols, rows = np.meshgrid(np.linspace(0, width, 41), np.linspace(0, height, 41))
-    a = box.affine
-    u, v = a.a * cols + a.b * rows + a.c, a.d * cols + a.e * rows + a.f
-    forward = Transformer.from_crs(CRS.from_wkt(str(box.crs.wkt)), "EPSG:4326", always_xy=True)  # type: ignore[union-attr]
-    lon, lat = forward.transform(u, v)
-    lon, lat = np.asarray(lon), np.asarray(lat)
-    keep = np.isfinite(lon) & np.isfinite(lat)
-    if not keep.any():
-        raise InvalidInput("The grid's CRS has no longitude and latitude anywhere on the grid.")
-    if _is_geographic(box):
-        return lon[keep], lat[keep]
-    centre = lon[20, 20] if keep[20, 20] else lon[keep][0]
-    return continuous(lon[keep], centre), lat[keep]
 
 
 def continuous(lon: NDArray[Any], centre: float) -> NDArray[Any]:

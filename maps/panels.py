@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from cmcrameri import cm
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -53,32 +54,7 @@ def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Fi
         figure.suptitle(words, fontsize=11 if columns > 1 else 10, x=0.01, ha="left")
     for k, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, k + 1)
-        lines = panel["lines"]
-        # Up to .8 of the map: its pale end would vanish on white.
-        ours = [line for line in lines if not (line.get("points") or _given(line))]
-        colours = iter(cm.batlow(np.linspace(0.05, 0.8, max(len(ours), 2))))
-        for line in lines:
-            if line.get("points"):
-                axes.plot(
-                    line["x"], line["y"], ".", color=GREY, ms=2.5, alpha=0.7, mew=0, label=line["label"]
-                )
-                continue
-            few = len(line["x"]) <= 12
-            given = _given(line)
-            colour = GREY if given else next(colours)
-            axes.plot(
-                line["x"],
-                line["y"],
-                color=colour,
-                lw=1.0 if given else 1.4,
-                ls="-" if not given else "--" if str(line["label"]).startswith("paper") else ":",
-                marker="o" if few else None,
-                ms=2.5 if given else 3.5,
-                label=line["label"],
-            )
-            if line["band"] is not None:
-                y, half = np.asarray(line["y"]), np.asarray(line["band"])
-                axes.fill_between(line["x"], y - half, y + half, color=colour, alpha=0.2, lw=0)
+        _draw(axes, panel["lines"])
         axes.set_title(panel["title"], fontsize=9, loc="left")
         axes.set_xlabel(panel["x_label"], fontsize=8)
         axes.set_ylabel(panel["y_label"], fontsize=8)
@@ -86,13 +62,39 @@ def panels_figure(panels: Sequence[Mapping[str, Any]], *, title: str = "") -> Fi
         axes.spines[["top", "right"]].set_visible(False)
         if panel["log_x"]:
             axes.set_xscale("log")
-            _plain_ticks(axes.xaxis, [v for line in lines for v in line["x"]])
+            _plain_ticks(axes.xaxis, [v for line in panel["lines"] for v in line["x"]])
         if panel["log_y"]:
             axes.set_yscale("log")
-            _plain_ticks(axes.yaxis, [v for line in lines for v in line["y"]])
-        if lines:
+            _plain_ticks(axes.yaxis, [v for line in panel["lines"] for v in line["y"]])
+        if panel["lines"]:
             axes.legend(fontsize=7, frameon=False)
     return figure
+
+
+def _draw(axes: Axes, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Ours in colours with their bands, what they are held against in grey, data as dots."""
+    # Up to .8 of the map: its pale end would vanish on white.
+    ours = [line for line in lines if not (line.get("points") or _given(line))]
+    colours = iter(cm.batlow(np.linspace(0.05, 0.8, max(len(ours), 2))))
+    for line in lines:
+        if line.get("points"):
+            axes.plot(line["x"], line["y"], ".", color=GREY, ms=2.5, alpha=0.7, mew=0, label=line["label"])
+            continue
+        given = _given(line)
+        colour = GREY if given else next(colours)
+        axes.plot(
+            line["x"],
+            line["y"],
+            color=colour,
+            lw=1.0 if given else 1.4,
+            ls="-" if not given else "--" if str(line["label"]).startswith("paper") else ":",
+            marker="o" if len(line["x"]) <= 12 else None,
+            ms=2.5 if given else 3.5,
+            label=line["label"],
+        )
+        if line["band"] is not None:
+            y, half = np.asarray(line["y"]), np.asarray(line["band"])
+            axes.fill_between(line["x"], y - half, y + half, color=colour, alpha=0.2, lw=0)
 
 
 def _given(line: Mapping[str, Any]) -> bool:

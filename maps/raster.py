@@ -13,21 +13,9 @@ from typing import Any
 import xarray as xr
 
 from maps.errors import InvalidInput
-from maps.grid import geobox_like
-from maps.render import MAX_MEMORY, Progress, plan_of, render
-from maps.sinks import sink_class
+from maps.render import MAX_MEMORY, Progress, job_of, render
+from maps.sinks import SINKS, sink_class
 from maps.sinks.base import Output, Sink
-
-__all__ = [
-    "export",
-    "geobox_like",
-    "render",
-    "write_cog",
-    "write_cogs",
-    "write_geoparquet",
-    "write_netcdf",
-    "write_zarr",
-]
 
 Geometry = Mapping[str, Any] | None
 
@@ -78,13 +66,13 @@ def export(
 
     Examples
     --------
-    >>> manifest = export(ds, "out", ["cog"], layers=["median"])      # doctest: +SKIP
-    >>> [f["path"] for f in manifest["files"]]                        # doctest: +SKIP
+    >>> manifest = export(ds, "out", ["cog"], layers=["median"])
+    >>> [f["path"] for f in manifest["files"]]
     ['median.tif']
     """
     formats = list(dict.fromkeys([formats] if isinstance(formats, str) else formats))
     if not formats:
-        raise InvalidInput("No format was named; choose at least one of cog, netcdf, zarr, geoparquet.")
+        raise InvalidInput(f"No format was named; choose at least one of {', '.join(SINKS)}.")
     return _write(
         ds,
         Path(folder),
@@ -101,30 +89,11 @@ def export(
 
 
 def write_cogs(
-    ds: xr.Dataset,
-    folder: str | Path,
-    *,
-    layers: Iterable[str] | None = None,
-    geometry: Geometry = None,
-    all_touched: bool = False,
-    max_error: float | None = None,
-    max_memory: int = MAX_MEMORY,
-    overwrite: bool = False,
-    progress: Progress | None = None,
+    ds: xr.Dataset, folder: str | Path, *, max_error: float | None = None, **options: Any
 ) -> list[Path]:
-    """One Cloud-Optimized GeoTIFF per layer, `<layer>.tif`; exceedance one per threshold. See `export`."""
+    """One Cloud-Optimized GeoTIFF per layer, `<layer>.tif`; exceedance one per threshold. Options as `export`."""
     folder = Path(folder)
-    manifest = _write(
-        ds,
-        folder,
-        [("cog", {"max_error": _positive(max_error)})],
-        layers=layers,
-        geometry=geometry,
-        all_touched=all_touched,
-        max_memory=max_memory,
-        overwrite=overwrite,
-        progress=progress,
-    )
+    manifest = _write(ds, folder, [("cog", {"max_error": _positive(max_error)})], **options)
     return [folder / entry["path"] for entry in manifest["files"]]
 
 
@@ -148,24 +117,6 @@ def write_netcdf(
     return path
 
 
-def write_zarr(
-    ds: xr.Dataset, path: str | Path, *, layers: Iterable[str] | None = None, **options: Any
-) -> Path:
-    """A Zarr store (format 2, consolidated), streamed by window. Options as `write_netcdf`."""
-    path = Path(path)
-    _write(ds, path.parent, [("zarr", {"single": path.name})], layers=layers, **options)
-    return path
-
-
-def write_geoparquet(
-    ds: xr.Dataset, path: str | Path, *, layers: Iterable[str] | None = None, **options: Any
-) -> Path:
-    """A GeoParquet of one point per pixel inside the region. Options as `write_netcdf`."""
-    path = Path(path)
-    _write(ds, path.parent, [("geoparquet", {"single": path.name})], layers=layers, **options)
-    return path
-
-
 def _write(
     ds: xr.Dataset,
     folder: Path,
@@ -181,11 +132,11 @@ def _write(
     manifest: bool = False,
 ) -> dict[str, Any]:
     layers = None if layers is None else [layers] if isinstance(layers, str) else list(layers)
-    plan = plan_of(ds, layers, max_memory)
+    job = job_of(ds, layers, max_memory)
     names = [
         name
         for kind, options in formats
-        for name in ([options["single"]] if options.get("single") else sink_class(kind).names(plan.bands))
+        for name in ([options["single"]] if options.get("single") else sink_class(kind).names(job.bands))
     ]
     if manifest:
         names.append("manifest.json")
@@ -206,7 +157,7 @@ def _write(
             max_memory=max_memory,
             progress=progress,
         )
-        document = _document(plan.attrs, outputs) | dict(extra or {})
+        document = _document(job.attrs, outputs) | dict(extra or {})
         if manifest:
             path = work / "manifest.json"
             path.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n", "utf-8")

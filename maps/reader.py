@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from affine import Affine
 from numpy.typing import NDArray
+from pyproj import CRS
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
@@ -28,8 +30,10 @@ def open_export(folder: str | Path) -> xr.Dataset:
 
     Examples
     --------
-    >>> ds = open_export("out")                                       # doctest: +SKIP
-    >>> ds.geogp.plot("pi_width")                                     # doctest: +SKIP
+    >>> manifest = ds.geogp.export("out")
+    >>> with open_export("out") as again:
+    ...     print(again.geogp.layers == ds.geogp.layers, again.attrs["quarter"])
+    True 2023Q4
     """
     folder = Path(folder)
     manifest = folder / "manifest.json"
@@ -117,12 +121,14 @@ def open_raster(
 
 
 def open_cogs(paths: list[Path]) -> xr.Dataset:
-    """One Dataset from single-band COGs named after their layers, all on the same grid."""
-    import rasterio
-    from pyproj import CRS
+    """One Dataset from single-band COGs named after their layers, all on the same grid.
 
-    variables: dict[str, Any] = {}
-    levels: list[tuple[float, _Raster]] = []
+    Files that tell a `threshold` become one variable along it.
+    """
+    import rasterio
+
+    planes: dict[str, dict[float | None, _Raster]] = {}
+    words: dict[str, dict[str, str]] = {}
     grid: tuple[Any, ...] | None = None
     attrs: dict[str, Any] = {}
     for path in sorted(paths):
@@ -133,34 +139,38 @@ def open_cogs(paths: list[Path]) -> xr.Dataset:
             grid, tags, band = here, src.tags(), src.tags(1)
             unit = src.units[0] or "1"
         name = band.get("layer", path.stem)
-        words = {"units": unit, "long_name": band.get("long_name", name), "grid_mapping": "spatial_ref"}
+        threshold = float(band["threshold"]) if "threshold" in band else None
+        key = name if threshold is None else name.rpartition("_")[0]
+        words[key] = {"units": unit, "grid_mapping": "spatial_ref"}
+        if threshold is None:  # the title of one threshold does not speak for all
+            words[key]["long_name"] = band.get("long_name", name)
         attrs = {k: NUMBERS.get(k, str)(v) for k, v in tags.items() if k not in ("AREA_OR_POINT", "unit")}
-        if "threshold" in band:
-            levels.append((float(band["threshold"]), _Raster(path, (here[1], here[0]))))
-        else:
-            lazy = indexing.LazilyIndexedArray(_Raster(path, (here[1], here[0])))
-            variables[name] = xr.Variable(("y", "x"), lazy, words)
+        planes.setdefault(key, {})[threshold] = _Raster(path, (here[1], here[0]))
     if grid is None:
         raise InvalidInput("No COG was given.")
-    width, height, a, wkt = grid
-    coords: dict[str, Any] = {
+    coords = _coordinates(*grid)
+    thresholds = sorted({t for rasters in planes.values() for t in rasters if t is not None})
+    if thresholds:
+        coords["threshold"] = ("threshold", thresholds, {"units": attrs.get("target_unit", "1")})
+    variables: dict[str, xr.Variable] = {}
+    for key, rasters in planes.items():
+        if None in rasters:
+            lazy = indexing.LazilyIndexedArray(rasters[None])
+            variables[key] = xr.Variable(("y", "x"), lazy, words[key])
+            continue
+        stack = indexing.LazilyIndexedArray(_Stack([rasters.get(t) for t in thresholds], (grid[1], grid[0])))
+        variables[key] = xr.Variable(("threshold", "y", "x"), stack, words[key])
+    return xr.Dataset(variables, coords, attrs)
+
+
+def _coordinates(width: int, height: int, a: Affine, wkt: str) -> dict[str, Any]:
+    """Pixel centres and `spatial_ref` of a north-up grid."""
+    mapping = CRS.from_wkt(wkt).to_cf() | {"GeoTransform": " ".join(repr(float(v)) for v in a.to_gdal())}
+    return {
         "y": a.f + a.e * (np.arange(height) + 0.5),
         "x": a.c + a.a * (np.arange(width) + 0.5),
-        "spatial_ref": (
-            (),
-            np.int32(0),
-            CRS.from_wkt(wkt).to_cf() | {"GeoTransform": " ".join(repr(float(v)) for v in a.to_gdal())},
-        ),
+        "spatial_ref": ((), np.int32(0), mapping),
     }
-    if levels:
-        levels.sort(key=lambda pair: pair[0])
-        coords["threshold"] = ("threshold", [t for t, _ in levels], {"units": attrs.get("target_unit", "1")})
-        stack = indexing.LazilyIndexedArray(_Stack([raster for _, raster in levels]))
-        words = {"units": "1", "long_name": "probability that a new value exceeds the threshold"}
-        variables["exceedance"] = xr.Variable(
-            ("threshold", "y", "x"), stack, words | {"grid_mapping": "spatial_ref"}
-        )
-    return xr.Dataset(variables, coords, attrs)
 
 
 class _Raster(BackendArray):
@@ -195,11 +205,11 @@ class _Raster(BackendArray):
 
 
 class _Stack(BackendArray):
-    """Several rasters as (threshold, y, x)."""
+    """Several rasters as (threshold, y, x); NaN for a threshold that was not exported."""
 
-    def __init__(self, rasters: list[_Raster]) -> None:
+    def __init__(self, rasters: list[_Raster | None], shape: tuple[int, int]) -> None:
         self.rasters, self.dtype = rasters, np.dtype("float32")
-        self.shape = (len(rasters), *rasters[0].shape)
+        self.shape = (len(rasters), *shape)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
@@ -207,5 +217,11 @@ class _Stack(BackendArray):
     def _read(self, key: tuple[Any, ...]) -> NDArray[np.float32]:
         chosen = np.arange(self.shape[0])[key[0]]
         if np.ndim(chosen) == 0:
-            return self.rasters[int(chosen)].read(key[1:])
-        return np.stack([self.rasters[int(i)].read(key[1:]) for i in chosen])
+            return self._plane(int(chosen), key[1:])
+        return np.stack([self._plane(int(i), key[1:]) for i in chosen])
+
+    def _plane(self, i: int, key: tuple[Any, ...]) -> NDArray[np.float32]:
+        raster = self.rasters[i]
+        if raster is None:
+            return np.broadcast_to(np.float32(np.nan), self.shape[1:])[key]
+        return raster.read(key)

@@ -1,6 +1,6 @@
 """The region's polygon: read from GeoJSON, carried to the grid, and asked which pixels lie inside."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ from pyproj import CRS, Transformer
 from shapely.geometry.base import BaseGeometry
 
 from maps.errors import InvalidInput
-from maps.grid import Window, continuous
+from maps.grid import Window, continuous, is_geographic, wkt_of
 
 DENSE_DEGREES = 0.05  # longest edge after densifying: 5.5 km bows by less than 1 m in a metric projection
+NEAR_M = 50_000.0  # parts of a region farther than this from every measured place are left out of pictures
 
 
 def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
@@ -108,6 +109,14 @@ def to_crs(shape: BaseGeometry, crs: Any) -> BaseGeometry:
     dense = shapely.segmentize(shape, DENSE_DEGREES)
     if target.is_geographic:
         return dense
+    moved = shapely.transform(dense, _projection(target))
+    if not np.isfinite(shapely.get_coordinates(moved)).all():
+        raise InvalidInput(f"Part of the region cannot be expressed in the grid's CRS ({target.name}).")
+    return moved if moved.is_valid else shapely.make_valid(moved)
+
+
+def _projection(target: CRS) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """From degrees, also beyond 180 (n, 2), to a CRS in metres."""
     transformer = Transformer.from_crs("EPSG:4326", target, always_xy=True)
 
     def project(xy: NDArray[Any]) -> NDArray[Any]:
@@ -115,10 +124,46 @@ def to_crs(shape: BaseGeometry, crs: Any) -> BaseGeometry:
         u, v = transformer.transform(lon, xy[:, 1])
         return np.column_stack([u, v])
 
-    moved = shapely.transform(dense, project)
-    if not np.isfinite(shapely.get_coordinates(moved)).all():
-        raise InvalidInput(f"Part of the region cannot be expressed in the grid's CRS ({target.name}).")
-    return moved if moved.is_valid else shapely.make_valid(moved)
+    return project
+
+
+def near_data(shape: BaseGeometry, places_m: NDArray[np.float64], crs: Any) -> NDArray[np.bool_]:
+    """Which parts of a region belong to its pictures: those with a measured place in them or within `NEAR_M`.
+
+    A far islet would shrink everything else to a speck; files hold all parts. Without a part near, all belong.
+
+    Parameters
+    ----------
+    shape : in degrees, from `polygon` or `around`
+    places_m, crs : (n, 2) easting and northing of the measured places, metres, and their CRS
+
+    Returns
+    -------
+    one truth value a part, in the order of `shapely.get_parts`
+
+    Examples
+    --------
+    >>> parts = shapely.MultiPolygon([shapely.box(9, 0, 10, 1), shapely.box(10.3, 0, 10.4, 1), shapely.box(11, 0, 12, 1)])
+    >>> near_data(parts, np.array([[1_113_000.0, 50_000.0]]), "EPSG:3857").tolist()  # near 10 E
+    [True, True, False]
+    """
+    from scipy.spatial import cKDTree
+
+    parts, target = shapely.get_parts(shape), CRS.from_user_input(crs)
+    # A line is a place every 5.5 km, which is no nearer than its points by more than 80 m.
+    xy, owner = shapely.get_coordinates(shapely.segmentize(parts, DENSE_DEGREES), return_index=True)
+    ground = _projection(target)(xy)
+    good = np.isfinite(ground).all(axis=1)
+    away, _ = cKDTree(places_m).query(ground[good], distance_upper_bound=NEAR_M)
+    near = np.zeros(len(parts), dtype=bool)
+    near[owner[good][np.isfinite(away)]] = True
+    back = Transformer.from_crs(target, "EPSG:4326", always_xy=True)
+    lon, lat = (np.asarray(v) for v in back.transform(places_m[:, 0], places_m[:, 1]))
+    for k in np.flatnonzero(~near):  # a part may be large and its places in the middle
+        shapely.prepare(parts[k])
+        west, _, east, _ = parts[k].bounds
+        near[k] = shapely.contains_xy(parts[k], continuous(lon, (west + east) / 2), lat).any()
+    return near if near.any() else ~near
 
 
 def places_of(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float]]:
@@ -157,8 +202,8 @@ class Mask:
         self.geobox, self.all_touched = geobox, all_touched
         self.shape: BaseGeometry | None = None
         if geometry is not None:
-            self.shape = to_crs(polygon(geometry), str(geobox.crs.wkt))  # type: ignore[union-attr]
-            if geobox.crs is not None and geobox.crs.geographic:
+            self.shape = to_crs(polygon(geometry), wkt_of(geobox))
+            if is_geographic(geobox):
                 self.shape = around(
                     self.shape, (geobox.extent.boundingbox.left + geobox.extent.boundingbox.right) / 2
                 )

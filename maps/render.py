@@ -7,28 +7,30 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from maps.bands import bands, complete
 from maps.errors import InvalidInput
 from maps.grid import BLOCK, Window, geobox_of, windows
-from maps.layers import bands as bands_of
+from maps.layers import LAYERS
 from maps.region import Mask
-from maps.sinks.base import Output, Plan, Sink
+from maps.sinks.base import Job, Output, Sink
 
 MAX_MEMORY = 2 * 2**30  # bytes
 
 Progress = Callable[[int, int], None]
 
 
-def plan_of(ds: xr.Dataset, layers: Iterable[str] | None = None, max_memory: int = MAX_MEMORY) -> Plan:
+def job_of(ds: xr.Dataset, layers: Iterable[str] | None = None, max_memory: int = MAX_MEMORY) -> Job:
     """Grid, bands and window side for a Dataset.
 
     The side is 512 pixels, halved while a window of all variables (held about four times: computed, masked,
     compressed, cached) would take more than a quarter of `max_memory`.
     """
-    chosen = tuple(bands_of(ds, layers))
+    ds = complete(ds)
+    chosen = tuple(bands(ds, layers))
     side = BLOCK
     while side > 32 and len(chosen) * 4 * side * side * 4 > max_memory / 4:
         side //= 2
-    return Plan(ds, geobox_of(ds), chosen, side)
+    return Job(ds, geobox_of(ds), chosen, side)
 
 
 def render(
@@ -70,19 +72,19 @@ def render(
     """
     import rasterio
 
-    plan = plan_of(ds, layers, max_memory)
-    mask = Mask(plan.geobox, geometry, all_touched)
-    variables = ds[list(plan.variables)]
+    job = job_of(ds, layers, max_memory)
+    mask = Mask(job.geobox, geometry, all_touched)
+    variables = job.ds[list(job.variables)]
     try:
         with rasterio.Env(GDAL_CACHEMAX=_cache_megabytes(max_memory)):
             for sink in sinks:
-                sink.begin(plan)
-            todo = [w for w in windows(plan.shape, plan.side) if mask.touches(w)]
+                sink.begin(job)
+            todo = [w for w in windows(job.shape, job.side) if mask.touches(w)]
             for done, window in enumerate(todo, 1):
                 inside = mask.inside(window)
                 if inside.any():
                     tight, inside = _tighten(window, inside)
-                    planes = _load(variables, tight, plan, inside)
+                    planes = _load(variables, tight, job, inside)
                     for sink in sinks:
                         sink.write(tight, planes, inside)
                 if progress is not None:
@@ -108,12 +110,12 @@ def _tighten(window: Window, inside: NDArray[np.bool_]) -> tuple[Window, NDArray
 
 
 def _load(
-    ds: xr.Dataset, window: Window, plan: Plan, inside: NDArray[np.bool_]
+    ds: xr.Dataset, window: Window, job: Job, inside: NDArray[np.bool_]
 ) -> dict[str, NDArray[np.float32]]:
     rows, cols = window.slices
     part = ds.isel(y=rows, x=cols).load()
     planes = {}
-    for band in plan.bands:
+    for band in job.bands:
         values = np.asarray(band.of(part).values, dtype=np.float32)
         planes[band.name] = np.where(inside, values, np.float32(np.nan))
     return planes
@@ -130,31 +132,27 @@ class MemorySink(Sink):
     def names(cls, bands: tuple[Any, ...]) -> list[str]:
         return []
 
-    def begin(self, plan: Plan) -> None:
-        self.plan = plan
-        self.inside = np.zeros(plan.shape, dtype=bool)
-        self._planes = {b.name: np.full(plan.shape, np.nan, np.float32) for b in plan.bands}
+    def begin(self, job: Job) -> None:
+        self.job = job
+        self.inside = np.zeros(job.shape, dtype=bool)
+        self._values = {
+            key: np.full([job.sizes[dim] for dim in LAYERS[key].dims], np.nan, np.float32)
+            for key in job.variables
+        }
 
     def write(
         self, window: Window, planes: Mapping[str, NDArray[np.float32]], inside: NDArray[np.bool_]
     ) -> None:
         self.inside[window.slices] = inside
-        for name, values in planes.items():
-            self._planes[name][window.slices] = values
+        for band in self.job.bands:
+            self._values[band.key][self.job.place(band, window)] = planes[band.name]
 
     def finish(self) -> list[Output]:
-        ds = self.plan.ds
-        data: dict[str, Any] = {}
-        coords: dict[str, Any] = {
-            name: ds[name] for name in ("y", "x", "spatial_ref") if name in ds.variables
-        }
-        for key, bands in self.plan.variables.items():
-            if key == "exceedance":
-                coords["threshold"] = ("threshold", [b.threshold for b in bands])
-                stack = np.stack([self._planes[b.name] for b in bands])
-                data[key] = (("threshold", "y", "x"), stack, dict(ds[key].attrs))
-            else:
-                data[key] = (("y", "x"), self._planes[key], dict(ds[key].attrs))
+        ds = self.job.ds
+        coords = {name: ds[name] for name in ("y", "x", "spatial_ref") if name in ds.variables}
+        if self.job.thresholds:
+            coords["threshold"] = xr.DataArray(np.array(self.job.thresholds), dims="threshold")
+        data = {key: (LAYERS[key].dims, values, dict(ds[key].attrs)) for key, values in self._values.items()}
         self.result = xr.Dataset(data, coords, dict(ds.attrs))
         return []
 

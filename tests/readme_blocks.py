@@ -1,6 +1,6 @@
-"""Run the code blocks of a Markdown file: `python tests/readme_blocks.py README.md`.
+"""Run the code blocks of Markdown files: `python tests/readme_blocks.py README.md CONTRIBUTING.md`.
 
-Python blocks run in order in one namespace and a temporary folder. Lines of console blocks that begin with
+The Python blocks of a file run in order in one namespace and a temporary folder. Lines of console blocks that begin with
 `geogp` are parsed by the real command line (so an option that does not exist fails) without being run;
 `make` lines must name a target of the Makefile.
 """
@@ -23,7 +23,7 @@ def check_command(words: list[str]) -> None:
 
     command = typer.main.get_command(app)
     name, *rest = words
-    subcommands = command.commands  # type: ignore[attr-defined]
+    subcommands = command.commands  # type: ignore[attr-defined]  # that of a group, which `app` is
     if name not in subcommands:
         raise SystemExit(f"geogp has no command {name!r}")
     subcommands[name].make_context(name, rest)
@@ -36,9 +36,9 @@ def check_make(words: list[str], makefile: str) -> None:
             raise SystemExit(f"the Makefile has no target {word!r}")
 
 
-def main(path: Path) -> int:
+def main(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    root = path.resolve().parent
+    root = path.parent
     makefile = (root / "Makefile").read_text(encoding="utf-8")
     namespace: dict = {"__name__": "readme"}
     ran = 0
@@ -46,7 +46,7 @@ def main(path: Path) -> int:
         os.chdir(folder)
         for language, body in BLOCK.findall(text):
             if language == "python":
-                print(f"README python block:\n{body}", file=sys.stderr)
+                print(f"{path.name}, python block:\n{body}", file=sys.stderr)
                 exec(compile(body, str(path), "exec"), namespace)
                 ran += 1
             elif language in ("bash", "sh", "console"):
@@ -61,8 +61,8 @@ def main(path: Path) -> int:
     if not ran:
         raise SystemExit(f"{path} holds no code block; that cannot be right")
     print(f"{path.name}: {ran} blocks and commands hold", file=sys.stderr)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    for argument in sys.argv[1:]:
+        main(Path(argument).resolve())

@@ -1,35 +1,28 @@
-"""The sub-commands: one file each and one line here. Their modules import nothing heavy."""
+"""The sub-commands, found by being there: a file of this folder with a function of its own name is one.
 
+`PLACE` in the file is where `geogp --help` lists it; without one it comes last. The files import nothing heavy: all of
+them are imported to answer `geogp --help`.
+"""
+
+import importlib
+import pkgutil
 from collections.abc import Callable
 
-from app.commands.app import dashboard
-from app.commands.areas import areas
-from app.commands.compare import compare
-from app.commands.demo import demo
-from app.commands.doctor import doctor
-from app.commands.evaluate import evaluate
-from app.commands.export import export
-from app.commands.fit import fit
-from app.commands.ingest import ingest
-from app.commands.methods import methods
-from app.commands.reproduce import reproduce
-from app.commands.slice import slice_
-from app.commands.suggest import suggest
-from app.commands.update import update
+LAST = 1000
 
-COMMANDS: dict[str, Callable[..., object]] = {
-    "demo": demo,
-    "ingest": ingest,
-    "fit": fit,
-    "evaluate": evaluate,
-    "compare": compare,
-    "export": export,
-    "slice": slice_,
-    "areas": areas,
-    "update": update,
-    "suggest": suggest,
-    "app": dashboard,
-    "methods": methods,
-    "reproduce": reproduce,
-    "doctor": doctor,
-}
+
+def commands() -> dict[str, Callable[..., object]]:
+    """Name on the command line -> function, in the order of the help.
+
+    Examples
+    --------
+    >>> list(commands())[:3]
+    ['demo', 'ingest', 'fit']
+    """
+    found = []
+    for file in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{file.name}")
+        function = getattr(module, file.name, None)
+        if callable(function):
+            found.append((getattr(module, "PLACE", LAST), file.name.replace("_", "-"), function))
+    return {name: function for _, name, function in sorted(found, key=lambda entry: entry[:2])}

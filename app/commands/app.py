@@ -1,15 +1,17 @@
 """`geogp app`: the dashboard."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from app.commands import options
 from app.errors import Interrupted
 
+PLACE = 110
 
-def dashboard(
-    run: Annotated[Path, typer.Argument(help="Run folder made by `geogp fit`.")],
+
+def app(
+    run: options.RunFolder,
     port: Annotated[int, typer.Option(min=1, max=65535, help="To listen on.")] = 8501,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")

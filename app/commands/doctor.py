@@ -1,16 +1,15 @@
 """`geogp doctor`: is everything here that the other commands need?"""
 
-from typing import Annotated
-
-import typer
-
+from app.commands import options
 from app.console import console
 from app.errors import Failed
 
+PLACE = 140
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
+
+def doctor(as_json: options.AsJson = False) -> None:
     """Report versions, device, GDAL and PROJ, free memory and disk."""
-    from app.doctor import examine
+    from app.workflow.steps.doctor import doctor as examine
 
     report = examine()
     if as_json:

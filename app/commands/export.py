@@ -1,36 +1,29 @@
 """`geogp export`: the maps of one quarter as files."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from app.commands import options
 from app.console import console
-from app.errors import Usage
 
-_WHERE, _WHAT = "Where", "What"
+PLACE = 60
+_WHERE = "Where"
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder made by `geogp fit`.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write into.")],
+    run: options.RunFolder,
+    output: Annotated[Path, options.output("Folder to write into.")],
     formats: Annotated[
         str,
-        typer.Option("--format", metavar="LIST", help="Of cog, netcdf, zarr, geoparquet, h3, figures, html."),
+        typer.Option("--format", metavar="LIST", help="Of cog, netcdf, zarr, geoparquet, figures, html."),
     ] = "cog,netcdf",
-    layers: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Such as median,pi_width,exceedance_25; default: all.")
-    ] = None,
-    quarter: Annotated[str | None, typer.Option(help="As 2023Q4; default: the run's last.")] = None,
-    thresholds: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Of exceedance, such as 25,100, in the target's unit.")
-    ] = None,
-    level: Annotated[float, typer.Option(help="Of the prediction intervals.")] = 0.95,
-    tests: Annotated[
-        float | None,
-        typer.Option(metavar="N", help="Tests behind the tile average; default: the training median."),
-    ] = None,
+    layers: options.Layers = None,
+    quarter: options.Quarter = None,
+    thresholds: options.Thresholds = None,
+    level: options.Level = 0.95,
+    tests: options.Tests = None,
     resolution: Annotated[
         float | None,
         typer.Option(
@@ -62,20 +55,18 @@ def export(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print pixels, bytes and seconds; write nothing.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The manifest (or estimate) as one JSON document.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    as_json: options.AsJson = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Write the maps of one quarter, masked by the region's polygon, else by the reach of the data."""
-    from app.workflow import estimate
-    from app.workflow import export as export_run
+    from app.workflow.steps.export import estimate
+    from app.workflow.steps.export import export as export_run
 
-    names = names_of(formats) or []
-    options: dict[str, Any] = {
-        "layers": names_of(layers),
+    names = options.names_of(formats) or []
+    which: dict[str, Any] = {
+        "layers": options.names_of(layers),
         "quarter": quarter,
-        "thresholds": numbers_of(thresholds, "--thresholds"),
+        "thresholds": options.numbers_of(thresholds, "--thresholds"),
         "level": level,
         "tests": tests,
         "resolution_m": resolution,
@@ -85,7 +76,7 @@ def export(
         "max_distance_m": max_distance,
     }
     if dry_run:
-        guess = estimate(run, formats=names, **options)
+        guess = estimate(run, formats=names, **which)
         if as_json:
             console.document(guess.document())
         else:
@@ -97,41 +88,12 @@ def export(
             output,
             formats=names,
             max_error=max_error,
-            max_memory=bytes_of(max_memory),
+            max_memory=options.bytes_of(max_memory),
             overwrite=overwrite,
             progress=progress,
-            **options,
+            **which,
         )
-    for note in result.notes:
-        console.say(f"Note: {note}.")
+    console.notes(result.notes)
     if as_json:
         console.document(result.manifest)
     console.say(result.summary())
-
-
-def names_of(text: str | None) -> list[str] | None:
-    """A comma list; None for nothing said."""
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def numbers_of(text: str | None, option: str) -> list[float] | None:
-    """A comma list of numbers."""
-    try:
-        return None if text is None else [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise Usage(f"{option} is a comma list of numbers, such as 25,100; got {text!r}.") from None
-
-
-def bytes_of(text: str) -> int:
-    """A size such as 2GiB, 500MB or a number of bytes.
-
-    Examples
-    --------
-    >>> bytes_of("2GiB"), bytes_of("500 MB"), bytes_of("1e6")
-    (2147483648, 500000000, 1000000)
-    """
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
-    if not match or float(match[1]) <= 0:
-        raise Usage(f"--max-memory is a size such as 2GiB; got {text!r}.")
-    base = 1024 if match[3] or not match[2] else 1000
-    return int(float(match[1]) * base ** " kmgt".index(match[2] or " "))

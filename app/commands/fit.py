@@ -5,41 +5,39 @@ from typing import Annotated, Literal
 
 import typer
 
+from app.choices import CountedBy
+from app.commands import options
 from app.console import console
 
-Target = Literal["download", "upload", "latency", "tests", "value"]
+PLACE = 30
 _MODEL = "The model (table `model` of run.toml)"
 
 
 def fit(
-    observations: Annotated[Path, typer.Argument(help="GeoParquet made by `geogp ingest`.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")],
-    target: Annotated[Target | None, typer.Option(help="What to map; default: download.")] = None,
-    method: Annotated[str | None, typer.Option(help="See `geogp methods`; default: geogp.")] = None,
+    observations: options.Observations,
+    output: Annotated[Path, options.output("Run folder to write.")],
+    target: options.Target = None,
+    method: options.Method = None,
     config: Annotated[
         Path | None, typer.Option(metavar="TOML", help="run.toml; the line wins over it.")
     ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            metavar="none|random|block|forward|FILE:COLUMN", help="What to hold out; default: none."
-        ),
-    ] = None,
+    split: options.Split = None,
     refit: Annotated[
         Literal["train+val"] | None, typer.Option(help="After choosing, train once more on these rows.")
     ] = None,
     counts: Annotated[
-        Literal["tests", "devices", "both"] | None,
+        CountedBy | None,
         typer.Option(help="What counts measurements; both: their geometric mean. Default: tests."),
     ] = None,
     predictor: Annotated[
         Path | None,
         typer.Option(
-            metavar="RASTER", help="With --method fmgp: the mean, in the target's unit (band 1 of a GeoTIFF)."
+            metavar="RASTER",
+            help="With a fixed-mean method: its mean, in the target's unit (band 1 of a GeoTIFF).",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of split and training; default: 0.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: auto.")] = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
     rank: Annotated[int | None, typer.Option(help="Basis functions.", rich_help_panel=_MODEL)] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of the network.", rich_help_panel=_MODEL)] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the rows.", rich_help_panel=_MODEL)] = None,
@@ -50,21 +48,18 @@ def fit(
     learning_rate: Annotated[
         float | None, typer.Option(help="Peak of the one-cycle schedule.", rich_help_panel=_MODEL)
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any other, repeatable.", rich_help_panel=_MODEL),
-    ] = None,
+    settings: Annotated[list[str] | None, options.settings(rich_help_panel=_MODEL)] = None,
     checkpoint_every: Annotated[
         float, typer.Option(metavar="SECONDS", help="Least time between checkpoints.")
     ] = 10.0,
     time_limit: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop then, resumable, with exit status 4.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished run.")] = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Train a method; an unfinished run with identical arguments goes on where it stopped."""
     from app.config import fit_config, setting
-    from app.workflow import fit as fit_run
+    from app.workflow.steps.fit import fit as fit_run
 
     model = {
         "rank": rank,

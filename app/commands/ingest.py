@@ -1,22 +1,38 @@
 """`geogp ingest`: public files become one GeoParquet of observations."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
+from app.commands import options
 from app.console import console
 from app.errors import Usage
+from data_pipelines.sources import SOURCES
+
+PLACE = 20
+TYPES = tuple(dict.fromkeys(type for source in SOURCES.values() for type in source.types))
+#: The sources that read a FILE, for help texts.
+TABLES = ", ".join(name for name, source in SOURCES.items() if source.takes_file)
+if TYPE_CHECKING:
+    SourceName: TypeAlias = str
+    TypeName: TypeAlias = str
+else:  # the choices that the command line shows and holds people to
+    SourceName, TypeName = Literal[tuple(SOURCES)], Literal[TYPES]
 
 
 def ingest(
-    output: Annotated[Path, typer.Option("--output", "-o", help="GeoParquet to write.")],
+    output: Annotated[Path, options.output("GeoParquet to write.")],
     file: Annotated[
-        str | None, typer.Argument(help="The table, for --source csv and geoparquet (path or URL).")
+        str | None, typer.Argument(help=f"The table, for --source {TABLES} (path or URL).")
     ] = None,
     source: Annotated[
-        Literal["ookla", "synthetic", "csv", "geoparquet"],
-        typer.Option(help="Where the measurements come from."),
+        SourceName,
+        typer.Option(
+            help="Where the measurements come from: "
+            + "; ".join(f"{name}, {source.words}" for name, source in SOURCES.items())
+            + "."
+        ),
     ] = "ookla",
     root: Annotated[
         str | None,
@@ -26,8 +42,9 @@ def ingest(
         ),
     ] = None,
     type_: Annotated[
-        Literal["fixed", "mobile"], typer.Option("--type", help="Kind of connection.")
-    ] = "fixed",
+        TypeName | None,
+        typer.Option("--type", help="Kind of connection; default the source's first."),
+    ] = None,
     quarters: Annotated[
         str | None, typer.Option(help="2023Q4, 2019Q1..2023Q4 or a comma list.", metavar="QUARTERS")
     ] = None,
@@ -45,49 +62,41 @@ def ingest(
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(
-            metavar="x=..,y=..,value=..[,count=..,time=..]", help="Column names, for csv and geoparquet."
-        ),
+        typer.Option(metavar="x=..,y=..,value=..[,count=..,time=..]", help=f"Column names, for {TABLES}."),
     ] = None,
     crs: Annotated[str | None, typer.Option(help="CRS of x and y; default longitude and latitude.")] = None,
     value_unit: Annotated[str | None, typer.Option(help="Unit of `value`, for legends.")] = None,
-    seed: Annotated[int, typer.Option(help="Of a synthetic world that is made on the way.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
+    seed: options.Seed = None,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Public speed-test files and Census files become one table of observations."""
-    from data_pipelines.observations import ingest as ingest_tiles
-    from data_pipelines.observations import ingest_table
+    from data_pipelines import observations
 
-    place = {"region": region, "states": states, "bbox": bbox, "boundary": boundary, "urban": urban}
+    takes_file = SOURCES[source].takes_file
+    if takes_file and file is None:
+        raise Usage(f"--source {source} needs the FILE to read; see `geogp ingest --help`.")
+    if file is not None and not takes_file:
+        raise Usage(f"--source {source} takes no FILE ({file}); name its folder or URL with --root.")
     with console.progress("reading") as progress:
-        if source in ("csv", "geoparquet"):
-            if file is None:
-                raise Usage(f"--source {source} needs the FILE to read; see `geogp ingest --help`.")
-            report = ingest_table(
-                file=file,
-                source=source,
-                columns=_pairs(columns),
-                crs=crs,
-                value_unit=value_unit,
-                output=output,
-                overwrite=overwrite,
-                progress=progress,
-                **place,  # type: ignore[arg-type]
-            )
-        else:
-            if file is not None:
-                raise Usage(f"--source {source} takes no FILE ({file}); name its folder or URL with --root.")
-            report = ingest_tiles(
-                source=source,
-                root=root,
-                type=type_,
-                quarters=quarters,
-                output=output,
-                overwrite=overwrite,
-                progress=progress,
-                seed=seed,
-                **place,  # type: ignore[arg-type]
-            )
+        report = observations.ingest(
+            source=source,
+            root=root,
+            file=file,
+            type=type_,
+            quarters=quarters,
+            columns=_pairs(columns),
+            crs=crs,
+            value_unit=value_unit,
+            region=region,
+            states=states,
+            bbox=bbox,
+            boundary=boundary,
+            urban=urban,
+            output=output,
+            overwrite=overwrite,
+            progress=progress,
+            seed=seed or 0,
+        )
     console.say(report.summary())
 
 

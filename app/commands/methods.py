@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
+from app.commands import options
 from app.console import console
+
+PLACE = 120
 
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="One method; all of them without.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List every method, or show the reference page of one: formula, choices, when to use it, cost, source."""
     from geogp.methods import METHODS, method

@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from app.commands import options
 from app.console import console
+
+PLACE = 130
 
 
 def reproduce(
@@ -14,10 +17,7 @@ def reproduce(
         bool, typer.Option("--all", help="Every one of them, and one table of all their numbers.")
     ] = False,
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", help="Folder for NAME.md, NAME.json and, where there is one, NAME.png."
-        ),
+        Path, options.output("Folder for NAME.md, NAME.json and, where there is one, NAME.png.")
     ] = Path("reproductions"),
     data: Annotated[
         Path | None, typer.Option(help="Folder of the UCI files; default: GEOGP_DATA/uci.")
@@ -28,29 +28,29 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds, not minutes: to see that it works.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    seed: options.Seed = None,
+    as_json: options.AsJson = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Reproduce a table or figure of the papers: ours beside theirs, with what differs.
 
     --all goes on where it was stopped and leaves out what lacks its data; hours without --quick.
     """
-    from app.workflow import reproducing
+    from app.workflow.steps import reproduce as papers
 
     if name is None and not everything:
-        console.data("\n".join(reproducing.names()))
+        console.data("\n".join(papers.names()))
         return
     documents = []
-    for each in reproducing.names() if everything else [str(name)]:
+    for each in papers.names() if everything else [str(name)]:
         console.say(f"{each} ...")
-        document = reproducing.reproduce(
+        document = papers.reproduce(
             each,
             output,
             data=data,
             observations=observations,
             quick=quick,
-            seed=seed,
+            seed=seed or 0,
             keep=everything,
             overwrite=overwrite,
         )
@@ -58,13 +58,13 @@ def reproduce(
         if "left_out" in document:
             console.say(f"{each} is left out: {document['left_out']}")
         elif not as_json:
-            rows = [[reproducing.cell(v) for v in row] for row in document["rows"]]
+            rows = [[papers.cell(v) for v in row] for row in document["rows"]]
             console.table(document["title"], document["columns"], rows, numbers_from=2)
             for note in document["notes"]:
                 console.say(f"- {note}")
     if everything:
-        header, rows = reproducing.side_by_side(documents)
-        reproducing.write_summary(output, header, rows, documents)
+        header, rows = papers.side_by_side(documents)
+        papers.write_summary(output, header, rows, documents)
         if not as_json:
             title = "Ours beside the papers'"
             console.table(

@@ -5,21 +5,24 @@ from typing import Annotated
 
 import typer
 
+from app.commands import options
 from app.console import console
 
+PLACE = 70
 
-def slice_(
-    run: Annotated[Path, typer.Argument(help="Run folder made by `geogp fit`.")],
+
+def slice(
+    run: options.RunFolder,
     at: Annotated[tuple[float, float], typer.Option(metavar="LON LAT", help="The reference place, degrees.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="GeoTIFF to write.")],
-    quarter: Annotated[str | None, typer.Option(help="As 2023Q4; default: the run's last.")] = None,
+    output: Annotated[Path, options.output("GeoTIFF to write.")],
+    quarter: options.Quarter = None,
     resolution: Annotated[
         float | None, typer.Option(metavar="M", help="Pixel in metres; default: 500.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Write the kernel slice k(., x_ref): two bands, covariance and correlation with one place."""
-    from app.workflow import write_slice
+    from app.workflow.steps.slice import slice as write
 
-    path = write_slice(run, at, output, quarter=quarter, resolution_m=resolution, overwrite=overwrite)
+    path = write(run, at, output, quarter=quarter, resolution_m=resolution, overwrite=overwrite)
     console.say(f"{path}: covariance and correlation with {at[0]:g} {at[1]:g}")

@@ -21,7 +21,7 @@ from odc.geo.geobox import GeoBox
 from scipy.ndimage import binary_opening
 
 from app.dashboard.caches import DiskCache, MemoryCache
-from app.dashboard.canvas import canvas_of, masked, mercator, pixels
+from app.dashboard.canvas import canvas_of, masked, pixels
 from app.dashboard.pace import Pace, Progress, pace_of
 from app.dashboard.pictures import empty_png, hatch_png, hexes, legend, paint_png, rgba_png
 from app.dashboard.setting import Setting, choices_of
@@ -31,23 +31,12 @@ from app.errors import InvalidInput
 from geogp.blocks import MomentsCache
 from geogp.run import FAR_M, Run
 from geogp.storage import SUMS
+from maps.bands import Band, bands, complete
 from maps.colours import Scale, Suppressing, scales, suppressing, table
-from maps.grid import MERCATOR_HALF
-from maps.layers import Band, bands, subtitle
+from maps.layers import LAYERS, listed
+from maps.mercator import MERCATOR_HALF, mercator
+from maps.words import subtitle
 
-#: The list of layers, in its order.
-ORDER = (
-    "median",
-    "pi_width",
-    "exceedance",
-    "lower",
-    "upper",
-    "explained",
-    "latent_median",
-    "latent_sd",
-    "noise_sd",
-    "mean",
-)
 FADED = "faded"
 FAR = "far"
 MAP_BYTES, SQUARE_BYTES = (
@@ -105,8 +94,8 @@ class Atlas:
     def dataset(
         self, geobox: GeoBox, setting: Setting, inside: NDArray[np.bool_] | None = None
     ) -> xr.Dataset:
-        """`geogp.predict` of a setting on any grid, or on those of its pixels that are `inside`."""
-        return self.run.predict(
+        """`geogp.predict` of a setting on any grid, or on its pixels `inside`, with the layers that follow from it."""
+        ds = self.run.predict(
             geobox,
             quarter=setting.quarter,
             tests=setting.tests,
@@ -115,6 +104,7 @@ class Atlas:
             where=None if inside is None else masked(geobox, inside),
             cache=self._moments,
         )
+        return complete(ds)
 
     def at(self, lat: float, lon: float, setting: Setting) -> xr.Dataset:
         """Every variable at one place, from the model itself: exact whatever the pictures' resolution.
@@ -148,18 +138,12 @@ class Atlas:
 
     def _file_name(self, key: str, setting: Setting) -> str:
         """Only what the layer depends on, so that a threshold does not compute the median again."""
-        variable = self._nowhere[key]
         parts = [key, setting.quarter or "-", "-" if setting.tests is None else f"{setting.tests:.10g}"]
-        if "level" in variable.attrs:
+        if LAYERS[key].by_level:
             parts.append(f"{setting.level:g}")
-        if "threshold" in variable.dims:
+        if LAYERS[key].by_threshold:
             parts.append(f"{setting.threshold:.10g}")
         return "_".join(parts) + ".npy"
-
-    @cached_property
-    def _nowhere(self) -> xr.Dataset:
-        """A Dataset of one pixel, to ask what its variables depend on; nothing of it is computed."""
-        return self.at(0.0, 0.0, self.choices.default)
 
     @cached_property
     def far(self) -> NDArray[np.bool_] | None:
@@ -177,7 +161,7 @@ class Atlas:
     def bands(self, setting: Setting) -> list[Band]:
         """The layers of a setting with their titles in words, in the order of the list."""
         known = {band.key: band for band in bands(self.at(0.0, 0.0, setting))}
-        return [known[key] for key in ORDER if key in known]
+        return [known[key] for key in listed() if key in known]
 
     def subtitle(self, setting: Setting) -> str:
         """Quarter, tests and level in words: `2023 Q4 · new tile averages of 6 tests · 95% intervals`."""
@@ -188,7 +172,9 @@ class Atlas:
         """One scale per quantity, the same for every quarter, level and threshold of the run."""
         noted = self.disk.note(self.id, "legend.json")
         with suppress(AttributeError, TypeError):  # none yet, or no legend
-            return {quantity: Scale(**scale) for quantity, scale in noted.items()}
+            kept = {quantity: Scale(**scale) for quantity, scale in noted.items()}
+            if kept.keys() >= {band.layer.quantity for band in self.bands(self.choices.default)}:
+                return kept
         first, last = self._sample(0, 0.5), self._sample(-1, 0.95)
         both = xr.concat([first, last], dim="y", join="outer", compat="override", coords="minimal")
         found = scales(both, bands(both))
@@ -219,7 +205,7 @@ class Atlas:
                 "about": band.about,
                 "unit": band.unit_text,
                 "group": band.layer.group,
-                **legend(self.scales[band.layer.quantity], table(band.layer.colours)),
+                **legend(self.scales[band.layer.quantity], table(band.colours)),
             }
             out.append(entry)
             if band.key == "median" and self.palette is not None:
@@ -284,8 +270,8 @@ class Atlas:
         if layer == FADED:
             assert self.palette is not None
             return rgba_png(self.palette.paint(*planes))
-        found = next(band.layer for band in self.bands(setting) if band.key == layer)
-        return paint_png(planes[0], self.scales[found.quantity], found.colours)
+        found = next(band for band in self.bands(setting) if band.key == layer)
+        return paint_png(planes[0], self.scales[found.layer.quantity], found.colours)
 
     # -- words -------------------------------------------------------------------------------------
 

@@ -17,28 +17,11 @@ from app.errors import InvalidInput
 from app.workflow.grids import usual_reach_m
 from geogp.blocks import Where
 from geogp.run import Run, Support
-from maps.grid import MERCATOR_HALF, MERCATOR_LATITUDE, Window, continuous
-from maps.region import around, polygon
+from maps.grid import Window, continuous
+from maps.mercator import MERCATOR_HALF, degrees, mercator
+from maps.region import around, near_data, polygon
 
 WHOLE = 4_000_000  # pixels of the whole rectangle, for a region of small islands
-NEAR_M = 50_000.0  # parts of a region farther from any place are not in the picture, only in its detail
-
-
-def mercator(lon: ArrayLike, lat: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Web Mercator metres of degrees; longitudes beyond 180 stay beyond."""
-    lat = np.clip(lat, -MERCATOR_LATITUDE, MERCATOR_LATITUDE)
-    return (
-        np.asarray(lon) / 180 * MERCATOR_HALF,
-        np.arcsinh(np.tan(np.radians(lat))) / np.pi * MERCATOR_HALF,
-    )
-
-
-def degrees(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Longitude and latitude of Web Mercator metres."""
-    return (
-        np.asarray(x) / MERCATOR_HALF * 180,
-        np.degrees(np.arctan(np.sinh(np.asarray(y) / MERCATOR_HALF * np.pi))),
-    )
 
 
 def support_of(run: Run) -> Support | None:
@@ -214,7 +197,10 @@ def _over_polygon(run: Run, boundary: dict[str, Any], inside: int, whole: int) -
     shape = polygon(boundary)
     west, _, east, _ = shape.bounds
     outline = around(shape, _middle(shape) if east - west > 180 else (west + east) / 2)
-    shown = _near_places(shapely.transform(outline, _to_mercator), run)
+    shown, support = shapely.transform(outline, _to_mercator), support_of(run)
+    if support is not None:  # parts far from data would make the picture coarse; they are in its detail
+        near = near_data(outline, support.positions_m, run.crs)
+        shown = shown if near.all() else shapely.MultiPolygon(list(shapely.get_parts(shown)[near]))
     geobox = _box(shown.bounds, max(math.sqrt(shown.area / inside), 1.0), whole)
     filled = _filled(shown, geobox)
     if not filled.any():  # a region thinner than a pixel
@@ -237,24 +223,6 @@ def _around_places(run: Run, inside: int, whole: int) -> Canvas:
 def _middle(shape: BaseGeometry) -> float:
     """A longitude in the largest part: where a region that crosses the antimeridian is centred."""
     return float(max(shapely.get_parts(shape), key=lambda p: p.area).centroid.x)
-
-
-def _near_places(region: BaseGeometry, run: Run) -> BaseGeometry:
-    """The parts of a region within 50 km of any training place: far islets would make the picture coarse.
-
-    The other parts are on the map too, drawn when zoomed in; without training places nearby all parts count.
-    """
-    parts = shapely.get_parts(region)
-    support = support_of(run)
-    if support is None or len(parts) < 2:
-        return region
-    lon, lat = run.to_degrees(support.positions_m)
-    x, y = mercator(continuous(lon, float(degrees(*region.centroid.coords[0])[0])), lat)
-    # A part may be large and its places in the middle, so each place is asked for the parts around it.
-    some = shapely.points(x, y)[:: max(1, len(x) // 5000)]
-    reach = NEAR_M / np.cos(np.radians(np.clip(np.abs(lat).max(), 0, 85)))
-    found = np.unique(shapely.STRtree(parts).query(some, predicate="dwithin", distance=reach)[1])
-    return shapely.MultiPolygon(list(parts[found])) if len(found) else region
 
 
 def _box(bounds: tuple[float, float, float, float], pixel: float, whole: int) -> GeoBox:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maps.colours import Scale, table
-from maps.layers import number
+from maps.words import number
 
 
 def colour_index(values: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:

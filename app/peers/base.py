@@ -41,7 +41,7 @@ class UnsuitedPeer(ValueError):
 
 
 @dataclass(frozen=True)
-class Rows:
+class Sample:
     """Rows to learn from or to predict: X (N, D) float64, z (N,) standardised targets, counts (N,) or None."""
 
     X: Array
@@ -51,8 +51,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self.X)
 
-    def take(self, index: NDArray) -> "Rows":
-        return Rows(self.X[index], self.z[index], None if self.counts is None else self.counts[index])
+    def take(self, index: NDArray) -> "Sample":
+        return Sample(self.X[index], self.z[index], None if self.counts is None else self.counts[index])
 
     @property
     def has_position(self) -> bool:
@@ -78,7 +78,7 @@ class Model(Protocol):
 
     facts: dict[str, Any]
 
-    def predictive(self, rows: Rows) -> Predictive:
+    def predictive(self, rows: Sample) -> Predictive:
         """Distributions of z at the rows' X and counts (their z is not read)."""
         ...
 
@@ -99,7 +99,7 @@ class Fitted:
         """The distribution of new averages of `counts` measurements at X (n, d)."""
         inputs = np.asarray(X, dtype=np.float64)
         n = None if counts is None else np.broadcast_to(np.asarray(counts, float), (len(inputs),))
-        rows = Rows(inputs, np.zeros(len(inputs)), n)
+        rows = Sample(inputs, np.zeros(len(inputs)), n)
         return rescale(self.model.predictive(rows), self.target_mean, self.target_sd)
 
 
@@ -159,10 +159,10 @@ class Peer:
                 f"peer {self.name!r} needs a position, and a time at most; got {X.shape[1]} columns."
             )
         mean, sd = float(y.mean()), float(y.std()) or 1.0
-        train = Rows(X, (y - mean) / sd, None if counts is None else np.asarray(counts, float))
+        train = Sample(X, (y - mean) / sd, None if counts is None else np.asarray(counts, float))
         if validation is not None and len(np.asarray(validation[1])):
             Xv, yv, nv = validation
-            held = Rows(
+            held = Sample(
                 np.asarray(Xv, float),
                 (np.asarray(yv, float) - mean) / sd,
                 None if nv is None else np.asarray(nv, float),
@@ -173,18 +173,12 @@ class Peer:
             order = np.random.default_rng(seed).permutation(len(train))
             cut = max(1, len(train) // 10)
             train, held = train.take(np.sort(order[cut:])), train.take(np.sort(order[:cut]))
+        from app.workflow.machine import device_named
+
         module, _, function = self.where.partition(":")
         fit: Callable[..., Model] = getattr(importlib.import_module(module), function)
-        model = fit(train, held, Options(seed, _device(device), threads, effort))
+        model = fit(train, held, Options(seed, device_named(device), threads, effort))
         return Fitted(model, mean, sd, model.facts)
-
-
-def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def rescale(predictive: Predictive, mean: float, sd: float) -> Predictive:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from app.peers.base import Options, Rows
+from app.peers.base import Options, Sample
 from app.peers.quantiles import from_quantiles, tuned
 from app.peers.trees import MEAN, Features, _boost
 from geogp.predictive import Predictive
@@ -36,17 +36,17 @@ class Conformal:
     shape: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def quantiles(self, rows: Rows) -> np.ndarray:
+    def quantiles(self, rows: Sample) -> np.ndarray:
         """(N, K)"""
         middle, bounds = self.mapie.predict_interval(self.features(rows))
         lower, upper = bounds[:, 0, ::-1], bounds[:, 1, :]
         return np.column_stack([lower, middle, upper])
 
-    def predictive(self, rows: Rows) -> Predictive:
+    def predictive(self, rows: Sample) -> Predictive:
         return from_quantiles(self.levels, self.quantiles(rows), **self.shape)
 
 
-def fit(train: Rows, held: Rows, options: Options) -> Conformal:
+def fit(train: Sample, held: Sample, options: Options) -> Conformal:
     """A mean from trees, its absolute residuals from trees, conformal on half of the validation rows."""
     from lightgbm import LGBMRegressor
     from mapie.conformity_scores import ResidualNormalisedScore

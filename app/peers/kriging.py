@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from app.peers.base import Array, Options, Rows
+from app.peers.base import Array, Options, Sample
 from geogp.predictive import Predictive
 
 SUBSAMPLE = 2000
 SUBSAMPLE_3D = 800  # the package checks each row of a 3-D model in turn, O(n^4) in all
 TIME_FACTORS = (0.03, 0.1, 0.3)
 LAGS = 20
-CHUNK = 4096
+AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,19 @@ class Kriging:
         """(N,), (N,)."""
         C = (X - self.centre) / self.scale
         parts = [
-            self.model.execute("points", *(np.ascontiguousarray(c) for c in C[i : i + CHUNK].T))
-            for i in range(0, len(C), CHUNK)
+            self.model.execute("points", *(np.ascontiguousarray(c) for c in C[i : i + AT_ONCE].T))
+            for i in range(0, len(C), AT_ONCE)
         ]
         mean = np.concatenate([np.asarray(m).ravel() for m, _ in parts])
         variance = np.concatenate([np.asarray(v).ravel() for _, v in parts])
         return mean, np.maximum(variance, 1e-4)
 
-    def predictive(self, rows: Rows) -> Predictive:
+    def predictive(self, rows: Sample) -> Predictive:
         mean, variance = self.moments(rows.X)
         return Predictive(mean, np.sqrt(self.factor * variance))
 
 
-def fit(train: Rows, held: Rows, options: Options) -> Kriging:
+def fit(train: Sample, held: Sample, options: Options) -> Kriging:
     """Exponential variogram by the package's own least squares; the length of a year by validation NLL."""
     from pykrige.ok import OrdinaryKriging
     from pykrige.ok3d import OrdinaryKriging3D

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from app.peers.base import Array, Options, Rows
+from app.peers.base import Array, Options, Sample
 from geogp.predictive import Predictive
 
 NEIGHBOURS = (10, 20, 40, 60, 100, 160)
@@ -23,19 +23,19 @@ class Neighbours:
     """
 
     tree: cKDTree
-    train: Rows
+    train: Sample
     scale: Array
     k: int
     weighted: bool
     factor: float = 1.0
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def moments(self, rows: Rows) -> tuple[Array, Array]:
+    def moments(self, rows: Sample) -> tuple[Array, Array]:
         """Mean and variance of each row: (N,), (N,)."""
         _, near = self.tree.query(rows.X / self.scale, k=np.arange(1, min(self.k, len(self.train)) + 1))
         return self._moments(near, rows)
 
-    def _moments(self, near: np.ndarray, rows: Rows) -> tuple[Array, Array]:
+    def _moments(self, near: np.ndarray, rows: Sample) -> tuple[Array, Array]:
         z = self.train.z[near]
         if self.weighted and self.train.counts is not None and rows.counts is not None:
             w = 1.0 / (FLOOR + 1.0 / self.train.counts[near])
@@ -49,22 +49,22 @@ class Neighbours:
         unit = (w * (z - mean[:, None]) ** 2).sum(1) / max(k - 1, 1)
         return mean, np.maximum(unit * (new + 1.0 / total), LEAST_VARIANCE)
 
-    def predictive(self, rows: Rows) -> Predictive:
+    def predictive(self, rows: Sample) -> Predictive:
         mean, variance = self.moments(rows)
         return Predictive(mean, np.sqrt(self.factor * variance))
 
 
-def fit(train: Rows, held: Rows, options: Options) -> Neighbours:
+def fit(train: Sample, held: Sample, options: Options) -> Neighbours:
     """k and the length of a year against that of the map, chosen by validation NLL."""
     return _choose(train, held, weighted=False)
 
 
-def fit_counts(train: Rows, held: Rows, options: Options) -> Neighbours:
+def fit_counts(train: Sample, held: Sample, options: Options) -> Neighbours:
     """The same with weights 1 / (0.1 + 1/count)."""
     return _choose(train, held, weighted=True)
 
 
-def _choose(train: Rows, held: Rows, *, weighted: bool) -> Neighbours:
+def _choose(train: Sample, held: Sample, *, weighted: bool) -> Neighbours:
     best: tuple[float, Neighbours] | None = None
     sd = np.where(train.X.std(0) > 0, train.X.std(0), 1.0)
     if train.has_position:

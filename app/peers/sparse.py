@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from app.peers.base import Array, Options, Rows
+from app.peers.base import Array, Options, Sample
 from geogp.predictive import Predictive
 
 INDUCING = 400
 STEPS, BATCH, LEARNING_RATE = 3000, 1024, 1e-2
-CHUNK = 8192
+AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -30,23 +30,23 @@ class SparseGP:
     device: torch.device
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def inputs(self, rows: Rows) -> torch.Tensor:
+    def inputs(self, rows: Sample) -> torch.Tensor:
         Z = (_columns(rows) - self.centre) / self.scale
         return torch.as_tensor(Z, dtype=torch.float32, device=self.device)
 
-    def predictive(self, rows: Rows) -> Predictive:
+    def predictive(self, rows: Sample) -> Predictive:
         self.model.eval()
         X, mean, variance = self.inputs(rows), [], []
         with torch.no_grad():
-            for i in range(0, len(X), CHUNK):
-                latent = self.model(X[i : i + CHUNK])
+            for i in range(0, len(X), AT_ONCE):
+                latent = self.model(X[i : i + AT_ONCE])
                 mean.append(latent.mean.cpu())
                 variance.append((latent.variance + self.likelihood.noise).cpu())
         m, v = torch.cat(mean).double().numpy(), torch.cat(variance).double().numpy()
         return Predictive(m, np.sqrt(np.maximum(v, 1e-8)))
 
 
-def _columns(rows: Rows) -> Array:
+def _columns(rows: Sample) -> Array:
     return rows.X if rows.counts is None else np.column_stack([rows.X, np.log(rows.counts)])
 
 
@@ -78,7 +78,7 @@ def build(inducing: torch.Tensor, kernel: Any) -> Any:
     return Sparse()
 
 
-def _fit(train: Rows, held: Rows, options: Options, *, predictive: bool) -> SparseGP:
+def _fit(train: Sample, held: Sample, options: Options, *, predictive: bool) -> SparseGP:
     import gpytorch
 
     columns = _columns(train)
@@ -123,11 +123,11 @@ def _fit(train: Rows, held: Rows, options: Options, *, predictive: bool) -> Spar
     return SparseGP(model, likelihood, centre, scale, device, facts)
 
 
-def fit_svgp(train: Rows, held: Rows, options: Options) -> SparseGP:
+def fit_svgp(train: Sample, held: Sample, options: Options) -> SparseGP:
     """The evidence lower bound."""
     return _fit(train, held, options, predictive=False)
 
 
-def fit_ppgp(train: Rows, held: Rows, options: Options) -> SparseGP:
+def fit_ppgp(train: Sample, held: Sample, options: Options) -> SparseGP:
     """The predictive log likelihood."""
     return _fit(train, held, options, predictive=True)

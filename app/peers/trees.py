@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from app.peers.base import Array, Options, Rows, precision_of_counts
+from app.peers.base import Array, Options, Sample, precision_of_counts
 from app.peers.quantiles import from_quantiles, tuned
 from geogp.predictive import Predictive
 
@@ -24,7 +24,7 @@ class Features:
     log_count: bool
     rotations: bool
 
-    def __call__(self, rows: Rows) -> Array:
+    def __call__(self, rows: Sample) -> Array:
         A = rows.X - self.centre
         columns = [A]
         if self.rotations and rows.has_position:
@@ -77,14 +77,14 @@ class MeanVariance:
     scale2: float
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def predictive(self, rows: Rows) -> Predictive:
+    def predictive(self, rows: Sample) -> Predictive:
         m = self.mean.predict(self.mean_features(rows))
         v = self.variance.predict(self.variance_features(rows))
         return Predictive(m, np.sqrt(self.scale2 * np.maximum(v, 1e-6)))
 
 
 def _fit_mean_variance(
-    train: Rows, held: Rows, options: Options, *, log_count: bool, rotations: bool, weighted: bool
+    train: Sample, held: Sample, options: Options, *, log_count: bool, rotations: bool, weighted: bool
 ) -> MeanVariance:
     import lightgbm
 
@@ -113,12 +113,12 @@ def _fit_mean_variance(
     return MeanVariance(mean, variance, f, g, scale2, facts)
 
 
-def fit_mean_variance(train: Rows, held: Rows, options: Options) -> MeanVariance:
+def fit_mean_variance(train: Sample, held: Sample, options: Options) -> MeanVariance:
     """The mean from X, the variance from X and the count."""
     return _fit_mean_variance(train, held, options, log_count=False, rotations=False, weighted=False)
 
 
-def fit_mean_variance_counts(train: Rows, held: Rows, options: Options) -> MeanVariance:
+def fit_mean_variance_counts(train: Sample, held: Sample, options: Options) -> MeanVariance:
     """The mean from X, X rotated and the count, rows weighted by their count; the variance from the same."""
     return _fit_mean_variance(train, held, options, log_count=True, rotations=True, weighted=True)
 
@@ -132,13 +132,13 @@ class Quantiles:
     shape: dict[str, float]
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def predictive(self, rows: Rows) -> Predictive:
+    def predictive(self, rows: Sample) -> Predictive:
         A = self.features(rows)
         return from_quantiles(LEVELS, np.column_stack([b.predict(A) for b in self.boosters]), **self.shape)
 
 
 def _fit_quantiles(
-    train: Rows, held: Rows, options: Options, *, log_count: bool, rotations: bool, weighted: bool
+    train: Sample, held: Sample, options: Options, *, log_count: bool, rotations: bool, weighted: bool
 ) -> Quantiles:
     f = Features(train.X.mean(0), log_count, rotations)
     w = precision_of_counts(train.counts, len(train)) if weighted else None
@@ -149,11 +149,11 @@ def _fit_quantiles(
     return Quantiles(boosters, f, shape, {"trees": [b.best_iteration for b in boosters], **shape})
 
 
-def fit_quantiles(train: Rows, held: Rows, options: Options) -> Quantiles:
+def fit_quantiles(train: Sample, held: Sample, options: Options) -> Quantiles:
     """Quantiles from X; the density's shape between and beyond them is chosen on validation rows."""
     return _fit_quantiles(train, held, options, log_count=False, rotations=False, weighted=False)
 
 
-def fit_quantiles_counts(train: Rows, held: Rows, options: Options) -> Quantiles:
+def fit_quantiles_counts(train: Sample, held: Sample, options: Options) -> Quantiles:
     """Quantiles from X, X rotated and the count."""
     return _fit_quantiles(train, held, options, log_count=True, rotations=True, weighted=False)

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from app.peers.base import Array, Options, Rows
+from app.peers.base import Array, Options, Sample
 from geogp.predictive import Predictive
 
 NEIGHBOURS = 20  # the package's default; twice as many when predicting, its default too
 SHAPE = 0.5  # exponential covariance: rough fields, as in the published comparisons
 FLOOR = 0.1
-CHUNK = 50_000
+AT_ONCE = 50_000
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class VecchiaGP:
     mean_weight: float
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def predictive(self, rows: Rows) -> Predictive:
+    def predictive(self, rows: Sample) -> Predictive:
         mean, variance = [], []
-        for i in range(0, len(rows), CHUNK):
-            part = rows.take(np.arange(i, min(i + CHUNK, len(rows))))
+        for i in range(0, len(rows), AT_ONCE):
+            part = rows.take(np.arange(i, min(i + AT_ONCE, len(rows))))
             C = self.scaling(part.X)
             out = self.model.predict(
                 gp_coords_pred=C, X_pred=_covariates(C, part.counts), predict_var=True, predict_response=False
@@ -62,7 +62,7 @@ def _covariates(C: Array, counts: Array | None) -> Array:
     return np.column_stack(columns)
 
 
-def fit(train: Rows, held: Rows, options: Options) -> VecchiaGP:
+def fit(train: Sample, held: Sample, options: Options) -> VecchiaGP:
     """Maximum of the Vecchia likelihood; nothing is chosen on validation rows."""
     import gpboost
 

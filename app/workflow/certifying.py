@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geogp import storage
+from app.workflow.rows import Flags
 from geogp.calibrate import COUNT_EDGES, certificate
 from geogp.predictive import Predictive
 from geogp.run import Run
@@ -15,11 +15,10 @@ from geogp.scores import LEVELS, SMALLEST_GROUP
 
 #: Its file in the run folder.
 FILE = "certificate.json"
-Mask = NDArray[np.bool_]
 
 
 def certify(
-    predictive: Predictive, t: NDArray[np.float64], groups: Mapping[str, Mask], **about: Any
+    predictive: Predictive, t: NDArray[np.float64], groups: Mapping[str, Flags], **about: Any
 ) -> dict[str, Any]:
     """The certificate of predictions of held-out rows, as `certificate.json` and `evaluate --json` hold it.
 
@@ -40,7 +39,7 @@ def certify(
     return {"schema": 1, **about, "n": len(t), **certificate(inside, groups)}
 
 
-def count_groups(counts: NDArray[np.float64] | None, counted_by: str = "tests") -> dict[str, Mask]:
+def count_groups(counts: NDArray[np.float64] | None, counted_by: str = "tests") -> dict[str, Flags]:
     """Rows by the number of measurements behind them: "tests 1", "tests 2-4", ..; nothing where none are counted.
 
     The names begin with what was counted: tests, devices, or "count" for both.
@@ -63,7 +62,7 @@ def count_groups(counts: NDArray[np.float64] | None, counted_by: str = "tests") 
 
 def certificate_of(run: Run) -> dict[str, Any] | None:
     """The certificate in a run folder, or None before its first evaluation."""
-    return storage.read_document(run.path, FILE)
+    return run.document(FILE)
 
 
 def short(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,23 +10,20 @@ from typing import Any
 import numpy as np
 import shapely
 import xarray as xr
-from pyproj import CRS
 
 from app.workflow.grids import Grid
 from geogp.run import Run
 from maps.figures import map_figure, write_png
-from maps.region import polygon, to_crs
+from maps.region import NEAR_M, near_data, polygon, to_crs
 from maps.render import in_memory
 from maps.web import write_html
 
-#: Islands farther than this from every measurement are left out of pictures; rasters keep them.
-NEAR_DATA_M = 25_000.0
 #: Pixels of a figure and of a page.
 FIGURE_PIXELS, PAGE_PIXELS, MOST = 1_000_000, 300_000, 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class Picture:
     """What pictures show: a Dataset, the outline that belongs to it, and what was left out."""
 
     ds: xr.Dataset
@@ -35,33 +32,32 @@ class View:
     note: str = ""
 
 
-def view_of(run: Run, ds: xr.Dataset, grid: Grid) -> View:
+def picture_of(run: Run, ds: xr.Dataset, grid: Grid) -> Picture:
     """The part of a map around its data: a far islet would shrink everything else to a speck."""
     fill = grid.n_inside / grid.n_pixels
     if grid.boundary is None:
-        return View(ds, None, fill)
-    parts = shapely.get_parts(polygon(grid.boundary))
-    own = CRS.from_user_input(run.facts["data"]["crs"]).to_wkt()
-    places = shapely.MultiPoint(run.tensors("support")["positions_m"].numpy())
-    ground = np.array([to_crs(part, own) for part in parts])
-    near = shapely.distance(ground, places) <= NEAR_DATA_M
-    if near.all() or not near.any():
-        return View(ds, grid.boundary, fill)
-    shape = shapely.MultiPolygon(list(parts[near]))
-    left, bottom, right, top = to_crs(shape, str(grid.geobox.crs.wkt)).bounds  # type: ignore[union-attr]
+        return Picture(ds, None, fill)
+    region = polygon(grid.boundary)
+    near = near_data(region, run.support.positions_m, run.data["crs"])
+    if near.all():
+        return Picture(ds, grid.boundary, fill)
+    shape = shapely.MultiPolygon(list(shapely.get_parts(region)[near]))
+    left, bottom, right, top = to_crs(shape, grid.wkt).bounds
     margin = 2 * grid.resolution
     x, y = ds["x"].values, ds["y"].values
     columns = np.flatnonzero((x > left - margin) & (x < right + margin))
     rows = np.flatnonzero((y > bottom - margin) & (y < top + margin))
     cut = ds.isel(y=slice(rows[0], rows[-1] + 1), x=slice(columns[0], columns[-1] + 1))
-    note = f"pictures leave out {int((~near).sum())} parts of the region beyond {NEAR_DATA_M / 1000:g} km of any data"
-    return View(
+    note = (
+        f"pictures leave out {int((~near).sum())} parts of the region beyond {NEAR_M / 1000:g} km of any data"
+    )
+    return Picture(
         cut, dict(shapely.geometry.mapping(shape)), min(1.0, grid.n_inside / (len(rows) * len(columns))), note
     )
 
 
 def draw(
-    view: View,
+    picture: Picture,
     folder: Path,
     *,
     pictures: Sequence[str],
@@ -78,23 +74,27 @@ def draw(
     folder.mkdir(parents=True, exist_ok=True)
     # A region of islands fills little of its rectangle: its pixels are thinned by what is inside.
     small, _ = in_memory(
-        view.ds, geometry=view.boundary, layers=layers, max_pixels=int(min(MOST, FIGURE_PIXELS / view.fill))
+        picture.ds,
+        geometry=picture.boundary,
+        layers=layers,
+        max_pixels=int(min(MOST, FIGURE_PIXELS / picture.fill)),
     )
     work = Path(tempfile.mkdtemp(prefix=".geogp-", dir=folder))
     made: list[tuple[str, str, list[str]]] = []
     try:
         for name in pictures:
-            figure = map_figure(small, name, geometry=view.boundary, places=places)
+            figure = map_figure(small, name, geometry=picture.boundary, places=places, note=picture.note)
             write_png(figure, work / f"{name}.png")
             made.append((f"{name}.png", "figure", [name]))
         if page:
-            shown = int(min(MOST, PAGE_PIXELS / view.fill))
+            shown = int(min(MOST, PAGE_PIXELS / picture.fill))
             write_html(
                 small,
                 work / "map.html",
-                geometry=view.boundary,
+                geometry=picture.boundary,
                 layers=layers,
                 places=places,
+                note=picture.note,
                 max_pixels=shown,
             )
             made.append(("map.html", "html", list(layers or [])))

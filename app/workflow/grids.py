@@ -25,6 +25,8 @@ MAX_INSIDE, MAX_WHOLE = 2_000_000, 40_000_000
 #: Even what was asked for has a bound: beyond it is a slip of the keyboard.
 MAX_ASKED = 20_000_000_000
 METRES_PER_DEGREE = 111_320.0
+#: West, south, east, north.
+Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,12 @@ class Grid:
         column, row = ~self.geobox.affine * (window.affine.c, window.affine.f)
         y, x = round(row), round(column)
         return self.mask.inside(Window(y, y + window.shape[0], x, x + window.shape[1]))
+
+    @property
+    def wkt(self) -> str:
+        """The CRS of the pixels."""
+        assert self.geobox.crs is not None  # every way to a grid names one
+        return str(self.geobox.crs.wkt)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,7 +86,7 @@ def grid_of(
     *,
     resolution_m: float | None = None,
     like: str | Path | None = None,
-    bounds: tuple[float, float, float, float] | None = None,
+    bounds: Box | None = None,
     crs: str | None = None,
     max_distance_m: float | None = None,
 ) -> Grid:
@@ -98,60 +106,81 @@ def grid_of(
     InvalidInput
         options that contradict each other, an unknown CRS, bounds outside the region, too many pixels.
     """
-    boundary = run.facts["data"].get("boundary")
-    reach, words = None, ""
-    if boundary is None:
-        reach = max_distance_m if max_distance_m is not None else usual_reach_m(run)
-        if not (math.isfinite(reach) and reach > 0):
-            raise InvalidInput(f"--max-distance must be a positive number of metres; got {reach:g}.")
-        words = f"the run has no boundary, so the map reaches {reach / 1000:.3g} km from any training place"
+    boundary = run.boundary
+    reach, words = (None, "") if boundary is not None else _reach(run, max_distance_m)
     if like is not None:
         if resolution_m is not None or bounds is not None or crs is not None:
             raise InvalidInput(
                 "--like takes the raster's own grid; leave --resolution, --bounds and --crs out."
             )
         return Grid(geobox_like(like), boundary, reach, words)
-    if resolution_m is not None and not (math.isfinite(resolution_m) and resolution_m > 0):
-        raise InvalidInput(f"--resolution must be a positive number of metres; got {resolution_m:g}.")
-    target = _crs(crs) if crs else CRS.from_user_input(run.facts["data"]["crs"])
+    check_resolution(resolution_m)
+    target = _crs(crs) if crs else run.crs
     box, area_m2 = _extent(run, boundary, reach, target, bounds)
-    left, bottom, right, top = box
     # Metres to the unit of the CRS; degrees shrink with latitude, so one size serves both axes at the middle.
     unit = (
         1.0 / METRES_PER_DEGREE if target.is_geographic else 1.0 / target.axis_info[0].unit_conversion_factor
     )
-    side = resolution_m if resolution_m is not None else RESOLUTION_M
-
-    def size(metres: float) -> tuple[float, float]:
-        return (right - left) / (metres * unit), (top - bottom) / (metres * unit)
-
-    if resolution_m is None:
-        while area_m2 / side**2 > MAX_INSIDE or math.prod(size(side)) > MAX_WHOLE:
-            side *= 2
-        if side > RESOLUTION_M:
-            words = "; ".join(w for w in (words, f"pixels of {side:g} m, because the region is large") if w)
-    elif math.prod(size(side)) > MAX_ASKED:
+    side = _side(box, area_m2, unit) if resolution_m is None else resolution_m
+    if resolution_m is None and side > RESOLUTION_M:
+        words = "; ".join(w for w in (words, f"pixels of {side:g} m, because the region is large") if w)
+    if (asked := _pixels(box, side * unit)) > MAX_ASKED:
         raise InvalidInput(
-            f"--resolution {side:g} would make {math.prod(size(side)):.3g} pixels; take a coarser one or --bounds."
+            f"--resolution {side:g} would make {asked:.3g} pixels; take a coarser one or --bounds."
         )
     if bounds is not None and boundary is not None:
         boundary = _clip(boundary, bounds)
-    step = side * unit
-    grid = (math.floor(left / step) * step, math.floor(bottom / step) * step)
-    shape = (max(1, math.ceil((top - grid[1]) / step)), max(1, math.ceil((right - grid[0]) / step)))
-    box = (grid[0], grid[1], grid[0] + shape[1] * step, grid[1] + shape[0] * step)
-    return Grid(GeoBox.from_bbox(box, crs=target.to_wkt(), shape=shape), boundary, reach, words)
+    return Grid(_snapped(box, side * unit, target), boundary, reach, words)
+
+
+def check_resolution(metres: float | None) -> None:
+    """Refuse a --resolution that is no length.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if metres is not None and not (math.isfinite(metres) and metres > 0):
+        raise InvalidInput(f"--resolution must be a positive number of metres; got {metres:g}.")
+
+
+def _reach(run: Run, asked: float | None) -> tuple[float, str]:
+    """How far a map without boundary reaches, and that in words."""
+    reach = asked if asked is not None else usual_reach_m(run)
+    if not (math.isfinite(reach) and reach > 0):
+        raise InvalidInput(f"--max-distance must be a positive number of metres; got {reach:g}.")
+    return (
+        reach,
+        f"the run has no boundary, so the map reaches {reach / 1000:.3g} km from any training place",
+    )
+
+
+def _pixels(box: Box, step: float) -> float:
+    """How many pixels of a side the box takes."""
+    left, bottom, right, top = box
+    return (right - left) / step * ((top - bottom) / step)
+
+
+def _side(box: Box, area_m2: float, unit: float) -> float:
+    """Metres: the usual side, doubled until the map is not too large."""
+    side = RESOLUTION_M
+    while area_m2 / side**2 > MAX_INSIDE or _pixels(box, side * unit) > MAX_WHOLE:
+        side *= 2
+    return side
+
+
+def _snapped(box: Box, step: float, crs: CRS) -> GeoBox:
+    """The pixels that cover a box, their lines at multiples of their side."""
+    left, bottom, right, top = box
+    x, y = math.floor(left / step) * step, math.floor(bottom / step) * step
+    shape = (max(1, math.ceil((top - y) / step)), max(1, math.ceil((right - x) / step)))
+    return GeoBox.from_bbox((x, y, x + shape[1] * step, y + shape[0] * step), crs=crs.to_wkt(), shape=shape)
 
 
 def usual_reach_m(run: Run) -> float:
     """How far from training places a map may reach: three times the distance that holds nine in ten of their gaps."""
-    from scipy.spatial import cKDTree
-
-    places = run.tensors("support")["positions_m"].numpy()
-    if len(places) < 2:
-        return 2000.0
-    gaps = cKDTree(places).query(places, k=2)[0][:, 1]
-    return float(max(2000.0, 3.0 * np.quantile(gaps, 0.9)))
+    gaps = run.support.gaps_m()
+    return float(max(2000.0, 3.0 * np.quantile(gaps, 0.9))) if len(gaps) else 2000.0
 
 
 def _crs(text: str) -> CRS:
@@ -166,19 +195,16 @@ def _crs(text: str) -> CRS:
     return found
 
 
-Box = tuple[float, float, float, float]
-
-
 def _extent(
     run: Run, boundary: dict[str, Any] | None, reach_m: float | None, target: CRS, bounds: Box | None
 ) -> tuple[Box, float]:
     """The box to map in the target CRS, and about how much ground in it has values, square metres."""
-    own = CRS.from_user_input(run.facts["data"]["crs"])
+    own = run.crs
     if boundary is not None:
         shape = polygon(boundary)
         ground = to_crs(shape, own.to_wkt())
     else:
-        places = run.tensors("support")["positions_m"].numpy()
+        places = run.support.positions_m
         low, high = places.min(axis=0) - reach_m, places.max(axis=0) + reach_m
         ground = shapely.box(*low, *high)
     if bounds is not None:

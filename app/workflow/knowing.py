@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
 from app.errors import InvalidInput
-from app.workflow.rows import Mask, Rows
+from app.workflow.rows import Flags, Rows
 from data_pipelines import quarters
 from geogp.errors import InvalidInput as NotUpdatable
 from geogp.estimator import GPRegressor
@@ -92,7 +92,9 @@ def span(labels: Collection[str]) -> str:
         return ", ".join(names)
 
 
-def what_is_known(model: GPRegressor, rows: Rows, fitted: Mask) -> tuple[Known, dict[str, dict[str, Tensor]]]:
+def what_is_known(
+    model: GPRegressor, rows: Rows, fitted: Flags
+) -> tuple[Known, dict[str, dict[str, Tensor]]]:
     """What a fit knows of its rows: places by quarter and, where the method has them, statistics by quarter."""
     try:
         kind = way(model)

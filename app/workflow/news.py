@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from pyproj import CRS
 
 from app.errors import InvalidInput
-from app.workflow.evaluating import observations_of
 from app.workflow.knowing import Known, span
-from app.workflow.rows import ALL, Mask, Rows, read_rows
+from app.workflow.rows import ALL, Flags, Rows, observations_of, rows_for
 from data_pipelines import quarters
 from geogp.run import Run
 
@@ -25,7 +24,7 @@ class News:
     """
 
     rows: Rows | None
-    mask: Mask
+    mask: Flags
     labels: NDArray[np.str_]
     own: bool = False
     notes: tuple[str, ...] = ()
@@ -55,8 +54,8 @@ def news_of(run: Run, known: Known, add: str | Path, data: str | Path | None) ->
         neither a file nor quarters; nothing new; a file of another target, CRS, kind or shape.
     """
     if Path(add).is_file():
-        rows = read_rows(add, run.facts["target"], run.facts.get("counts", "tests"))
-        if rows.sha256 == run.facts["data"]["sha256"]:
+        rows = rows_for(run, add)
+        if rows.sha256 == run.data["sha256"]:
             return _of_own(run, known, rows, None)
         return _of_other(run, known, rows)
     try:
@@ -115,21 +114,20 @@ def _of_other(run: Run, known: Known, rows: Rows) -> News:
 
 def _check(run: Run, rows: Rows) -> None:
     """Another file must measure the same thing in the same plane."""
-    own, other = run.facts["data"], rows.metadata
-    if CRS.from_user_input(own["crs"]) != CRS.from_user_input(other["crs"]):
+    other = rows.metadata
+    if run.crs != CRS.from_user_input(other["crs"]):
         raise InvalidInput(
             f"{rows.path} is in another plane (CRS) than the run's observations; ingest it for the same region as them."
         )
     for name in ("type", "value_unit"):
-        if own.get(name) != other.get(name):
+        if run.data.get(name) != other.get(name):
             raise InvalidInput(
-                f"{rows.path} has {name} {other.get(name)!r}, the run was fitted to {own.get(name)!r}."
+                f"{rows.path} has {name} {other.get(name)!r}, the run was fitted to {run.data.get(name)!r}."
             )
-    shape = run.model.engine_.plan.shape
-    if rows.has_time != (shape.time is not None):
+    if rows.has_time != run.has_time:
         has, had = ("no time", "one") if not rows.has_time else ("times", "none")
         raise InvalidInput(
             f"{rows.path} has {has} and the run was fitted to {had}; fit again on both together."
         )
-    if shape.has_counts and rows.counts is None:
+    if run.model.has_counts and rows.counts is None:
         raise InvalidInput(f"{rows.path} has no counts of measurements, which the run was fitted with.")

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import shapely
 from numpy.typing import NDArray
-from pyproj import CRS
 from pyproj.exceptions import ProjError
-from scipy.spatial import cKDTree
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
-from app.workflow.grids import usual_reach_m
-from geogp.run import Run, quarter_to_years
+from app.workflow.grids import Box, usual_reach_m
+from geogp.run import Run, Support
 from maps.region import polygon, to_crs
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ def in_plane(frame: "geopandas.GeoDataFrame", run: Run) -> list[BaseGeometry]:
     shapes = frame.geometry
     if crs.is_projected:
         shapes = shapes.segmentize(DENSE_M / crs.axis_info[0].unit_conversion_factor)
-    plane = CRS.from_user_input(run.facts["data"]["crs"]).to_wkt()
+    plane = run.crs.to_wkt()
     try:
         degrees = shapes.to_crs(4326)
     except ProjError as error:
@@ -108,24 +106,21 @@ def in_plane(frame: "geopandas.GeoDataFrame", run: Run) -> list[BaseGeometry]:
 class Ground:
     """Where a run's map has values, in its plane: its boundary or, without one, the reach of its data.
 
-    outline : polygon, or the box of the reach; tree, reach_m : of the training places, None with a boundary
+    outline : polygon, or the box of the reach; support, reach_m : the training places, None with a boundary
     """
 
     outline: BaseGeometry
-    tree: cKDTree | None = None
+    support: Support | None = None
     reach_m: float = 0.0
 
     @classmethod
     def of(cls, run: Run) -> "Ground":
         """Of a run, as `grid_of` masks its maps."""
-        boundary = run.facts["data"].get("boundary")
-        if boundary is not None:
-            plane = CRS.from_user_input(run.facts["data"]["crs"]).to_wkt()
-            return cls(to_crs(polygon(boundary), plane))
-        places = run.tensors("support")["positions_m"].numpy()
-        reach = usual_reach_m(run)
+        if run.boundary is not None:
+            return cls(to_crs(polygon(run.boundary), run.crs.to_wkt()))
+        places, reach = run.support.positions_m, usual_reach_m(run)
         box = shapely.box(*(places.min(axis=0) - reach), *(places.max(axis=0) + reach))
-        return cls(box, cKDTree(places), reach)
+        return cls(box, run.support, reach)
 
     def part(self, shape: BaseGeometry) -> BaseGeometry | None:
         """What of a polygon lies within the outline, or None."""
@@ -137,9 +132,9 @@ class Ground:
 
     def reached(self, P: Array) -> NDArray[np.bool_]:
         """Which points (n, 2) of the outline's inside have a value."""
-        if self.tree is None:
+        if self.support is None:
             return np.ones(len(P), dtype=bool)
-        return np.isfinite(self.tree.query(P, distance_upper_bound=self.reach_m)[0])
+        return np.isfinite(self.support.distances_m(P, self.reach_m))
 
 
 def points_in(shape: BaseGeometry, wanted: int) -> Array:
@@ -156,7 +151,7 @@ def points_in(shape: BaseGeometry, wanted: int) -> Array:
     return best if len(best) else shapely.get_coordinates(shape.representative_point())
 
 
-def mesh(bounds: tuple[float, float, float, float], side: float) -> Array:
+def mesh(bounds: Box, side: float) -> Array:
     """Centres of the cells of a square mesh within bounds, its lines at multiples of its side: (n, 2)."""
     left, bottom, right, top = bounds
     side = max(side, math.sqrt((right - left) * (top - bottom) / MOST_MESH))
@@ -166,31 +161,13 @@ def mesh(bounds: tuple[float, float, float, float], side: float) -> Array:
     return np.column_stack([X.ravel(), Y.ravel()])
 
 
-def inputs_at(run: Run, P: Array, quarter: str | None) -> tuple[Array, str | None]:
-    """Model inputs at points P (n, 2) of the plane in a quarter (default: the run's last), and that quarter.
-
-    Raises
-    ------
-    InvalidInput
-        no quarter for a run that knows time, or a malformed one.
-    """
-    quarter = quarter or run.facts["data"].get("last_quarter")
-    years = None if quarter is None else quarter_to_years(quarter)
-    if run.model.engine_.plan.shape.time is None:
-        return P, quarter
-    if years is None:
-        raise InvalidInput("This run knows time; name the --quarter, such as 2023Q4.")
-    return np.column_stack([P, np.full(len(P), years)]), quarter
-
-
 def about(run: Run, quarter: str | None, tests: float | None) -> dict[str, Any]:
     """What results say of the run they come from; no paths but the folder's own name."""
-    data = run.facts["data"]
     return {
         "run": run.path.resolve().name,
         "method": run.facts["method"],
-        "target": run.facts["target"],
+        "target": run.target.name,
         "quarter": quarter,
         "tests": run.model.typical_count_ if tests is None else tests,
-        "observations_sha256": data["sha256"],
+        "observations_sha256": run.data["sha256"],
     }

@@ -7,9 +7,9 @@ from pyproj import CRS, Transformer
 
 from app.errors import InvalidInput, Usage
 from app.workflow.rows import Rows
+from geogp.engines.check import engine_of
 from geogp.methods import METHODS
 from geogp.rasters import Raster
-from geogp.targets import target as target_named
 from maps.reader import open_raster
 
 #: How far beyond the observations a raster is kept, as a share of their extent: maps reach the region's edge.
@@ -30,23 +30,21 @@ def raster_predictor(path: str | Path, rows: Rows, method: str) -> Raster:
     InvalidInput
         no raster, one in another unit, or one that has no value at some observations.
     """
-    if method not in METHODS or METHODS[method].engine != "fixed_mean":
-        able = ", ".join(name for name, row in METHODS.items() if row.engine == "fixed_mean")
+    able = [name for name, row in METHODS.items() if engine_of(row).takes_predictor]
+    if method not in able:
         raise Usage(
-            f"--predictor goes with --method {able}, which keeps it as its mean; got --method {method}."
+            f"--predictor goes with --method {', '.join(able)}, which keeps it as its mean; got --method {method}."
         )
-    goal = target_named(rows.target)
+    goal = rows.goal
     own = CRS.from_user_input(rows.metadata["crs"])
     image = open_raster(path, bounds=_degrees(rows, own))
-    wanted, unit = (
-        rows.metadata.get("value_unit") if goal.name == "value" else goal.unit,
-        image.attrs.get("units"),
-    )
-    if unit and wanted and unit != wanted and goal.name != "tests":
+    unit, wanted = image.attrs.get("units"), rows.unit
+    # Pure numbers and counts go by many names.
+    if unit and wanted != "1" and unit != wanted:
         raise InvalidInput(
             f"{path} is in {unit!r} and target {goal.name} in {wanted!r}; convert the raster first."
         )
-    raster = Raster.of(image, from_crs=own.to_wkt(), scale="" if goal.name == "value" else goal.name)
+    raster = Raster.of(image, from_crs=own.to_wkt(), scale=goal.name if goal.log10 else "")
     raster = raster.filled(FILL_PIXELS)
     try:
         mean = raster(rows.X[rows.usable])

@@ -3,26 +3,34 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from app.choices import CountedBy
 from app.errors import InvalidInput
 from data_pipelines import quarters
 from data_pipelines.observations import for_target, read
+from data_pipelines.splits import PARTS
+from geogp.run import Run
 from geogp.storage import sha256
+from geogp.targets import Target
 from geogp.targets import target as target_named
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 INPUTS = ("easting_m", "northing_m", "time_years")
-#: What may count the measurements behind a value: repeated tests of one device agree more than those of many.
-COUNTS = ("tests", "devices", "both")
+#: What may count the measurements behind a value.
+COUNTS = get_args(CountedBy)
 #: The label of rows without a quarter.
 ALL = "all"
+#: What a run keeps of a table's metadata.
+KEPT = (
+    "source", "type", "region", "crs", "boundary", "bbox", "missing_quarters", "urban", "sources", "value_unit",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +54,8 @@ class Rows:
     X: Array
     t: Array
     counts: Array | None
-    urban: Mask | None
-    usable: Mask
+    urban: Flags | None
+    usable: Flags
     dropped: dict[str, int]
     counted_as_one: int = 0
     counted_by: str = "tests"
@@ -55,6 +63,16 @@ class Rows:
     @property
     def has_time(self) -> bool:
         return self.X.shape[1] == 3
+
+    @property
+    def goal(self) -> Target:
+        """What is mapped."""
+        return target_named(self.target)
+
+    @property
+    def unit(self) -> str:
+        """Of the target in this file."""
+        return self.goal.unit_of(self.metadata.get("value_unit"))
 
     @cached_property
     def labels(self) -> NDArray[np.str_]:
@@ -77,13 +95,26 @@ class Rows:
         names = self.table.column("quarter").filter(pa.array(self.usable)).unique().to_pylist()
         return sorted(name for name in names if name)
 
-    def places_m(self, mask: Mask) -> Array:
+    def places_m(self, mask: Flags) -> Array:
         """Distinct positions of some rows: (n, 2) easting and northing, sorted."""
         return np.unique(self.X[mask, :2], axis=0)
 
-    def select(self, mask: Mask) -> tuple[Array, Array, Array | None]:
+    def select(self, mask: Flags) -> tuple[Array, Array, Array | None]:
         """Inputs, target and counts of some rows, as `GPRegressor.fit` takes them."""
         return self.X[mask], self.t[mask], None if self.counts is None else self.counts[mask]
+
+    def manifest(self) -> dict[str, Any]:
+        """What a run keeps of its data: enough to check them, to map them and to say where they came from."""
+        quarters = self.quarters
+        return {
+            "path": str(self.path),
+            "sha256": self.sha256,
+            "rows": self.table.num_rows,
+            **{name: self.metadata.get(name) for name in KEPT},
+            "labels": np.unique(self.labels).tolist(),
+            "quarters": quarters,
+            "last_quarter": quarters[-1] if quarters else None,
+        }
 
 
 def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
@@ -92,7 +123,7 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     Parameters
     ----------
     path : GeoParquet made by ingest
-    target : "download", "upload", "latency", "tests" or "value"
+    target : a key of `geogp.targets.TARGETS`
     counts : what the noise takes as the number of measurements, one of `COUNTS`
 
     Raises
@@ -111,7 +142,7 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     missing = [name for name in ("easting_m", "northing_m") if name not in table.column_names]
     if missing:
         raise InvalidInput(f"{path} has no column {missing[0]}; make the table again with `geogp ingest`.")
-    usable, dropped = for_target(table, target)
+    usable, dropped = for_target(table, goal.column, positive=goal.positive, name=target)
     if not usable.any():
         raise InvalidInput(
             f"None of the {table.num_rows:,} rows of {path} has a usable {target} "
@@ -129,7 +160,7 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     if lost.any():
         usable, dropped = usable & ~lost, {**dropped, "no_place_or_time": int(lost.sum())}
         t[lost] = np.nan
-    n, guessed = (None, None) if target == "tests" else _counts(table, counts, path)
+    n, guessed = _counts(table, counts, path) if goal.counted else (None, None)
     return Rows(
         path=path.resolve(),
         sha256=sha256(path),
@@ -145,6 +176,36 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
         counted_as_one=0 if guessed is None else int((guessed & usable).sum()),
         counted_by=counts,
     )
+
+
+def observations_of(run: Run, data: str | Path | None = None) -> Rows:
+    """The observations a run was fitted from, from where they were or from `data`, their hash checked.
+
+    Raises
+    ------
+    InvalidInput
+        the file is gone, or is another.
+    """
+    path = Path(data or run.data["path"])
+    if not path.is_file():
+        raise InvalidInput(
+            f"The observations {path} of {run.path} are not there; say where with --data FILE."
+        )
+    if sha256(path) != run.data["sha256"]:
+        raise InvalidInput(
+            f"{path} is not the file {run.path} was fitted from (its SHA-256 differs); give that one with --data."
+        )
+    return rows_for(run, path)
+
+
+def rows_for(run: Run, path: str | Path) -> Rows:
+    """A file read as a run reads its own: for the same target, counted in the same way."""
+    return read_rows(path, run.target.name, run.facts.get("counts", "tests"))
+
+
+def labels(run: Run, part: str) -> Flags:
+    """Which rows of the run's own file belong to a part of its split: (N,)."""
+    return run.tensors("split")["part"].numpy() == PARTS.index(part)
 
 
 def _numbers(table: pa.Table, name: str) -> Array:
@@ -164,7 +225,7 @@ def _time(table: pa.Table, path: Path) -> Array | None:
     return quarters.years(np.asarray(names.to_pylist(), dtype="U6"))
 
 
-def _counts(table: pa.Table, counted_by: str, path: Path) -> tuple[Array | None, Mask | None]:
+def _counts(table: pa.Table, counted_by: str, path: Path) -> tuple[Array | None, Flags | None]:
     """Measurements behind each value, and which of them had to be taken as one; None where nothing counts."""
 
     def empty(name: str) -> bool:
@@ -186,7 +247,7 @@ def _counts(table: pa.Table, counted_by: str, path: Path) -> tuple[Array | None,
     return np.exp(np.mean(np.log(whole), axis=0)) if len(whole) > 1 else whole[0], ~good
 
 
-def _urban(table: pa.Table) -> Mask | None:
+def _urban(table: pa.Table) -> Flags | None:
     if "urban" not in table.column_names or table.column("urban").null_count:
         return None
     return np.asarray(table.column("urban").to_numpy(zero_copy_only=False), dtype=bool)

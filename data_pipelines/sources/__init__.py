@@ -1,11 +1,18 @@
-"""Where observations come from. Adding a source is one file and one line here."""
+"""Where observations come from. Adding a source is one file with a `contract.Source` and one line here.
 
-from data_pipelines.sources import csv, ookla, synthetic
+These files import what reads data inside their functions: `geogp --help` imports them all.
+"""
 
-#: name -> function from a `contract.Request` to a `contract.Collected`
-SOURCES = {
-    "ookla": ookla.collect,
-    "csv": csv.collect,
-    "geoparquet": csv.collect_geoparquet,
-    "synthetic": synthetic.collect,
+from data_pipelines.sources.contract import Source
+from data_pipelines.sources.csv import CSV
+from data_pipelines.sources.geoparquet import GEOPARQUET
+from data_pipelines.sources.ookla import OOKLA
+from data_pipelines.sources.synthetic import SYNTHETIC
+
+#: name on the command line, in tables and in runs -> the source
+SOURCES: dict[str, Source] = {
+    "ookla": OOKLA,
+    "synthetic": SYNTHETIC,
+    "csv": CSV,
+    "geoparquet": GEOPARQUET,
 }

@@ -1,12 +1,22 @@
 """Networks g that turn encoded inputs (N, D) into a representation (N, H)."""
 
-from collections.abc import Callable
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 
-class Identity(nn.Module):
+class Backbone(nn.Module):
+    """A map (N, D) -> (N, n_outputs), made from (n_inputs, hidden)."""
+
+    #: Whether it bends its inputs, so that what it makes of places far from data means nothing.
+    is_network: ClassVar[bool] = True
+    n_outputs: int
+
+
+class Identity(Backbone):
     """g(x) = x: the kernel acts on the standardised inputs themselves."""
+
+    is_network = False
 
     def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
@@ -16,8 +26,10 @@ class Identity(nn.Module):
         return x
 
 
-class LinearProjection(nn.Module):
+class LinearProjection(Backbone):
     """g(x) = W x with W (H, D), initially orthonormal rows: a supervised projection."""
+
+    is_network = False
 
     def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
@@ -29,17 +41,17 @@ class LinearProjection(nn.Module):
         return self.linear(x)
 
 
-class MLP(nn.Module):
-    """Two hidden layers with `activation` after each.
+class MLP(Backbone):
+    """Two hidden layers, tanh after each.
 
     Source: low-rank-deep-kernel-decomposition, section 5 (tanh).
     """
 
-    def __init__(self, n_inputs: int, hidden: int, activation: Callable[[], nn.Module] = nn.Tanh):
+    def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
         self.n_outputs = hidden
         self.layers = nn.Sequential(
-            nn.Linear(n_inputs, hidden), activation(), nn.Linear(hidden, hidden), activation()
+            nn.Linear(n_inputs, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh()
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,7 +71,7 @@ class Block(nn.Module):
         return x + self.second(nn.functional.silu(self.first(self.norm(x))))
 
 
-class ResNet(nn.Module):
+class ResNet(Backbone):
     """Linear projection, residual blocks, then LayerNorm and SiLU.
 
     Source: deep-basis-kernel-gp, appendix B, "Network architecture" (two blocks).
@@ -79,46 +91,24 @@ class ResNet(nn.Module):
         return nn.functional.silu(self.norm(h))
 
 
-class Reduced(nn.Module):
+class Reduced(Backbone):
     """A network followed by a linear map to a few outputs, where the kernel then lives.
 
     Source: how-good-are-low-rank-approximations, appendix D (a network that ends in d outputs).
     """
 
-    def __init__(self, net: nn.Module, n_outputs: int):
+    def __init__(self, net: Backbone, n_outputs: int):
         super().__init__()
         self.net, self.n_outputs = net, n_outputs
-        self.linear = nn.Linear(int(net.n_outputs), n_outputs)  # type: ignore[arg-type]
+        self.linear = nn.Linear(net.n_outputs, n_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.linear(self.net(x))
 
 
-BACKBONES: dict[str, Callable[[int, int], nn.Module]] = {
+BACKBONES: dict[str, type[Backbone]] = {
     "identity": Identity,
     "linear": LinearProjection,
     "mlp": MLP,
     "resnet": ResNet,
 }
-
-
-def count_parameters(module: nn.Module) -> int:
-    """Trainable numbers in a module."""
-    return sum(p.numel() for p in module.parameters() if p.requires_grad)
-
-
-def backbone(name: str, n_inputs: int, hidden: int) -> nn.Module:
-    """The backbone called `name`, with attribute `n_outputs`."""
-    return BACKBONES[name](n_inputs, hidden)
-
-
-__all__ = [
-    "BACKBONES",
-    "MLP",
-    "Identity",
-    "LinearProjection",
-    "Reduced",
-    "ResNet",
-    "backbone",
-    "count_parameters",
-]

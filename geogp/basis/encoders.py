@@ -25,7 +25,6 @@ class Encoder(nn.Module):
     ----------
     n_inputs : columns of X
     spatial : indices of the easting and northing columns, or None
-    time : index of the time column (years), or None
     fourier_scales : spread of the frequencies, in radians per standard deviation of position; empty for none
     n_frequencies : frequencies a scale
     generator : draws the frequencies; they are buffers and never trained
@@ -54,7 +53,6 @@ class Encoder(nn.Module):
         n_inputs: int,
         *,
         spatial: tuple[int, int] | None = None,
-        time: int | None = None,
         fourier_scales: Sequence[float] = (),
         n_frequencies: int = 32,
         generator: torch.Generator | None = None,
@@ -64,10 +62,8 @@ class Encoder(nn.Module):
             raise InvalidInput(
                 "Fourier features need a position: name the two spatial columns, e.g. spatial=(0, 1)."
             )
-        self.spatial, self.time = spatial, time
-        self.n_inputs = n_inputs
+        self.n_inputs, self.spatial = n_inputs, spatial
         self.fourier_scales = tuple(float(s) for s in fourier_scales)
-        self.n_frequencies = n_frequencies if self.fourier_scales else 0
         self.register_buffer("centre", torch.zeros(n_inputs, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(n_inputs, dtype=torch.float64))
         draws = [
@@ -106,3 +102,11 @@ class Encoder(nn.Module):
         phase = Z[:, list(self.spatial)] @ self.frequencies.T
         bounded = Z / (1.0 + (Z / 8.0).square()).sqrt()
         return torch.cat([bounded, math.sqrt(2.0) * torch.sin(phase), math.sqrt(2.0) * torch.cos(phase)], 1)
+
+
+#: What a row may choose: how inputs are encoded.
+ENCODERS: dict[str, str] = {
+    "fourier": "standardised inputs and multi-scale Fourier features of the position",
+    "standardise": "inputs with mean 0 and sd 1",
+    "none": "coordinates in spacings of the places, time in spans of the data",
+}

@@ -41,5 +41,5 @@ def warm_start(model: LowRankGP, X: Tensor, y: Tensor, counts: Tensor | None, *,
         weights = torch.cholesky_solve((Phi.T @ target)[:, None], C)[:, 0]
         left = (target - Phi @ weights).square().mean().clamp_min(1e-4).item()
         size = Phi.square().sum(1).mean().clamp_min(1e-6).item()
-        model.noise.initialise(0.5 * left, counts)  # type: ignore[operator]
-        model.posterior.initialise(weights.to(y.dtype), (0.5 * left / size) ** 0.5)  # type: ignore[operator]
+        model.noise.initialise(0.5 * left, counts)
+        model.posterior.initialise(weights.to(y.dtype), (0.5 * left / size) ** 0.5)

@@ -7,10 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from geogp.basis.backbones import Backbone
 from geogp.basis.encoders import Encoder
-from geogp.basis.expansions import Expansion
-from geogp.basis.posterior import LowRankWeights, WeightPosterior
-from geogp.basis.residuals import Residual
+from geogp.basis.expansions.base import Expansion
+from geogp.basis.noise.base import Noise
+from geogp.basis.posterior import LowRankWeights, Posterior, WeightPosterior
+from geogp.basis.residuals.base import Residual
 from geogp.data import Moments
 
 Array = NDArray[np.float64]
@@ -19,7 +21,7 @@ Array = NDArray[np.float64]
 class Trainable(nn.Module):
     """What the training loop needs of a model."""
 
-    noise: nn.Module
+    noise: Noise
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         """Parameters that learn at the kernel's rate: all but those of a network and of the noise."""
@@ -48,11 +50,11 @@ class LowRankGP(Trainable):
         self,
         *,
         encoder: Encoder,
-        backbone: nn.Module,
+        backbone: Backbone,
         expansion: Expansion,
         residual: Residual,
-        noise: nn.Module,
-        posterior: nn.Module,
+        noise: Noise,
+        posterior: Posterior,
     ):
         super().__init__()
         self.encoder, self.backbone, self.expansion = encoder, backbone, expansion
@@ -65,7 +67,7 @@ class LowRankGP(Trainable):
         """The distribution of w now in force."""
         if self.solved is not None:
             return self.solved.to(self.constant_mean)
-        return self.posterior.current()  # type: ignore[operator]
+        return self.posterior.current()
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         out = list(self.expansion.kernel_parameters()) + list(self.posterior.parameters())

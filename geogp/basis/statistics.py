@@ -1,8 +1,7 @@
 """Exact weights from summaries that merge: one triangular factor of W^1/2 [Phi y] for each part of the data.
 
-The factor comes from QR decompositions, never from Phi'Phi, which would square the condition number: at
-5e7 a float32 Cholesky of the sum fails where merging factors errs by 2e-7 (4e-14 in float64). Merging is
-associative, so a loop, a process pool and next quarter's data are the same call, and forgetting a quarter
+The factor comes from QR decompositions, never from Phi'Phi, which would square the condition number. Merging
+is associative, so a loop, a process pool and next quarter's data are the same call, and forgetting a quarter
 is merging the others again.
 """
 
@@ -18,17 +17,14 @@ from geogp.basis.posterior import WeightPosterior
 from geogp.data import Data
 from geogp.errors import InvalidInput, NumericalFailure
 
-#: Rows taken into one QR decomposition.
-CHUNK = 4096
-
 
 @dataclass(frozen=True)
 class Statistic:
     """All that a Gaussian likelihood needs to know of n rows.
 
-    factor : (r + 1, r + 1) upper-triangular R with R'R = [Phi y]' W [Phi y], W = diag(weight / noise
-        variance), diagonal >= 0, float64
-    n_rows : rows summed (float: the sum of their weights)
+    factor : (r + 1, r + 1) upper-triangular R with R'R = [Phi y]' W [Phi y], W = diag(1 / noise variance),
+        diagonal >= 0, float64
+    n_rows : rows summed
     log_noise : sum of log noise variance
     energy : y'Wy
     basis : fingerprint of the features; statistics of different bases are never merged
@@ -85,15 +81,12 @@ def empty(rank: int, *, basis: str = "", device: torch.device | str = "cpu") -> 
     return Statistic(zeros, 0.0, 0.0, 0.0, basis)
 
 
-def from_rows(
-    phi: Tensor, y: Tensor, noise_variance: Tensor, *, weight: Tensor | None = None, basis: str = ""
-) -> Statistic:
-    """The statistic of rows given at once, factorised in chunks.
+def add_rows(statistic: Statistic, phi: Tensor, y: Tensor, noise_variance: Tensor) -> Statistic:
+    """The statistic of some rows more.
 
     Parameters
     ----------
     phi : (n, r) features; y : (n,) targets less the constant mean; noise_variance : (n,)
-    weight : (n,) how often each row counts; a row of weight 2 is the row given twice
 
     Raises
     ------
@@ -102,40 +95,27 @@ def from_rows(
 
     Notes
     -----
-    Cost O(n r^2); memory of one chunk.
+    Cost O(n r^2).
 
     Examples
     --------
     >>> phi, y = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, 2.0])
-    >>> one = from_rows(phi, y, torch.ones(2))
+    >>> one = add_rows(empty(2), phi, y, torch.ones(2))
     >>> round(solve(one).weights.mean[1].item(), 12)
     1.0
     """
-    out = empty(phi.shape[1], basis=basis, device=phi.device)
-    for i in range(0, len(y), CHUNK):
-        part = slice(i, i + CHUNK)
-        w = None if weight is None else weight[part]
-        out = add_rows(out, phi[part], y[part], noise_variance[part], weight=w)
-    return out
-
-
-def add_rows(
-    statistic: Statistic, phi: Tensor, y: Tensor, noise_variance: Tensor, *, weight: Tensor | None = None
-) -> Statistic:
-    """`statistic` with one more chunk of rows: the streaming step of `from_rows`."""
     phi, y, noise_variance = phi.double(), y.double(), noise_variance.double()
-    times = torch.ones_like(y) if weight is None else weight.double()
     if not bool((noise_variance > 0).all() and torch.isfinite(noise_variance).all()):
         raise NumericalFailure("a noise variance is not positive and finite; the noise model has run away.")
     if not bool(torch.isfinite(phi).all() and torch.isfinite(y).all()):
         raise NumericalFailure(
             "a feature or target is not finite; check the inputs for extreme values or lower the learning rate."
         )
-    scaled = torch.cat([phi, y[:, None]], 1) * (times / noise_variance).sqrt()[:, None]
+    scaled = torch.cat([phi, y[:, None]], 1) * (1.0 / noise_variance).sqrt()[:, None]
     return Statistic(
         factor=triangular(torch.cat([statistic.factor, scaled])),
-        n_rows=statistic.n_rows + float(times.sum()),
-        log_noise=statistic.log_noise + float((times * noise_variance.log()).sum()),
+        n_rows=statistic.n_rows + len(y),
+        log_noise=statistic.log_noise + float(noise_variance.log().sum()),
         energy=statistic.energy + float(scaled[:, -1].square().sum()),
         basis=statistic.basis,
     )
@@ -165,15 +145,14 @@ def statistic_of(
     corrected = model.residual.in_precision if in_precision is None else in_precision
     out = empty(model.expansion.rank, basis=basis, device=data.y.device)
     with torch.no_grad():
-        for i in range(0, len(data), CHUNK):
-            part = data.rows(torch.arange(i, min(i + CHUNK, len(data)), device=data.y.device))
+        for part in data.chunks():
             Z, h, phi = model.represent(part.X)
             variance = model.noise(Z, part.counts)
             if corrected and not predictive:
                 variance = variance + model.residual.variance(model.expansion, Z, h, phi)
             if predictive:
                 # Of the trained scale, never of an earlier refresh: so that refreshing twice changes nothing.
-                learned = model.posterior.current()  # type: ignore[operator]
+                learned = model.posterior.current()
                 residual = model.residual.variance(model.expansion, Z, h, phi)
                 variance = variance + learned.moments(phi)[1] + residual
             out = add_rows(out, phi, part.y.double() - model.constant_mean, variance)

@@ -1,6 +1,5 @@
 """The one training loop: minibatches, AdamW, averaged parameters, a checkpoint rule that outliers cannot rule."""
 
-import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -10,84 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geogp.basis.averages import Average
+from geogp.basis.averages import ParameterAverage
 from geogp.basis.model import LowRankGP, Trainable
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
-from geogp.basis.objectives.terms import gaussian_crps, gaussian_nll
+from geogp.basis.schedule import Schedule
 from geogp.data import Data
+from geogp.densities import gaussian_crps, gaussian_nll
 from geogp.errors import NumericalFailure
 
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long and how fast to train.
-
-    epochs : None for as many as make about `steps` steps (between 20 and 400 epochs;
-        60 + n for n < 340 rows)
-    learning_rate : peak for network weights; kernel parameters and the weights'
-        distribution take twice, the noise ten times as much
-    average : share of the steps so far over which the parameters in use are averaged, see `Average`; 0 for the
-        last ones
-    patience : training stops at this multiple of its best epoch, but not before a seventh of all epochs
-
-    Notes
-    -----
-    How long to train differs a hundredfold between data sets: Elevators overfits within 40 epochs, Pol improves for
-    400. Averages make every epoch's score that of an annealed model, so one long cosine serves both; three
-    growing cycles, each annealed, gave .323 instead of .308 of NLL on Elevators (validation rows).
-    """
-
-    epochs: int | None = None
-    steps: int = 6000
-    batch_size: int = 1024
-    learning_rate: float = 5e-3
-    weight_decay: float = 1e-2
-    average: float = 0.1
-    patience: float = 2.5
-
-    def rate(self, share: float) -> float:
-        """Learning rate, as a share of its peak, when `share` of the training is done: up over the first
-        twentieth, then down to nothing along a cosine.
-
-        Examples
-        --------
-        >>> [round(Schedule().rate(t), 2) for t in (0, 0.05, 0.525, 1)]
-        [0.04, 1.0, 0.5, 0.0]
-        """
-        if share < 0.05:
-            return 0.04 + 0.96 * share / 0.05
-        return 0.5 * (1.0 + math.cos(math.pi * (share - 0.05) / 0.95))
-
-    def is_past_the_best(self, epoch: int, best_epoch: int, epochs: int) -> bool:
-        """Whether `epoch` of `epochs` is so far past the best one that training may stop.
-
-        Examples
-        --------
-        >>> [Schedule().is_past_the_best(epoch, 30, 400) for epoch in (50, 74, 75)]
-        [False, False, True]
-        """
-        return 7 * epoch >= epochs and epoch >= self.patience * best_epoch
-
-    def is_scored(self, epoch: int, epochs: int) -> bool:
-        """Whether the validation rows are looked at after `epoch`: at first after each, then at every tenth more.
-
-        Examples
-        --------
-        >>> [e for e in range(1, 41) if Schedule().is_scored(e, 40)]
-        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 18, 20, 22, 24, 26, 29, 31, 35, 38, 40]
-        """
-        grid = math.log(1.1)
-        return epoch in (1, epochs) or int(math.log(epoch) / grid) > int(math.log(epoch - 1) / grid)
-
-    def n_epochs(self, n: int) -> int:
-        """Epochs for n rows."""
-        if self.epochs is not None:
-            return self.epochs
-        per_epoch = math.ceil(n / min(self.batch_size, n))
-        # A handful of rows is learned in fewer steps: 60 + n of them below 340 rows.
-        return int(min(400, 60 + n, max(20, round(self.steps / per_epoch))))
+#: Held-out rows scored at once.
+SCORED_AT_ONCE = 8192
+#: Gradients longer than this are shortened to it.
+LONGEST_GRADIENT = 10.0
 
 
 @dataclass
@@ -100,9 +33,46 @@ class Progress:
     best_state: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, float | None]] = field(default_factory=list)
 
+    def facts(self) -> dict:
+        """What a run keeps of it."""
+        return {"epochs": self.epoch, "best_epoch": self.best_epoch + 1, "history": self.history}
 
-#: Fills the gradients of a model from one batch and returns the loss.
-Backward = Callable[[Data], Tensor]
+
+@dataclass(frozen=True)
+class Hooks:
+    """Where a long fit reports, and from where it goes on.
+
+    on_epoch : called with (epoch, epochs, score or None) for a progress bar
+    checkpoint : called after each epoch with a resumable state (tensors and numbers only)
+    resume : what `checkpoint` was last given; training goes on from that epoch to the same result
+    """
+
+    on_epoch: Callable[[int, int, float | None], None] | None = None
+    checkpoint: Callable[[dict], None] | None = None
+    resume: dict | None = None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What training minimises.
+
+    name : for people
+    backward : fills the gradients of a model from one batch and returns the loss
+    """
+
+    name: str
+    backward: Callable[[Data], Tensor]
+
+    @classmethod
+    def of(cls, name: str, value: Callable[[Data], Tensor]) -> "Loss":
+        """A loss of one batch at a time, by automatic differentiation."""
+
+        def backward(batch: Data) -> Tensor:
+            loss = value(batch)
+            loss.backward()
+            return loss
+
+        return cls(name, backward)
 
 
 def terms_of(model: LowRankGP, batch: Data, n_total: int) -> Terms:
@@ -122,23 +92,51 @@ def terms_of(model: LowRankGP, batch: Data, n_total: int) -> Terms:
     )
 
 
-def robust_score(model: Trainable, data: Data, chunk: int = 8192) -> float:
+def minibatch(model: LowRankGP, objective: str, weights: Weights, n_total: int) -> Loss:
+    """A loss of `OBJECTIVES` over batches of `n_total` rows."""
+    loss_of = OBJECTIVES[objective]
+    return Loss.of(objective, lambda batch: loss_of(terms_of(model, batch, n_total), weights))
+
+
+def robust_score(model: Trainable, data: Data) -> float:
     """Validation score that ranks checkpoints: mean NLL with each row's part capped, plus CRPS.
 
-    The cap (the NLL of a 4-sd miss of a unit normal) keeps a handful of outliers from choosing the
-    checkpoint: one run measured -2.49 at the best plain NLL and -3.86 at its last epoch.
+    The cap, the NLL of a 4-sd miss of a unit normal, keeps a handful of outliers from choosing the checkpoint.
     """
     total = 0.0
     with torch.no_grad():
-        for i in range(0, len(data), chunk):
-            rows = torch.arange(i, min(i + chunk, len(data)), device=data.y.device)
-            batch = data.rows(rows)
+        for batch in data.chunks(SCORED_AT_ONCE):
             moments = model.moments(batch.X, batch.counts)
             variance = moments.latent_variance + moments.noise_variance
             nll = gaussian_nll(batch.y, moments.mean, variance)
             cap = 0.5 * variance.log() + 0.5 * math.log(2 * math.pi) + 8.0
             total += float((torch.minimum(nll, cap) + gaussian_crps(batch.y, moments.mean, variance)).sum())
     return total / max(len(data), 1)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Held-out rows that choose the epoch.
+
+    rows : None, or none of them, to train to the end
+    score : of the averaged model on the rows, lower is better
+    prepare : called before a score, e.g. to solve for the weights
+    """
+
+    rows: Data | None = None
+    score: Callable[[Any, Data], float] = robust_score
+    prepare: Callable[[], None] | None = None
+
+    def __bool__(self) -> bool:
+        return self.rows is not None and len(self.rows) > 0
+
+    def look(self, model: Trainable) -> float:
+        """The score of a model as it is."""
+        assert self.rows is not None
+        model.eval()
+        if self.prepare is not None:
+            self.prepare()
+        return self.score(model, self.rows)
 
 
 def parameter_groups(model: Trainable, schedule: Schedule) -> list[dict]:
@@ -166,46 +164,22 @@ def batches(n: int, size: int, generator: torch.Generator, device: torch.device)
         yield rows
 
 
-def minibatch(model: LowRankGP, objective: str, weights: Weights, n_total: int) -> Backward:
-    """How a minibatch objective fills the gradients."""
-    loss_of = OBJECTIVES[objective]
-
-    def backward(batch: Data) -> Tensor:
-        loss = loss_of(terms_of(model, batch, n_total), weights)
-        loss.backward()
-        return loss
-
-    return backward
-
-
 def train(
     model: Trainable,
     data: Data,
+    loss: Loss,
     *,
-    objective: str,
     schedule: Schedule,
-    weights: Weights = Weights(),
-    backward: Backward | None = None,
-    before_scoring: Callable[[], None] | None = None,
-    score_of: Callable[[Any, Data], float] | None = None,
-    validation: Data | None = None,
+    watch: Watch = Watch(),
     seed: int = 0,
-    resume: dict | None = None,
-    on_epoch: Callable[[int, int, float | None], None] | None = None,
-    checkpoint: Callable[[dict], None] | None = None,
+    hooks: Hooks = Hooks(),
 ) -> Progress:
-    """Fit `model` in place; with validation rows, keep the best epoch by `robust_score`.
+    """Fit `model` in place, epoch by epoch; of those scored on the rows to watch, keep the best.
 
-    Parameters
-    ----------
-    objective : of `OBJECTIVES`, for the minibatch losses of a `LowRankGP`; else the name of what `backward` does
-    backward : fills the gradients from a batch in another way; batch_size = n makes the batch all rows
-    score_of : validation score of the averaged model that chooses the epoch, lower is better; default
-        `robust_score`
-    before_scoring : called before a validation score, e.g. to solve for the weights
-    resume : what `checkpoint` was last given; training goes on from that epoch to the same result
-    on_epoch : called with (epoch, epochs, score or None) for a progress bar
-    checkpoint : called after each epoch with a resumable state (tensors and numbers only)
+    Training begins anew or where a checkpoint stood. An epoch takes a step for each batch and moves the average of
+    the parameters along; then the averaged model is scored, where the schedule says so, and the hooks hear of it.
+    It ends with the schedule, or well past the best epoch. The model is left with the parameters of its best epoch,
+    or, where no epoch was scored, with the averaged ones.
 
     Raises
     ------
@@ -216,81 +190,113 @@ def train(
     -----
     Cost: epochs * O(n (network + r^2)); the peak memory is one batch's features.
     """
-    n, device = len(data), data.y.device
-    if backward is None:
-        assert isinstance(model, LowRankGP)
-        backward = minibatch(model, objective, weights, n)
-    epochs = schedule.n_epochs(n)
-    size = min(schedule.batch_size, n)
-    per_epoch = max(
-        1, sum(1 for _ in batches(n, size, torch.Generator().manual_seed(0), torch.device("cpu")))
-    )
-    optimiser = torch.optim.AdamW(parameter_groups(model, schedule), fused=False, foreach=True)
-    peaks = [g["lr"] for g in optimiser.param_groups]
-    progress = Progress()
-    if resume is not None:
-        progress = resume["progress"]
-        model.load_state_dict(resume["model"])
-        optimiser.load_state_dict(resume["optimiser"])
-    average = None
-    if schedule.average:
-        average = Average(model, schedule.average, (resume or {}).get("average"))
-    for epoch in range(progress.epoch, epochs):
-        if progress.best_state and schedule.is_past_the_best(epoch, progress.best_epoch + 1, epochs):
-            break
+    training = Training(model, data, loss, schedule, seed)
+    if hooks.resume is not None:
+        training.go_on_from(hooks.resume)
+    while not training.is_over():
+        mean_loss = training.run_epoch()
+        score = training.look(watch)
+        training.note(mean_loss, score)
+        if hooks.on_epoch is not None:
+            hooks.on_epoch(training.progress.epoch, training.epochs, score)
+        if hooks.checkpoint is not None:
+            hooks.checkpoint(training.state())
+    training.finish()
+    return training.progress
+
+
+class Training:
+    """A training under way: a model, its optimiser, the average of its parameters, and where it stands.
+
+    `progress.epoch` epochs are done.
+    """
+
+    def __init__(self, model: Trainable, data: Data, loss: Loss, schedule: Schedule, seed: int):
+        n = len(data)
+        self.model, self.data, self.loss, self.schedule, self.seed = model, data, loss, schedule, seed
+        self.epochs, self.size = schedule.n_epochs(n), min(schedule.batch_size, n)
+        self.steps = max(1, sum(1 for _ in batches(n, self.size, torch.Generator(), torch.device("cpu"))))
+        self.optimiser = torch.optim.AdamW(parameter_groups(model, schedule), fused=False, foreach=True)
+        self.peaks = [g["lr"] for g in self.optimiser.param_groups]
+        self.average = ParameterAverage(model, schedule.average) if schedule.average else None
+        self.progress = Progress()
+
+    def state(self) -> dict:
+        """What `go_on_from` takes."""
+        return {
+            "progress": self.progress,
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "average": {} if self.average is None else self.average.values,
+        }
+
+    def go_on_from(self, state: dict) -> None:
+        """Stand where an earlier training stood."""
+        self.progress = state["progress"]
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        if self.average is not None:
+            self.average = ParameterAverage(self.model, self.schedule.average, state.get("average"))
+
+    def is_over(self) -> bool:
+        """Whether the schedule is at its end, or the best epoch far behind."""
+        done, best = self.progress.epoch, self.progress.best_epoch + 1
+        past = bool(self.progress.best_state) and self.schedule.is_past_the_best(done, best, self.epochs)
+        return done >= self.epochs or past
+
+    def run_epoch(self) -> float:
+        """One pass over shuffled rows; the mean loss of its steps."""
+        epoch = self.progress.epoch
         # The shuffle depends on seed and epoch alone, so that a resumed run repeats an unbroken one.
-        generator = torch.Generator().manual_seed(1_000_003 * (seed + 1) + epoch)
-        if not model.training:  # walking the modules costs as much as a small step
-            model.train()
+        generator = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + epoch)
+        if not self.model.training:  # walking the modules costs as much as a small step
+            self.model.train()
         total = 0.0
-        for step, rows in enumerate(batches(n, size, generator, device)):
-            rate = schedule.rate((epoch + step / per_epoch) / epochs)
-            for group, peak in zip(optimiser.param_groups, peaks):
-                group["lr"] = rate * peak
-            optimiser.zero_grad(set_to_none=True)
-            loss = backward(data.rows(rows))
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
-            optimiser.step()
-            if average is not None:
-                average.update(epoch * per_epoch + step + 1)
-            total += float(loss.detach())
+        for step, rows in enumerate(batches(len(self.data), self.size, generator, self.data.y.device)):
+            self._set_rate((epoch + step / self.steps) / self.epochs)
+            total += self._step(rows)
+            if self.average is not None:
+                self.average.update(epoch * self.steps + step + 1)
         if not math.isfinite(total):
             raise NumericalFailure(
-                f"the {objective} loss became {total} in epoch {epoch + 1}; lower the learning rate "
-                f"(now {schedule.learning_rate:g}) or look for extreme values in the inputs."
+                f"the {self.loss.name} loss became {total} in epoch {epoch + 1}; lower the learning rate "
+                f"(now {self.schedule.learning_rate:g}) or look for extreme values in the inputs."
             )
-        score = None
-        if validation is not None and len(validation) and schedule.is_scored(epoch + 1, epochs):
-            with average.worn() if average is not None else nullcontext():
-                model.eval()
-                if before_scoring is not None:
-                    before_scoring()
-                score = (score_of or robust_score)(model, validation)
-                if score < progress.best_score:
-                    progress.best_score, progress.best_epoch = score, epoch
-                    progress.best_state = {k: v.detach().clone() for k, v in model.state_dict().items()}
-        progress.epoch = epoch + 1
-        progress.history.append(
-            {
-                "epoch": epoch + 1,
-                "loss": total / per_epoch,
-                "validation": score,
-            }
-        )
-        if on_epoch is not None:
-            on_epoch(epoch + 1, epochs, score)
-        if checkpoint is not None:
-            checkpoint(
-                {
-                    "progress": progress,
-                    "model": model.state_dict(),
-                    "optimiser": optimiser.state_dict(),
-                    "average": {} if average is None else average.values,
-                }
-            )
-    if progress.best_state:
-        model.load_state_dict(progress.best_state)
-    elif average is not None:
-        average.put_on()
-    model.eval()
-    return progress
+        return total / self.steps
+
+    def _set_rate(self, share: float) -> None:
+        rate = self.schedule.rate(share)
+        for group, peak in zip(self.optimiser.param_groups, self.peaks):
+            group["lr"] = rate * peak
+
+    def _step(self, rows: Tensor) -> float:
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = self.loss.backward(self.data.rows(rows))
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), LONGEST_GRADIENT)
+        self.optimiser.step()
+        return float(loss.detach())
+
+    def look(self, watch: Watch) -> float | None:
+        """Score of the averaged model after this epoch, where it is time for one; the best is kept."""
+        progress, epoch = self.progress, self.progress.epoch
+        if not watch or not self.schedule.is_scored(epoch + 1, self.epochs):
+            return None
+        with nullcontext() if self.average is None else self.average.worn():
+            score = watch.look(self.model)
+            if score < progress.best_score:
+                progress.best_score, progress.best_epoch = score, epoch
+                progress.best_state = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        return score
+
+    def note(self, loss: float, score: float | None) -> None:
+        """Count the epoch as done."""
+        self.progress.epoch += 1
+        self.progress.history.append({"epoch": self.progress.epoch, "loss": loss, "validation": score})
+
+    def finish(self) -> None:
+        """Leave the model with its best parameters, else with the averaged ones, ready to predict."""
+        if self.progress.best_state:
+            self.model.load_state_dict(self.progress.best_state)
+        elif self.average is not None:
+            self.average.put_on()
+        self.model.eval()

@@ -1,49 +1,31 @@
-"""What the estimator needs of whatever carries a method: moments, covariances, a state without pickle."""
+"""What everybody needs of whatever carries a method: moments, joint posterior, updates, a state without pickle.
+
+An engine also says what its rows may choose and what their pages tell, so that a new row needs no other edit.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from geogp.basis.build import Shape, Size
-from geogp.basis.objectives import Weights
-from geogp.basis.train import Schedule
+from geogp.basis.backbones import BACKBONES
+from geogp.basis.expansions import EXPANSIONS
+from geogp.basis.residuals import RESIDUALS
+from geogp.basis.statistics import Statistic
 from geogp.data import Data, Moments
+from geogp.engines.joint import MOST_DENSE, DenseJoint, Joint
+from geogp.engines.plan import Hooks, Plan
 from geogp.errors import InvalidInput
 from geogp.linalg import cholesky
 from geogp.methods import Method
 
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything a fit is told beside the data: the row, the data's shape, capacity, schedule, weights, seed.
-
-    options : further keywords of the engine (JSON-able, but for a predictor given to fmgp)
-    target_mean, target_sd : what the targets were standardised with
-    """
-
-    row: Method
-    shape: Shape
-    size: Size = Size()
-    schedule: Schedule = Schedule()
-    weights: Weights = Weights()
-    seed: int = 0
-    device: str = "cpu"
-    options: dict = field(default_factory=dict)
-    target_mean: float = 0.0
-    target_sd: float = 1.0
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Where a long fit reports: a progress bar, and checkpoints to resume from."""
-
-    on_epoch: Callable[[int, int, float | None], None] | None = None
-    checkpoint: Callable[[dict], None] | None = None
-    resume: dict | None = None
+#: How a row's runs are updated.
+STATISTICS, OBSERVATIONS = "statistics", "observations"
+#: What a network's mean comes to far from data.
+NETWORK_FAR = "what the network makes of inputs it has not seen, bounded by its last layer"
 
 
 class Engine(ABC):
@@ -53,12 +35,55 @@ class Engine(ABC):
     inputs there; `state` and `from_state` exchange CPU tensors and JSON-able numbers only.
     """
 
-    #: The latent process is conditioned on stored rows, so it predicts rows one by one, not by features.
-    has_features: ClassVar[bool] = False
+    #: How the weights get their distribution: learned by minibatches, or solved for from all rows.
+    route: ClassVar[str] = "variational"
+    #: What an objective of its rows may do (`Objective.does`), and the posteriors they may have.
+    objectives_do: ClassVar[tuple[str, ...]] = ()
+    posteriors: ClassVar[tuple[str, ...]] = ("solved",)
+    #: Whether a residual that is a process of its own can be fitted to what it leaves over.
+    leaves_over: ClassVar[bool] = False
+    #: Whether it is built from an expansion, a residual and a noise of `geogp.basis`.
+    has_basis: ClassVar[bool] = True
+    #: Whether the scale of the target is part of the method, so that no transform may change it.
+    fixes_scale: ClassVar[bool] = False
+    #: Whether its mean can be somebody else's model, given as the option "predictor".
+    takes_predictor: ClassVar[bool] = False
+    #: Whether a network is trained by minibatches on its way, so that few rows would be learned by heart.
+    trains_network: ClassVar[bool] = False
+    #: Whether the Fourier scales of its rows may be chosen on rows held out, see `geogp.basis.capacity`.
+    chooses_scales: ClassVar[bool] = False
+    #: Whether it takes care itself of rows to hold out.
+    holds_out: ClassVar[bool] = False
+    #: Of the methods' pages: the model, a line each, and the choices whose formula stands below it.
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y | f ~ noise(f(x), n),  f(x) = m + φ(x)'w + r(x),  w ~ N(0, I)",
+    )
+    formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "residual", "objective")
+    #: Words for a choice that means something else here than in its docstring.
+    words: ClassVar[dict[str, str]] = {}
+    #: Of the usage on the pages: the target to fit, a further option of the command and of the constructor.
+    example_target: ClassVar[str] = "download"
+    example_options: ClassVar[tuple[str, str]] = ("", "")
     #: Of the targets and counts that `fit` is given.
     dtype: ClassVar[torch.dtype] = torch.float32
 
     plan: Plan
+
+    # -- what its rows are -------------------------------------------------------------------------
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        """What mean and latent sd of a row come to far from all data, in words."""
+        if not BACKBONES[row.backbone].is_network:
+            return EXPANSIONS[row.expansion.split("+")[0]].far
+        return NETWORK_FAR, RESIDUALS[row.residual].far_behind_network
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        """How runs of a row are updated: `STATISTICS`, `OBSERVATIONS`, or "" where they cannot be."""
+        return ""
+
+    # -- fitting and predicting --------------------------------------------------------------------
 
     @classmethod
     @abstractmethod
@@ -68,6 +93,10 @@ class Engine(ABC):
     @abstractmethod
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
         """Mean, latent, noise and prior variance at X, each (N,). No gradient. Any N: chunk inside."""
+
+    def features(self, X: Tensor) -> Tensor | None:
+        """phi(x) on the CPU, (N, r), of a kernel that is phi'phi (and a residual); None for any other."""
+        return None
 
     def prior_variance(self, X: Tensor) -> Tensor:
         """k(x, x) before data: (N,)."""
@@ -87,6 +116,74 @@ class Engine(ABC):
     @abstractmethod
     def posterior_covariance(self, X: Tensor) -> Tensor:
         """Covariance of the surface at X given the data: (N, N)."""
+
+    # -- joint posterior ---------------------------------------------------------------------------
+
+    @property
+    def most_places(self) -> int | None:
+        """How many places `joint` takes at once; None for as many as one likes."""
+        return MOST_DENSE
+
+    def joint(self, X: Tensor, latent_variance: Tensor) -> Joint:
+        """The joint posterior of the surface at X (N, D), whose latent variances are already known.
+
+        This general way factorises the posterior covariance, O(N^3).
+
+        Raises
+        ------
+        InvalidInput
+            more places than `most_places`.
+        """
+        if len(X) > MOST_DENSE:
+            raise InvalidInput(
+                f"method {self.plan.row.name!r} takes at most {MOST_DENSE} places at once; got {len(X)}: take fewer, "
+                "or a method with a learned basis or a local field."
+            )
+        return DenseJoint(self.posterior_covariance(X), latent_variance)
+
+    # -- updates -----------------------------------------------------------------------------------
+
+    @property
+    def refits_by_conditioning(self) -> bool:
+        """Whether a refit on more rows keeps all that was learned and only comes to know them."""
+        return False
+
+    def check_update(self) -> None:
+        """Refuse where this very model cannot be updated though its row can.
+
+        Raises
+        ------
+        InvalidInput
+        """
+        return
+
+    def summarise(self, data: Data, labels: NDArray[np.str_]) -> dict[str, Statistic]:
+        """One statistic for each label of rows (n,): what `refreshed` merges."""
+        raise InvalidInput(
+            f"method {self.plan.row.name!r} has no features to summarise; give it other observations with "
+            "`recondition`."
+        )
+
+    def refreshed(self, merged: Statistic) -> "Engine":
+        """This engine with the weights of exactly the rows of a statistic."""
+        raise InvalidInput(
+            f"method {self.plan.row.name!r} has no features to summarise; give it other observations with "
+            "`recondition`."
+        )
+
+    def reconditioned(self, data: Data | None, keep: Tensor | None) -> "Engine":
+        """This engine knowing other observations: those of before that `keep` names (all for None), and new ones."""
+        raise InvalidInput(
+            f"method {self.plan.row.name!r} is no local field; renew its weights with `refresh`."
+        )
+
+    def observed_times(self) -> NDArray[np.float64] | None:
+        """The time of each observation it is conditioned on, as X had it: (n,), or None without a time."""
+        raise InvalidInput(
+            f"method {self.plan.row.name!r} is no local field; renew its weights with `refresh`."
+        )
+
+    # -- further -----------------------------------------------------------------------------------
 
     def attach(self, predictor: Any) -> None:
         """Use `predictor` for the mean from now on; refused by all but fixed-mean GPs."""

@@ -14,24 +14,26 @@ from torch import Tensor
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives import BATCH_EVIDENCES, EVIDENCES, Rows, Sums
+from geogp.basis.objectives import OBJECTIVES, Design, Sums
+from geogp.basis.objectives.objective import SOLVES, SOLVES_BATCHES
 from geogp.basis.objectives.sums import weights_given
+from geogp.basis.schedule import Schedule
 from geogp.basis.statistics import solve, statistic_of
-from geogp.basis.train import Progress, Schedule, robust_score, train
+from geogp.basis.train import Loss, Progress, Watch, robust_score, train
 from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
+from geogp.holdout import random_fifth
 from geogp.methods import Method
 
 log = logging.getLogger(__name__)
 
 #: Rows whose activations are kept at once by a full-batch step; beyond, exact gradients in two passes.
-CHUNK = 16384
-#: Without a network a fit bears longer steps: 200 of them reach what 600 plain ones do not (SoftKI, Elevators).
+STEP_ROWS = 16384
+#: Without a network a fit bears longer steps, and in batches yet longer ones.
 KERNEL_RATE = 6.0
 BATCH_RATE = 7.0
-#: Full-batch steps end where steps n r² reaches this (three minutes of one core), but not before the 100th: of 16,000
-#: rows of Hawaii 134 steps reach a validation NLL of 1.110 and 400 steps 1.107.
+#: Full-batch steps end where steps n r² reaches this (three minutes of one core), but not before the 100th.
 WORK, FEWEST_STEPS = 1.5e11, 100
 #: Rows in a batch for each point that its evidence has to place.
 ROWS_PER_POINT = 4
@@ -46,6 +48,10 @@ class ClosedFormEngine(LowRankEngine):
     options : latent (outputs of the backbone, instead of the row's)
     """
 
+    route: ClassVar[str] = "closed_form"
+    objectives_do: ClassVar[tuple[str, ...]] = (SOLVES, SOLVES_BATCHES)
+    posteriors: ClassVar[tuple[str, ...]] = ("solved",)
+    chooses_scales: ClassVar[bool] = False
     dtype: ClassVar[torch.dtype] = torch.float64
 
     @classmethod
@@ -59,19 +65,16 @@ class ClosedFormEngine(LowRankEngine):
         validation = None if validation is None else validation.to(device)
         plan = replace(plan, size=replace(plan.size, latent=choose_latent(plan, data, validation)))
         model = cls.new(plan)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
+        plan.place(model, data, validation)
         cls.prepare(plan, model, data, validation, hooks)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         progress = learn(model, plan, data, validation, hooks)
         facts = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
+            **progress.facts(),
             "latent": plan.size.latent,
             "log_evidence": condition(model, data),
         }
-        model.residual.condition(model, data, validation)
+        model.residual.settle(model, data, validation)
         return cls(plan, model, facts)
 
     @classmethod
@@ -87,10 +90,10 @@ class ClosedFormEngine(LowRankEngine):
         )
 
 
-def rows_of(model: LowRankGP, batch: Data) -> Rows:
+def rows_of(model: LowRankGP, batch: Data) -> Design:
     """What a closed-form objective sees of a batch."""
     Z, h, phi = model.represent(batch.X)
-    return Rows(
+    return Design(
         phi=phi,
         y=batch.y - model.constant_mean,
         noise_variance=model.noise(Z, batch.counts),
@@ -101,37 +104,37 @@ def rows_of(model: LowRankGP, batch: Data) -> Rows:
 def condition(model: LowRankGP, data: Data) -> float:
     """Give the model the exact posterior of its weights given the rows; returns their log evidence."""
     if model.residual.in_precision:
-        model.residual.condition(model, data)
+        model.residual.settle(model, data)
     solution = solve(statistic_of(model, data))
     model.solved = solution.weights
     return solution.log_evidence
 
 
-def chunks(model: LowRankGP, data: Data, size: int) -> Iterator[Rows]:
+def chunks(model: LowRankGP, data: Data, size: int) -> Iterator[Design]:
     """What the objective sees of all rows, one chunk at a time."""
-    for i in range(0, len(data), size):
-        yield rows_of(model, data.rows(torch.arange(i, min(i + size, len(data)), device=data.y.device)))
+    for part in data.chunks(size):
+        yield rows_of(model, part)
 
 
 def condition_roughly(model: LowRankGP, data: Data) -> None:
     """As `condition` but by the Gram matrix: for the scores that rank epochs."""
     if model.residual.in_precision:
-        model.residual.condition(model, data)
+        model.residual.settle(model, data)
     with torch.no_grad():
-        rows = chunks(model, data, CHUNK)
+        rows = chunks(model, data, STEP_ROWS)
         if model.residual.in_precision:
             rows = (replace(r, noise_variance=r.noise_variance + r.residual_variance) for r in rows)
         model.solved = weights_given(functools.reduce(operator.add, map(Sums.of, rows)))
 
 
-def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int = CHUNK) -> Tensor:
+def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int = STEP_ROWS) -> Tensor:
     """Gradients of an objective over all rows, in memory of one chunk's activations.
 
     The objective F is a function of sums S over rows: dF = <F'(S), dS>. One pass without gradients gives S
     and F'(S); a second one backpropagates each chunk's part of S against it. Exact, not an estimate.
     Cost: 4/3 of a plain step; with one chunk, a plain step.
     """
-    loss_of = EVIDENCES[objective]
+    loss_of = OBJECTIVES[objective]
     if len(data) <= chunk:
         loss = loss_of(Sums.of(rows_of(model, data)))
         loss.backward()
@@ -161,35 +164,20 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
     """
     objective = plan.row.objective
     if validation is None and plan.row.backbone not in ("identity", "linear") and len(data) >= WATCH_FROM:
-        data, validation = hold_out(data, plan.seed)
-    if objective in BATCH_EVIDENCES:
-        loss_of = BATCH_EVIDENCES[objective]
-
-        def backward(batch: Data) -> Tensor:
-            loss = loss_of(rows_of(model, batch), plan.seed)
-            loss.backward()
-            return loss
-
+        data, validation = random_fifth(data, plan.seed)
+    loss_of = OBJECTIVES[objective]
+    if loss_of.does == SOLVES_BATCHES:
+        loss = Loss.of(objective, lambda batch: loss_of(rows_of(model, batch), plan.seed))
     else:
-
-        def backward(batch: Data) -> Tensor:
-            return full_batch_backward(model, objective, batch)
-
-    def solve_weights() -> None:
-        condition_roughly(model, data)
-
+        loss = Loss(objective, lambda batch: full_batch_backward(model, objective, batch))
     return train(
         model,
         data,
-        objective=objective,
+        loss,
         schedule=closed_form_schedule(plan.schedule, plan.row, len(data), plan.size.rank),
-        backward=backward,
-        before_scoring=solve_weights,
-        validation=validation,
+        watch=Watch(validation, prepare=lambda: condition_roughly(model, data)),
         seed=plan.seed,
-        resume=hooks.resume,
-        on_epoch=hooks.on_epoch,
-        checkpoint=hooks.checkpoint,
+        hooks=hooks,
     )
 
 
@@ -197,12 +185,9 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
     """One batch an epoch unless the objective takes batches, and longer steps where there is no network.
 
     A batch (SoftKI) is at least 4 rows for each point: the evidence of fewer rows asks for a smoother function than
-    all rows support. With 512 points the validation RMSE of Protein is .605 with batches of 1,024 (900 steps),
-    .577 with 2,048 (170 steps) and .566 with 4,096 (250 steps); that of Elevators, where noise rules, .357, .358
-    and .363. Longer steps help there and hurt on Protein: 10 times the rate gives .360 and .591 (240 steps of 2,048),
-    7 times .362 and .577.
+    all rows support.
     """
-    if row.objective in BATCH_EVIDENCES:
+    if OBJECTIVES[row.objective].does == SOLVES_BATCHES:
         size = min(max(schedule.batch_size, ROWS_PER_POINT * rank), n)
         epochs = schedule.epochs or min(60 + n, max(4, round(schedule.steps / math.ceil(n / size))))
         rate = BATCH_RATE * schedule.learning_rate
@@ -213,13 +198,6 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
         return schedule
     affordable = max(FEWEST_STEPS, int(WORK / (n * rank**2)))
     return replace(schedule, epochs=min(schedule.n_epochs(n), affordable))
-
-
-def hold_out(data: Data, seed: int) -> tuple[Data, Data]:
-    """Four fifths of the rows, and the rest."""
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed)).to(data.y.device)
-    cut = max(1, len(data) // 5)
-    return data.rows(order[cut:]), data.rows(order[:cut])
 
 
 def choose_latent(plan: Plan, data: Data, validation: Data | None) -> int | None:
@@ -237,11 +215,7 @@ def choose_latent(plan: Plan, data: Data, validation: Data | None) -> int | None
     if len(candidates) == 1 or len(data) < 10:
         return candidates[0]
     if validation is None:
-        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(plan.seed)).to(
-            data.y.device
-        )
-        cut = max(1, len(data) // 5)
-        data, validation = data.rows(order[cut:]), data.rows(order[:cut])
+        data, validation = random_fifth(data, plan.seed)
     scores: dict[int, float] = {}
     for d in candidates:
         trial = replace(plan, size=replace(plan.size, latent=d))

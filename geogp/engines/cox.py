@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,13 +13,15 @@ from torch import Tensor
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
+from geogp.basis.objectives.objective import COUNTS
 from geogp.basis.objectives.poisson import LEAST, hermite_nodes, poisson
 from geogp.basis.objectives.poisson import bursts as bursts_of_counts
-from geogp.basis.train import terms_of, train
+from geogp.basis.train import SCORED_AT_ONCE, Loss, Watch, terms_of, train
 from geogp.data import Data, Moments
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination, InvalidInput
+from geogp.methods import Method
 
 #: Log intensities between which the moments of log10(1 + N) are tabulated.
 TABLE = (-9.0, 16.0, 501)
@@ -47,68 +49,62 @@ class CoxEngine(LowRankEngine):
     Source: low-rank-deep-kernel-decomposition, appendix A.5; G is ours.
     """
 
+    objectives_do: ClassVar[tuple[str, ...]] = (COUNTS,)
+    leaves_over: ClassVar[bool] = False
+    chooses_scales: ClassVar[bool] = False
+    fixes_scale: ClassVar[bool] = True
+    formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "N | f ~ Poisson(G exp f(x)),  G ~ Gamma(mean 1, variance c),  f(x) = m + φ(x)'w,  w ~ N(0, I)",
+    )
+    words: ClassVar[dict[str, str]] = {
+        "noise": "one variance c of the gamma factor, on the scale of counts",
+        "objective": "-ELBO / n of the counts, the KL as it is",
+    }
+    example_target: ClassVar[str] = "tests"
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        mean, sd = super().far(row)
+        return f"of the log intensity: {mean}", f"of the log intensity: {sd}"
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return ""
+
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
-        if plan.options.get("scale", "log10(1 + n)") not in ("log10(1 + n)", "count"):
-            raise InvalidInput(
-                f"option scale must be 'log10(1 + n)' or 'count'; got {plan.options['scale']!r}."
-            )
-        process = plan.options.get("process", "binned")
-        if process not in ("binned", "points"):
-            raise ImpossibleCombination(f"option process must be 'binned' or 'points'; got {process!r}.")
-        bursts = process == "binned" and bool(plan.options.get("bursts", True))
-        device = torch.device(plan.device)
+        process, bursts = process_of(plan)
         model = build(plan.row, plan.shape, plan.size, seed=plan.seed)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
+        data, validation = plan.place(model, data, validation)
         engine = cls(plan, model, {})
-        counts = engine.counts_of(data.y).to(device)
-        # Exposure goes where counts of measurements go elsewhere: exp(f) * exposure is a row's expected count.
-        rows = Data(data.X.to(device), counts, torch.ones_like(counts))
-        held: Data | None = None
-        if validation is not None and len(validation):
-            kept = engine.counts_of(validation.y).to(device)
-            held = Data(validation.X.to(device), kept, torch.ones_like(kept))
+        rows = engine.exposed(data)
+        held = engine.exposed(validation) if validation is not None and len(validation) else None
         if process == "points":
             box = rows.X.amin(0), rows.X.amax(0)
             rows = with_quadrature(rows, box, plan.seed)
             held = None if held is None else with_quadrature(held, box, plan.seed + 1)
-        level = math.log(max(float(rows.y.sum() / rows.counts.sum()), 1e-6))  # type: ignore[union-attr]
-        warm_start(model, rows.X, (counts_to_log(rows) - level).float(), None, seed=plan.seed)
-        with torch.no_grad():
-            model.constant_mean.fill_(level)
+        start(model, rows, plan.seed)
         objective = bursts_of_counts if bursts else poisson
-
-        def backward(batch: Data) -> Tensor:
-            loss = loss_of(model, batch, len(rows), objective)
-            loss.backward()
-            return loss
-
-        def held_out(model: LowRankGP, rows: Data) -> float:
-            return held_out_loss(model, rows, objective)
-
         model.train()
         progress = train(
             model,
             rows,
-            objective="poisson",
-            backward=backward,
+            Loss.of(plan.row.objective, lambda batch: loss_of(model, batch, len(rows), objective)),
             schedule=plan.schedule,
-            validation=held,
-            score_of=held_out,  # type: ignore[arg-type]
+            watch=Watch(held, lambda model, rows: held_out_loss(model, rows, objective)),
             seed=plan.seed,
-            resume=hooks.resume,
-            on_epoch=hooks.on_epoch,
-            checkpoint=hooks.checkpoint,
+            hooks=hooks,
         )
-        model.residual.condition(model, rows)
-        engine.facts = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
-            "bursts": bursts,
-        }
+        model.residual.settle(model, rows)
+        engine.facts = {**progress.facts(), "bursts": bursts}
         return engine
+
+    def exposed(self, rows: Data) -> Data:
+        """Rows with their counts as targets. Exposure goes where counts of measurements go elsewhere: exp(f) times it
+        is a row's expected count."""
+        counts = self.counts_of(rows.y)
+        return Data(rows.X, counts, torch.ones_like(counts))
 
     def counts_of(self, y: Tensor) -> Tensor:
         """Counts of standardised targets: (N,)."""
@@ -169,6 +165,25 @@ class CoxEngine(LowRankEngine):
 Objective = Callable[..., Tensor]
 
 
+def process_of(plan: Plan) -> tuple[str, bool]:
+    """The process that the plan's options ask for, and whether its counts come in bursts."""
+    scale, process = plan.options.get("scale", "log10(1 + n)"), plan.options.get("process", "binned")
+    if scale not in ("log10(1 + n)", "count"):
+        raise InvalidInput(f"option scale must be 'log10(1 + n)' or 'count'; got {scale!r}.")
+    if process not in ("binned", "points"):
+        raise ImpossibleCombination(f"option process must be 'binned' or 'points'; got {process!r}.")
+    return process, process == "binned" and bool(plan.options.get("bursts", True))
+
+
+def start(model: LowRankGP, rows: Data, seed: int) -> None:
+    """Start the log intensity from a fit to the rows' own, about the logarithm of their mean."""
+    assert rows.counts is not None
+    mean = math.log(max(float(rows.y.sum() / rows.counts.sum()), 1e-6))
+    warm_start(model, rows.X, (counts_to_log(rows) - mean).float(), None, seed=seed)
+    with torch.no_grad():
+        model.constant_mean.fill_(mean)
+
+
 def loss_of(model: LowRankGP, batch: Data, n_total: int, objective: Objective) -> Tensor:
     """The bound with each row's exposure."""
     return objective(terms_of(model, Data(batch.X, batch.y), n_total), exposure=batch.counts)
@@ -178,8 +193,7 @@ def held_out_loss(model: LowRankGP, rows: Data, objective: Objective) -> float:
     """Mean loss of held-out rows, without the KL."""
     total = 0.0
     with torch.no_grad():
-        for i in range(0, len(rows), 8192):
-            part = rows.rows(torch.arange(i, min(i + 8192, len(rows)), device=rows.y.device))
+        for part in rows.chunks(SCORED_AT_ONCE):
             terms = replace(terms_of(model, Data(part.X, part.y), len(rows)), kl=torch.zeros(()))
             total += float(objective(terms, exposure=part.counts)) * len(part)
     return total / len(rows)

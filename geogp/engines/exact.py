@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 from torch import Tensor
 
-from geogp.basis.build import Shape, Size, backbone_of, encoder_of, resolve_noise
+from geogp.basis.backbones import BACKBONES
+from geogp.basis.build import Shape, Size, backbone_of, encoder_of
 from geogp.basis.noise import NOISES
-from geogp.basis.train import Progress, train
+from geogp.basis.objectives.objective import SOLVES
+from geogp.basis.residuals.base import FEATURE_DISTANCE
+from geogp.basis.train import Loss, Progress, Watch, train
 from geogp.data import Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
-from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule, hold_out
-from geogp.engines.lowrank import concatenate
+from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule
 from geogp.errors import ImpossibleCombination
+from geogp.holdout import random_fifth
 from geogp.methods import Method
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 #: Rows beyond which an exact fit is refused: the covariance alone is 0.8 GB, one step about a minute of a core.
 MAX_ROWS = 10_000
 #: Rows a chunk at prediction.
-CHUNK = 1024
+DENSE_ROWS = 1024
 #: Steps are limited so that steps x n^3 stays below this: about a minute of one core up to 3,000 rows.
 WORK = 1e12
 #: ... but never below so many, which take half an hour at 10,000 rows.
@@ -32,7 +35,22 @@ MIN_STEPS = 30
 class ExactEngine(Engine):
     """An `ExactGP`, trained on its marginal likelihood and conditioned on every training row."""
 
+    route: ClassVar[str] = "closed_form"
+    objectives_do: ClassVar[tuple[str, ...]] = (SOLVES,)
+    has_basis: ClassVar[bool] = False
+    formulas_of: ClassVar[tuple[str, ...]] = ()
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y | f ~ N(f(x), σ²),  f ~ GP(m, k),  k(x, x') = s² exp(-½ ‖(h - h')/ℓ‖²)",
+        "h = g(x): the inputs as they are, or a network's output",
+        "objective: -log N(y; m, K + σ² I)",
+    )
+    words: ClassVar[dict[str, str]] = {"objective": "-log N(y; m, K + σ² I), all rows at once"}
     dtype: ClassVar[torch.dtype] = torch.float64
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        mean, sd = super().far(row)
+        return mean, FEATURE_DISTANCE if BACKBONES[row.backbone].is_network else sd
 
     def __init__(self, plan: Plan, model: "ExactGP", facts: dict):
         self.plan, self.model, self.facts = plan, model.eval(), facts
@@ -46,9 +64,7 @@ class ExactEngine(Engine):
             torch.manual_seed(seed)
             encoder = encoder_of(row, shape, size, seed=seed)
             net = backbone_of(row, size, encoder.n_outputs)
-            return ExactGP(
-                encoder=encoder, backbone=net, noise=NOISES[resolve_noise(row, shape.has_counts)]()
-            )
+            return ExactGP(encoder=encoder, backbone=net, noise=NOISES[row.noise].made(shape.has_counts))
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
@@ -57,17 +73,12 @@ class ExactEngine(Engine):
                 f"method {plan.row.name!r} is exact, with cost n^3: it takes at most {MAX_ROWS} rows and got "
                 f"{len(data)}; take 'sgpr' for the same kernel or 'dbk-rbf' for a learned one."
             )
-        device = torch.device(plan.device)
-        data = data.to(device)
-        validation = None if validation is None else validation.to(device)
         model = cls.new(plan.row, plan.shape, plan.size, plan.seed)
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
+        data, validation = plan.place(model, data, validation)
         model.initialise(data)
         progress = learn(model, plan, data, validation, hooks)
         model.condition(data)
-        facts = {"epochs": progress.epoch, "best_epoch": progress.best_epoch + 1, "history": progress.history}
-        return cls(plan, model, facts)
+        return cls(plan, model, progress.facts())
 
     @property
     def device(self) -> torch.device:
@@ -76,12 +87,12 @@ class ExactEngine(Engine):
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
         parts: list[Moments] = []
         with torch.no_grad():
-            for i in range(0, max(len(X), 1), CHUNK):
-                n = None if counts is None else counts[i : i + CHUNK].to(self.device)
-                m = self.model.moments(X[i : i + CHUNK].to(self.device), n)
+            for i in range(0, max(len(X), 1), DENSE_ROWS):
+                n = None if counts is None else counts[i : i + DENSE_ROWS].to(self.device)
+                m = self.model.moments(X[i : i + DENSE_ROWS].to(self.device), n)
                 values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
                 parts.append(Moments(*(v.cpu() for v in values)))
-        return concatenate(parts)
+        return Moments.joined(parts)
 
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         with torch.no_grad():
@@ -116,30 +127,17 @@ class ExactEngine(Engine):
 def learn(model: "ExactGP", plan: Plan, data: Data, validation: Data | None, hooks: Hooks) -> Progress:
     """Train kernel, network and noise on the log marginal likelihood per row."""
     if validation is None and plan.row.backbone != "identity" and len(data) >= WATCH_FROM:
-        data, validation = hold_out(data, plan.seed)
+        data, validation = random_fifth(data, plan.seed)
     n = len(data)
     schedule = closed_form_schedule(plan.schedule, plan.row, n)
     if schedule.epochs is None:
         schedule = replace(schedule, epochs=int(min(schedule.n_epochs(n), max(MIN_STEPS, WORK / n**3))))
-
-    def backward(batch: Data) -> Tensor:
-        loss = -model.log_evidence(batch) / n
-        loss.backward()
-        return loss
-
-    def condition() -> None:
-        model.condition(data)
-
     return train(
         model,
         data,
-        objective=plan.row.objective,
+        Loss.of(plan.row.objective, lambda batch: -model.log_evidence(batch) / n),
         schedule=schedule,
-        backward=backward,
-        before_scoring=condition,
-        validation=validation,
+        watch=Watch(validation, prepare=lambda: model.condition(data)),
         seed=plan.seed,
-        resume=hooks.resume,
-        on_epoch=hooks.on_epoch,
-        checkpoint=hooks.checkpoint,
+        hooks=hooks,
     )

@@ -5,9 +5,11 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from geogp.basis.backbones import Backbone
 from geogp.basis.encoders import Encoder
-from geogp.basis.expansions.fourier import median_lengthscale
+from geogp.basis.expansions.placing import median_lengthscale
 from geogp.basis.model import Trainable
+from geogp.basis.noise.base import Noise
 from geogp.data import Data, Moments
 from geogp.errors import NumericalFailure
 from geogp.linalg import cholesky
@@ -33,11 +35,11 @@ class ExactGP(Trainable):
     deep-basis-kernel-gp, eq. 1 (exact GP) and 7 (deep kernel learning).
     """
 
-    def __init__(self, *, encoder: Encoder, backbone: nn.Module, noise: nn.Module):
+    def __init__(self, *, encoder: Encoder, backbone: Backbone, noise: Noise):
         super().__init__()
         self.encoder, self.backbone, self.noise = encoder, backbone, noise
         self.kernel = gpytorch.kernels.ScaleKernel(
-            gpytorch.kernels.RBFKernel(ard_num_dims=int(backbone.n_outputs))  # type: ignore[arg-type]
+            gpytorch.kernels.RBFKernel(ard_num_dims=backbone.n_outputs)
         )
         self.constant_mean = nn.Parameter(torch.zeros(()))
         self.double()
@@ -54,7 +56,7 @@ class ExactGP(Trainable):
             self.kernel.base_kernel.lengthscale = median_lengthscale(self.represent(data.X))
             self.kernel.outputscale = 1.0
             spread = float(data.y.var(unbiased=False)) if len(data) > 1 else 1.0
-            self.noise.initialise(0.25 * max(spread, 1e-4), data.counts)  # type: ignore[operator]
+            self.noise.initialise(0.25 * max(spread, 1e-4), data.counts)
 
     def represent(self, X: Tensor) -> Tensor:
         """What the kernel sees: (N, H)."""

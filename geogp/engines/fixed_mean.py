@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,17 +14,20 @@ from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP, in_double
 from geogp.basis.objectives import OBJECTIVES, Weights
-from geogp.basis.train import terms_of, train
-from geogp.data import Data, Moments
+from geogp.basis.objectives.objective import GIVEN_MEAN
+from geogp.basis.train import Loss, Watch, terms_of, train
+from geogp.data import CHUNK, Data, Moments
 from geogp.engines.base import Hooks, Plan
-from geogp.engines.lowrank import CHUNK, EXACT_ROWS, LowRankEngine
+from geogp.engines.lowrank import EXACT_ROWS, LowRankEngine
 from geogp.engines.network import train_network
 from geogp.errors import InvalidInput
 from geogp.methods import Method
 from geogp.rasters import Raster
 
 #: The network that is frozen when no predictor is given.
-OWN = Method("dnn", "", "", "", engine="network", expansion="last_layer", objective="mse", posterior="point")
+OWN = Method(
+    "own network", "", "", "", engine="network", expansion="last_layer", objective="mse", posterior="point"
+)
 
 
 class FixedMeanGP(LowRankGP):
@@ -44,7 +47,7 @@ class FixedMeanGP(LowRankGP):
         )
         self.auxiliary = nn.Parameter(torch.zeros(self.expansion.rank))
         self.constant_mean.requires_grad_(False)
-        self.posterior.mean.requires_grad_(False)  # type: ignore[union-attr]
+        self.posterior.mean.requires_grad_(False)
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [*super().kernel_parameters(), self.auxiliary]
@@ -72,6 +75,25 @@ class FixedMeanEngine(LowRankEngine):
         the network or the raster; of the others only code would be a record, so `attach` them after loading.
     """
 
+    objectives_do: ClassVar[tuple[str, ...]] = (GIVEN_MEAN,)
+    leaves_over: ClassVar[bool] = False
+    chooses_scales: ClassVar[bool] = False
+    fixes_scale: ClassVar[bool] = True
+    takes_predictor: ClassVar[bool] = True
+    trains_network: ClassVar[bool] = True
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y | f ~ noise(f(x), n),  E f(x) = the predictor's value,  var f(x) = var φ(x)'w + var r(x)",
+    )
+    example_options: ClassVar[tuple[str, str]] = (" --predictor map.tif", ', options={"predictor": model}')
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        return "the predictor's own value, to the bit; none outside a raster", "the prior's"
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return ""
+
     predictor: Any = None
     own: LowRankGP | None = None
 
@@ -81,49 +103,32 @@ class FixedMeanEngine(LowRankEngine):
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
-        device = torch.device(plan.device)
         model = cls.new(plan)
         engine = cls(plan, model, {})
         engine.attach(plan.options.get("predictor"))
         if engine.predictor is None:
             net = Plan(OWN, plan.shape, plan.size, plan.schedule, plan.weights, plan.seed, plan.device)
             engine.own, _ = train_network(net, data, validation, Hooks())
-        model.encoder.fit_scaling(data.X)
-        model.to(device)
-        data = engine.with_mean(data).to(device)
-        validation = None if validation is None else engine.with_mean(validation).to(device)
-        plain = Data(data.X[:, :-1], data.y, data.counts)
+        plain, _ = plan.place(model, data, None)
+        data = engine.with_mean(data).to(plain.X.device)
+        validation = None if validation is None else engine.with_mean(validation).to(plain.X.device)
         warm_start(model, plain.X, plain.y, plain.counts, seed=plan.seed)
         with torch.no_grad():
-            model.auxiliary.copy_(model.posterior.mean)  # type: ignore[union-attr, arg-type]
-            model.posterior.mean.zero_()  # type: ignore[union-attr, operator]
+            model.auxiliary.copy_(model.posterior.mean)
+            model.posterior.mean.zero_()
         loss_of = OBJECTIVES[plan.row.objective]
-
-        def backward(batch: Data) -> Tensor:
-            loss = two_measures(model, batch, len(data), loss_of)
-            loss.backward()
-            return loss
-
         model.train()
         progress = train(
             model,
             data,
-            objective=plan.row.objective,
-            backward=backward,
+            Loss.of(plan.row.objective, lambda batch: two_measures(model, batch, len(data), loss_of)),
             schedule=plan.schedule,
-            validation=validation,
+            watch=Watch(validation),
             seed=plan.seed,
-            resume=hooks.resume,
-            on_epoch=hooks.on_epoch,
-            checkpoint=hooks.checkpoint,
+            hooks=hooks,
         )
-        model.residual.condition(model, plain)
-        engine.facts = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
-            "predictor": kind_of(engine.predictor),
-        }
+        model.residual.settle(model, plain)
+        engine.facts = {**progress.facts(), "predictor": kind_of(engine.predictor)}
         return engine
 
     def attach(self, predictor: Any) -> None:

@@ -3,19 +3,26 @@
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from geogp.basis.noise import NOISES
+from geogp.basis.objectives.objective import NEIGHBOURS
 from geogp.data import Data, Moments
-from geogp.engines.base import Engine, Hooks, Plan
+from geogp.engines.base import OBSERVATIONS, Engine, Hooks, Plan
 from geogp.engines.closed_form import ClosedFormEngine
+from geogp.engines.joint import Joint
 from geogp.engines.lowrank import LowRankEngine
-from geogp.errors import ImpossibleCombination
-from geogp.field.local_field import FieldOptions, LocalField
-from geogp.field.surroundings import Observations
+from geogp.errors import ImpossibleCombination, InvalidInput
+from geogp.field import FieldOptions, LocalField, Observations
+from geogp.holdout import random_folds
+from geogp.methods import Method
 
-LOWRANK, CLOSED_FORM = "lowrank", "closed_form"
-BASES: dict[str, type[Engine]] = {LOWRANK: LowRankEngine, CLOSED_FORM: ClosedFormEngine}
+#: What carries the basis under a field; a row of engine `LOCAL` has none.
+LOCAL = "local"
+BASES: dict[str, type[Engine]] = {"lowrank": LowRankEngine, "closed_form": ClosedFormEngine}
 
 #: Parts of the rows whose base is fitted without them, so that its residuals there are honest.
 FOLDS = 3
@@ -29,11 +36,30 @@ class LocalEngine(Engine):
     seen how far the basis errs on rows it was not fitted to. Options of the plan: those of `FieldOptions`.
     """
 
-    has_features: ClassVar[bool] = False
+    route: ClassVar[str] = "closed_form"
+    objectives_do: ClassVar[tuple[str, ...]] = (NEIGHBOURS,)
+    has_basis: ClassVar[bool] = False
+    holds_out: ClassVar[bool] = True
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y = β₀ + β₁ t + r(x, t) + b(n) + ε,  r ~ GP(0, sum of Matérn kernels),  ε ~ Student-t",
+        "p(r | data) from the k nearest observations on all sides; far from all of them the prior",
+    )
+    formulas_of: ClassVar[tuple[str, ...]] = ("noise", "objective")
     dtype: ClassVar[torch.dtype] = torch.float64
 
     def __init__(self, plan: Plan, field: LocalField, base: Engine | None = None):
         self.plan, self.field, self.base = plan, field, base
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        return (
+            "the level and trend of all rows",
+            "the prior's, within a few lengthscales of the last observation",
+        )
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return OBSERVATIONS
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
@@ -47,7 +73,7 @@ class LocalEngine(Engine):
         options = options_of(plan)
         data = data.to(torch.device("cpu"))
         left, base = data.y.double(), None
-        if plan.row.expansion != "none":
+        if plan.row.engine != LOCAL:
             left, base = _cross_fitted(plan, data, validation, hooks)
         held = None
         if validation is not None:
@@ -92,6 +118,44 @@ class LocalEngine(Engine):
         """Rows in float64 as the field conditions on them: what the basis, which stays, leaves over."""
         return self.field.observations(data.X, data.y - _mean(self.base, data), data.counts)
 
+    # -- joint posterior and updates ---------------------------------------------------------------
+
+    @property
+    def most_places(self) -> int | None:
+        return self.field.most_places
+
+    def joint(self, X: Tensor, latent_variance: Tensor) -> Joint:
+        """Through the errors of the field's own predictions; see `geogp.field.joint`."""
+        return self.field.joint(X, latent_variance)
+
+    @property
+    def refits_by_conditioning(self) -> bool:
+        return self.base is None
+
+    def check_update(self) -> None:
+        if self.plan.shape.time is not None and not self.field.knows_time:
+            raise InvalidInput(
+                "this local field was fitted to a single time and knows no other; fit it again on all quarters."
+            )
+
+    def reconditioned(self, data: Data | None, keep: Tensor | None) -> "LocalEngine":
+        seen, parts = self.field.seen, []
+        if keep is None or bool(keep.any()):
+            chosen = slice(None) if keep is None else keep
+            parts.append([getattr(seen, name)[chosen] for name in ("X", "value", "counts", "noise_variance")])
+        if data is not None:
+            new = self.observations(data)
+            parts.append([new.X, new.value, new.counts, new.noise_variance])
+        if not parts:
+            raise InvalidInput("no observation would be left to know; keep at least one quarter.")
+        whole = Observations(*(torch.cat(columns) for columns in zip(*parts)))
+        return LocalEngine(self.plan, self.field.conditioned_on(whole), self.base)
+
+    def observed_times(self) -> NDArray[np.float64] | None:
+        return self.field.observed_times()
+
+    # -- state -------------------------------------------------------------------------------------
+
     def state(self) -> tuple[dict[str, Tensor], dict]:
         tensors, facts = self.field.state()
         if self.base is None:
@@ -112,9 +176,9 @@ class LocalEngine(Engine):
 
 def _base_of(plan: Plan) -> tuple[Plan, type[Engine]]:
     """The plan and engine of the basis under the field."""
-    own = CLOSED_FORM if plan.row.route == "closed_form" else LOWRANK
-    row = replace(plan.row, engine=own, residual="none")
-    return replace(plan, row=row, options={}), BASES[own]
+    noise = plan.row.noise if NOISES[plan.row.noise].of_basis else "auto"
+    row = replace(plan.row, residual="none", noise=noise)
+    return replace(plan, row=row, options={}), BASES[row.engine]
 
 
 def _cross_fitted(plan: Plan, data: Data, validation: Data | None, hooks: Hooks) -> tuple[Tensor, Engine]:
@@ -128,12 +192,9 @@ def _cross_fitted(plan: Plan, data: Data, validation: Data | None, hooks: Hooks)
     base = kind.fit(own, single, held, hooks)
     left = data.y.double() - _mean(base, data)
     if len(data) >= 2 * FOLDS:
-        fold = torch.randint(0, FOLDS, (len(data),), generator=torch.Generator().manual_seed(plan.seed))
-        for part in range(FOLDS):
-            inside, outside = (fold == part).nonzero()[:, 0], (fold != part).nonzero()[:, 0]
-            if len(inside) and len(outside):
-                other = kind.fit(own, single.rows(outside), held)
-                left[inside] = data.y[inside].double() - _mean(other, data.rows(inside))
+        for outside, inside in random_folds(len(data), FOLDS, plan.seed):
+            other = kind.fit(own, single.rows(outside), held)
+            left[inside] = data.y[inside].double() - _mean(other, data.rows(inside))
     return left, base
 
 
@@ -145,7 +206,7 @@ def _mean(base: Engine | None, data: Data) -> Tensor:
 
 
 def options_of(plan: Plan) -> FieldOptions:
-    """The plan's options as `FieldOptions`, the row `local-gp` without smooth noise.
+    """The plan's options as `FieldOptions`; the noise is smooth where the row names no other.
 
     Raises
     ------
@@ -162,5 +223,5 @@ def options_of(plan: Plan) -> FieldOptions:
     for name in ("components", "block_sizes"):
         if isinstance(given.get(name), list):
             given[name] = tuple(tuple(v) if isinstance(v, list) else v for v in given[name])
-    smooth = plan.row.noise != "constant" and plan.row.name != "local-gp"
+    smooth = plan.row.noise in ("auto", "smooth")
     return replace(FieldOptions(smooth=smooth, seed=plan.seed), **given)

@@ -1,20 +1,23 @@
 """Plain networks, and the Laplace approximation of their last layer."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from geogp.basis.build import build
+from geogp.basis.expansions.last_layer import LastLayer
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives.terms import gaussian_nll
+from geogp.basis.objectives.objective import POINT
 from geogp.basis.posterior import WeightPosterior
-from geogp.basis.train import Progress, train
+from geogp.basis.train import Progress, Watch, minibatch, train
 from geogp.data import Data
-from geogp.engines.base import Hooks, Plan
-from geogp.engines.lowrank import CHUNK, LowRankEngine
+from geogp.densities import gaussian_nll
+from geogp.engines.base import NETWORK_FAR, Hooks, Plan
+from geogp.engines.lowrank import LowRankEngine
 from geogp.linalg import cholesky, inverse_factor
+from geogp.methods import Method
 
 #: Held-out rows from which the noise of a network is fitted to them instead of to the training rows.
 ENOUGH = 50
@@ -27,15 +30,30 @@ class NetworkEngine(LowRankEngine):
     training rows' residuals are too small. Row `lla` then gives the last layer its Laplace covariance.
     """
 
+    objectives_do: ClassVar[tuple[str, ...]] = (POINT,)
+    posteriors: ClassVar[tuple[str, ...]] = ("point", "laplace")
+    leaves_over: ClassVar[bool] = False
+    chooses_scales: ClassVar[bool] = False
+    formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y | f ~ noise(f(x), n),  f(x) = m + φ(x)'w,  w a point, or its Laplace distribution",
+    )
+
+    @classmethod
+    def far(cls, row: Method) -> tuple[str, str]:
+        if row.posterior == "point":
+            return NETWORK_FAR, "0, as everywhere: the interval is the noise alone"
+        return super().far(row)
+
+    @classmethod
+    def update_kind(cls, row: Method) -> str:
+        return ""
+
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
         model, progress = train_network(plan, data, validation, hooks)
-        model.residual.condition(model, data, validation)
-        facts: dict = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch + 1,
-            "history": progress.history,
-        }
+        model.residual.settle(model, data, validation)
+        facts = progress.facts()
         if plan.row.posterior == "laplace":
             facts["prior_precision"] = laplace(model, data)
         return cls(plan, model, facts)
@@ -45,24 +63,17 @@ def train_network(
     plan: Plan, data: Data, validation: Data | None, hooks: Hooks
 ) -> tuple[LowRankGP, Progress]:
     """A trained network with fitted noise, and how its training went."""
-    device = torch.device(plan.device)
     model = build(plan.row, plan.shape, plan.size, seed=plan.seed)
-    model.encoder.fit_scaling(data.X)
-    model.to(device)
-    data = data.to(device)
-    validation = None if validation is None else validation.to(device)
+    data, validation = plan.place(model, data, validation)
     warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
     progress = train(
         model,
         data,
-        objective=plan.row.objective,
-        weights=plan.weights,
+        minibatch(model, plan.row.objective, plan.weights, len(data)),
         schedule=plan.schedule,
-        validation=validation,
+        watch=Watch(validation),
         seed=plan.seed,
-        resume=hooks.resume,
-        on_epoch=hooks.on_epoch,
-        checkpoint=hooks.checkpoint,
+        hooks=hooks,
     )
     if plan.row.objective != "map":
         enough = validation is not None and len(validation) >= ENOUGH
@@ -74,12 +85,12 @@ def fit_noise(model: LowRankGP, data: Data, steps: int = 60) -> None:
     """Maximise the likelihood of the rows over the noise alone, the means held. Cost O(n network)."""
     means, standard = [], []
     with torch.no_grad():
-        for i in range(0, len(data), CHUNK):
-            means.append(model.moments(data.X[i : i + CHUNK], None).mean)
-            standard.append(model.encoder.standardise(data.X[i : i + CHUNK]))
+        for part in data.chunks():
+            means.append(model.moments(part.X, None).mean)
+            standard.append(model.encoder.standardise(part.X))
     mean, Z = torch.cat(means), torch.cat(standard)
     miss = (data.y - mean).square().mean().clamp_min(1e-10)
-    model.noise.initialise(float(miss), data.counts)  # type: ignore[operator]
+    model.noise.initialise(float(miss), data.counts)
     optimiser = torch.optim.LBFGS(model.noise.parameters(), max_iter=steps, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
@@ -88,7 +99,7 @@ def fit_noise(model: LowRankGP, data: Data, steps: int = 60) -> None:
         loss.backward()
         return loss
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimiser.step(closure)
     model.noise.zero_grad()
 
 
@@ -101,12 +112,11 @@ def laplace(model: LowRankGP, data: Data, iterations: int = 50) -> float:
     """
     H = torch.zeros(model.expansion.rank, model.expansion.rank, dtype=torch.float64, device=data.y.device)
     with torch.no_grad():
-        for i in range(0, len(data), CHUNK):
-            part = data.rows(torch.arange(i, min(i + CHUNK, len(data)), device=data.y.device))
+        for part in data.chunks():
             Z, _, phi = model.represent(part.X)
             weighted = phi.double() / model.noise(Z, part.counts).double()[:, None]
             H += weighted.T @ phi.double()
-        mean = model.posterior.current().mean.double()  # type: ignore[operator]
+        mean = model.posterior.current().mean.double()
         eigenvalues = torch.linalg.eigvalsh(H).clamp_min(0.0)
         delta = 1.0
         size = float(mean.square().sum().clamp_min(1e-12))
@@ -117,7 +127,8 @@ def laplace(model: LowRankGP, data: Data, iterations: int = 50) -> float:
         C = cholesky(H + delta * eye, jitter=0.0, what="the precision of the last layer")
         dtype = model.constant_mean.dtype
         # phi = scale * [h, 1] with prior variance 1 / delta: fold the scale into the basis, so that w ~ N(0, I).
-        model.expansion.scale.copy_(torch.tensor(delta**-0.5))  # type: ignore[union-attr, operator]
+        assert isinstance(model.expansion, LastLayer)
+        model.expansion.scale.copy_(torch.tensor(delta**-0.5))
         model.solved = WeightPosterior(
             (mean * delta**0.5).to(dtype), (inverse_factor(C).T * delta**0.5).to(dtype)
         )

@@ -1,9 +1,11 @@
 """A GP on the fitted output of a network that was trained before and stays as it is."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 
+from geogp.basis.backbones import Reduced
 from geogp.basis.model import LowRankGP
 from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
@@ -18,6 +20,9 @@ class PretrainedEngine(ClosedFormEngine):
     Source: how-good-are-low-rank-approximations, appendix D (DNN+S, DNN+M, DNN+F).
     """
 
+    trains_network: ClassVar[bool] = True
+    leaves_over: ClassVar[bool] = False
+
     @classmethod
     def prepare(
         cls, plan: Plan, model: LowRankGP, data: Data, validation: Data | None, hooks: Hooks = Hooks()
@@ -30,7 +35,6 @@ class PretrainedEngine(ClosedFormEngine):
                 expansion="last_layer",
                 residual="none",
                 objective="mse",
-                route="variational",
                 posterior="point",
             ),
             size=replace(plan.size, latent=None),
@@ -38,12 +42,13 @@ class PretrainedEngine(ClosedFormEngine):
         single = Data(data.X, data.y.float(), None if data.counts is None else data.counts.float())
         held = None if validation is None else Data(validation.X, validation.y.float(), validation.counts)
         net, _ = train_network(first, single, held, Hooks(on_epoch=hooks.on_epoch))
+        assert isinstance(model.backbone, Reduced)
         with torch.no_grad():
-            weights = net.posterior.current().mean  # type: ignore[operator]
-            output = torch.cat([net.moments(data.X[i : i + 4096]).mean for i in range(0, len(data), 4096)])
+            weights = net.posterior.current().mean
+            output = torch.cat([net.moments(part.X).mean for part in data.chunks()])
             centre, scale = output.mean(), output.std(unbiased=False).clamp_min(1e-6)
-            model.backbone.net.load_state_dict(net.backbone.state_dict())  # type: ignore[union-attr, operator]
+            model.backbone.net.load_state_dict(net.backbone.state_dict())
             head = model.backbone.linear
-            head.weight.copy_(weights[None, :-1] / scale)  # type: ignore[union-attr, operator]
-            head.bias.copy_((weights[-1:] + net.constant_mean - centre) / scale)  # type: ignore[union-attr, operator]
+            head.weight.copy_(weights[None, :-1] / scale)
+            head.bias.copy_((weights[-1:] + net.constant_mean - centre) / scale)
         model.backbone.requires_grad_(False)

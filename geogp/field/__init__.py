@@ -1,1 +1,19 @@
-"""The local field: a Gaussian process conditioned on the nearest observations, with its trend, noise and regional level."""
+"""The local field: a Gaussian process conditioned on the nearest observations, with trend, noise and regional surface."""
+
+from geogp.field.joint import FieldJoint
+from geogp.field.kernel import LocalKernel
+from geogp.field.local_field import LocalField
+from geogp.field.local_gp import LocalGP
+from geogp.field.moments import FieldMoments
+from geogp.field.observations import Observations
+from geogp.field.options import FieldOptions
+
+__all__ = [
+    "FieldJoint",
+    "FieldMoments",
+    "FieldOptions",
+    "LocalField",
+    "LocalGP",
+    "LocalKernel",
+    "Observations",
+]

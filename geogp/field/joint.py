@@ -14,70 +14,83 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from geogp.engines import Engine
-from geogp.engines.local import LocalEngine
-from geogp.field import neighbours
-from geogp.field.kernel import CHUNK, GAUSSIAN_FROM, student_weights
+from geogp.field.kernel import LocalKernel
 from geogp.field.kernel_sums import kernel_quadratic
-from geogp.field.local_field import LocalField
+from geogp.field.observations import Observations
 from geogp.field.prior_draws import PriorSampler
+from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
+from geogp.linalg import cholesky
 
 Array = NDArray[np.float64]
 
+#: Most places at which a surface whose kernel varies is drawn, by its dense covariance: 72 MB, a second to factorise.
+MOST_DENSE = 3000
 
-def field_of(engine: Engine) -> LocalField | None:
-    """The local field that carries an engine's latent variance, or None; None, too, if its kernel is not stationary,
-    which the sums and draws below lean on."""
-    if not isinstance(engine, LocalEngine) or engine.field.local.kernel.variation is not None:
-        return None
-    return engine.field
+
+def most_places(kernel: LocalKernel) -> int | None:
+    """How many places a `FieldJoint` takes at once; None for as many as one likes."""
+    return None if kernel.variation is None else MOST_DENSE
 
 
 class FieldJoint:
-    """Joint errors of a local field's surface at X (N, D), on the standardised scale.
+    """Joint errors of a local field's surface at N places, on the standardised scale.
 
         e(x) = r(x) - b(x)'(r_O + ε),   cov(e) = [I, -B] K [I, -B]' + B Σ B',   scaled to `variance`
 
     with b(x) the weights of the prediction at x, Student-t observations weighed as there. The scale, the ratio of
-    what the smooth noise learned of the surface's spread to the local GP's own, changes no correlation. What a level
+    what the smooth noise learned of the surface's spread to the local GP's own, changes no correlation. What the mean
     may drift ahead of the data is common to all places of a moment and does not average out.
 
     Parameters
     ----------
+    kernel : of r
+    seen : all observations
+    C : (N, D) coordinates of the places
+    index : (N, k) rows of `seen` that each prediction rests on, -1 for none
     variance : (N,) latent variances that `moments` gives
+    drift_variance : (N,) how much of that is drift
+    degrees_of_freedom : with which observations are conditioned on
 
     Notes
     -----
     O(N k³) once. A covariance of A sums costs O((N + n)²) kernel values with n the observations that are anyone's
-    neighbours, far pairs left out, in memory that grows with N + n; draws are those of `PriorSampler`.
+    neighbours, far pairs left out, in memory that grows with N + n; draws are those of `PriorSampler`. A kernel that
+    varies over space leaves no pair out, and its draws factorise the covariance, O(N³).
+
+    Examples
+    --------
+    >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
+    >>> one = torch.ones(1).double()
+    >>> seen = Observations(torch.zeros(1, 2).double(), one, one, one)
+    >>> given = dict(variance=np.array([0.5]), drift_variance=np.zeros(1), degrees_of_freedom=None)
+    >>> FieldJoint(kernel, seen, seen.X, torch.tensor([[0]]), **given).covariance(sparse.csr_array(np.eye(1)))
+    array([[0.5]])
     """
 
-    def __init__(self, field: LocalField, X: Tensor, variance: Array):
-        self.field, self.kernel = field, field.local.kernel
-        C = field.frame.coordinates(X.double())
-        k = min(field.options.neighbours, len(field.seen.X))
-        index = neighbours.query(field.search, C.numpy(), k)
-        b, left, told = _weights(field, C, torch.from_numpy(index))
-        rows, column = np.unique(np.where(index >= 0, index, index.max()), return_inverse=True)
-        N, n = len(C), len(rows)
-        column = column.reshape(N, k)
-        start = np.arange(N + 1) * k
-        self.B = sparse.csr_array((b.ravel(), column.ravel(), start), shape=(N, n))
-        # Each neighbourhood weighs an observation anew: its noise is the mean over those that lean on it.
-        square = sparse.csr_array((b.ravel() ** 2, column.ravel(), start), shape=(N, n))
-        share = np.asarray(square.sum(axis=0)).ravel()
-        noise = np.zeros(n)
-        np.add.at(noise, column.ravel(), (b**2 * told).ravel())
-        plain = field.seen.noise_variance.numpy()[rows]
-        self.noise = np.where(share > 0, noise / np.where(share > 0, share, 1.0), plain)
-        ahead = np.zeros(N)
-        if field.time_axis is not None:
-            gap = (C[:, 2] - field.latest - field.horizon).clamp_min(0.0)
-            ahead = field.trend.extra_variance(gap).numpy()
-        self.common = np.sqrt(ahead)
-        own = np.maximum(left + square @ self.noise, 1e-300)
-        self.scale = np.sqrt(np.maximum(variance - ahead, 0.0) / own)
-        self.points = torch.cat([C, field.seen.X[torch.from_numpy(rows)]])
+    def __init__(
+        self,
+        kernel: LocalKernel,
+        seen: Observations,
+        C: Tensor,
+        index: Tensor,
+        *,
+        variance: Array,
+        drift_variance: Array,
+        degrees_of_freedom: float | None,
+    ):
+        self.kernel = kernel
+        made = _predictors(kernel, seen, C, index, degrees_of_freedom)
+        (N, k), present = index.shape, index.numpy() >= 0
+        rows, column = np.unique(np.where(present, index, index.max()), return_inverse=True)
+        b, at, start = made.weights.numpy().ravel(), column.ravel(), np.arange(N + 1) * k
+        self.B = sparse.csr_array((b, at, start), shape=(N, len(rows)))
+        square = sparse.csr_array((b**2, at, start), shape=(N, len(rows)))
+        plain = seen.noise_variance.numpy()[rows]
+        self.noise = _mean_noise(b**2, made.noise.numpy().ravel(), at, square, plain)
+        own = np.maximum(made.left.numpy() + square @ self.noise, 1e-300)
+        self.common = np.sqrt(drift_variance)
+        self.scale = np.sqrt(np.maximum(variance - drift_variance, 0.0) / own)
+        self.points = torch.cat([C, seen.X[torch.from_numpy(rows)]])
         self._prior: PriorSampler | None = None
 
     def covariance(self, W: sparse.csr_array) -> Array:
@@ -89,38 +102,51 @@ class FieldJoint:
         common = W @ self.common
         return total + (back @ sparse.diags_array(self.noise) @ back.T).toarray() + np.outer(common, common)
 
+    def dense(self) -> Array:
+        """Covariance of the surface at the places: (N, N), its diagonal the variances given."""
+        return self.covariance(sparse.csr_array(sparse.eye_array(len(self.scale))))
+
     def draw(self, n_samples: int, generator: torch.Generator) -> Array:
-        """Joint draws of the errors: (N, n_samples). Prior draws, less what the prediction makes of them."""
+        """Joint draws of the errors: (N, n_samples)."""
+        draw = self._from_prior if self.kernel.variation is None else self._from_dense
+        return draw(n_samples, generator)
+
+    def _from_prior(self, n_samples: int, generator: torch.Generator) -> Array:
+        """Prior draws, less what the prediction makes of them."""
         if self._prior is None:
             self._prior = PriorSampler(self.kernel, self.points)
         N, n = self.B.shape
         f = self._prior.draw(n_samples, generator)
         noise = torch.randn(n, n_samples, generator=generator, dtype=torch.float64).numpy()
-        level = torch.randn(1, n_samples, generator=generator, dtype=torch.float64).numpy()
+        drift = torch.randn(1, n_samples, generator=generator, dtype=torch.float64).numpy()
         told = f[N:] + np.sqrt(self.noise)[:, None] * noise
-        return self.scale[:, None] * (f[:N] - self.B @ told) + self.common[:, None] * level
+        return self.scale[:, None] * (f[:N] - self.B @ told) + self.common[:, None] * drift
+
+    def _from_dense(self, n_samples: int, generator: torch.Generator) -> Array:
+        L = cholesky(torch.as_tensor(self.dense()), jitter=1e-9, what="the covariance of the places")
+        noise = torch.randn(len(L), n_samples, generator=generator, dtype=torch.float64)
+        return (L @ noise).numpy()
 
 
-def _weights(field: LocalField, C: Tensor, index: Tensor) -> tuple[Array, Array, Array]:
-    """Of the neighbours: b (N, k), the error's variance without their noise (N,), the noise they count with (N, k).
+def _predictors(
+    kernel: LocalKernel, seen: Observations, C: Tensor, index: Tensor, degrees_of_freedom: float | None
+) -> Predictors:
+    """Of all places, a few at once."""
+    with torch.no_grad():
+        return Predictors.together(
+            [
+                predictors(kernel, c, seen, i, degrees_of_freedom)
+                for c, i in zip(C.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE))
+            ]
+        )
 
-    b = (K + Σ)⁻¹ k,   k(x, x) - 2 b'k + b'K b;   all zero for missing neighbours.
-    """
-    kernel, seen, nu = field.local.kernel, field.seen, field.local.tails
-    weights, left, told = [], [], []
-    for c, i in zip(C.split(CHUNK), index.split(CHUNK)):
-        with torch.no_grad():
-            present, rows = (i >= 0).to(C.dtype), i.clamp_min(0)
-            A = seen.X[rows]
-            K = kernel(A, A) * (present[:, :, None] * present[:, None, :])
-            k = kernel(c[:, None, :], A)[:, 0, :] * present
-            noise = torch.where(i >= 0, seen.noise_variance[rows], torch.ones_like(present))
-            if nu is not None and nu < GAUSSIAN_FROM:
-                noise = noise / student_weights(K, noise, seen.value[rows] * present, nu)
-            b = torch.linalg.solve(K + torch.diag_embed(noise), k[..., None])
-            quadratic = (b * (K @ b)).sum((-2, -1))
-            b = b[..., 0]
-            left.append(kernel.prior_at(c) - 2.0 * (b * k).sum(-1) + quadratic)
-            weights.append(b)
-            told.append(noise * present)
-    return torch.cat(weights).numpy(), torch.cat(left).clamp_min(0.0).numpy(), torch.cat(told).numpy()
+
+def _mean_noise(
+    square: Array, noise: Array, at: NDArray[np.int64], squares: sparse.csr_array, plain: Array
+) -> Array:
+    """Noise variance (n,) of each observation. Each neighbourhood weighs an observation anew: its noise is the mean
+    over those that lean on it, by their squared weights; of one that nobody leans on its own."""
+    share = np.asarray(squares.sum(axis=0)).ravel()
+    total = np.zeros(len(plain))
+    np.add.at(total, at, square * noise)
+    return np.where(share > 0, total / np.where(share > 0, share, 1.0), plain)

@@ -1,5 +1,6 @@
 """Covariances of weighted sums over many points, without ever holding their kernel matrix."""
 
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -8,14 +9,36 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from geogp.field.kernel import LocalKernel, correlation
+from geogp.densities import matern
+from geogp.field.kernel import LocalKernel
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 #: Points of a block: 2 MB of kernel values.
 BLOCK = 512
 #: Pairs of blocks whose correlation cannot exceed this are left out, term by term of the kernel.
 NEGLIGIBLE = 1e-9
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Points X (b, D) that lie together, between low and high (D,); the sums (a,) that count them, and their weights
+    (a, b) in those."""
+
+    X: Tensor
+    low: Tensor
+    high: Tensor
+    sums: Index
+    weights: Array
+
+    @classmethod
+    def of(cls, X: Tensor, columns: sparse.csc_array, rows: Index) -> "_Block":
+        part = columns[:, rows].tocoo()
+        sums, at = np.unique(part.row, return_inverse=True)
+        weights = np.zeros((len(sums), len(rows)))
+        np.add.at(weights, (at, part.col), part.data)
+        return cls(X[rows], X[rows].min(0).values, X[rows].max(0).values, sums, weights)
 
 
 def kernel_quadratic(
@@ -25,7 +48,7 @@ def kernel_quadratic(
 
     Blocks of points that are near each other are multiplied pair by pair; of far pairs those terms of the kernel are
     left out whose correlation is below `negligible` everywhere in the pair, so that no entry is off by more than
-    negligible * k(x, x) * (sum |w|)².
+    negligible * k(x, x) * (sum |w|)². Of a kernel that varies over space nothing is left out.
 
     Notes
     -----
@@ -38,60 +61,35 @@ def kernel_quadratic(
     >>> kernel_quadratic(kernel, X, sparse.csr_array(np.eye(2))).round(4).tolist()
     [[1.0, 0.0067], [0.0067, 1.0]]
     """
-    X = X.double()
-    t = kernel.time_axis
-    axes = [d for d in range(X.shape[1]) if d != t]
-    blocks = _blocks(X[:, axes].numpy())
-    columns = W.tocsc()
-    parts, seen, low, high = [], [], [], []
-    for rows in blocks:
-        part = columns[:, rows].tocoo()
-        areas, at = np.unique(part.row, return_inverse=True)
-        dense = np.zeros((len(areas), len(rows)))
-        np.add.at(dense, (at, part.col), part.data)
-        parts.append(dense)
-        seen.append(areas)
-        low.append(X[rows].min(0).values)
-        high.append(X[rows].max(0).values)
-    terms = [term_of(kernel, c) for c in range(len(kernel.smoothness))]
+    X, columns = X.double(), W.tocsc()
+    parts = _blocks(X[:, kernel.space_axes].numpy())
+    blocks = [b for b in (_Block.of(X, columns, rows) for rows in parts) if len(b.sums)]
+    terms = [kernel.term(c) for c in range(len(kernel.smoothness))]
     out = np.zeros((W.shape[0], W.shape[0]))
-    for i, j in combinations_with_replacement(range(len(blocks)), 2):
-        if not (len(seen[i]) and len(seen[j])):
-            continue
-        gap = torch.maximum(low[i] - high[j], low[j] - high[i]).clamp_min(0.0)
-        near = [term for term in terms if _most(term, gap) > negligible]
+    for one, other in combinations_with_replacement(blocks, 2):
+        near = [kernel]
+        if kernel.variation is None:
+            gap = torch.maximum(one.low - other.high, other.low - one.high).clamp_min(0.0)
+            near = [term for term in terms if _most(term, gap) > negligible]
         if not near:
             continue
-        A, B = X[blocks[i]], X[blocks[j]]
-        K = sum((term(A, B) for term in near[1:]), near[0](A, B)).numpy()
-        piece = parts[i] @ K @ parts[j].T
-        out[np.ix_(seen[i], seen[j])] += piece
-        if i != j:
-            out[np.ix_(seen[j], seen[i])] += piece.T
+        K = sum((term(one.X, other.X) for term in near[1:]), near[0](one.X, other.X)).numpy()
+        piece = one.weights @ K @ other.weights.T
+        out[np.ix_(one.sums, other.sums)] += piece
+        if one is not other:
+            out[np.ix_(other.sums, one.sums)] += piece.T
     return 0.5 * (out + out.T)
-
-
-def term_of(kernel: LocalKernel, c: int) -> LocalKernel:
-    """One additive term of a kernel."""
-    one = slice(c, c + 1)
-    return LocalKernel(
-        kernel.log_lengthscale[one].double(),
-        kernel.log_variance[one].double(),
-        kernel.smoothness[one],
-        kernel.time_axis,
-    )
 
 
 def _most(term: LocalKernel, gap: Tensor) -> float:
     """The largest correlation of a term between two boxes this far apart along each axis (D,)."""
     scaled = gap * torch.exp(-term.log_lengthscale[0])
     t = term.time_axis
-    space = [d for d in range(len(gap)) if d != t]
     lag = 0.0 if t is None else float(scaled[t])
-    return float(correlation(scaled[space].norm(), term.smoothness[0])) * float(np.exp(-lag))
+    return float(matern(scaled[term.space_axes].norm(), term.smoothness[0])) * float(np.exp(-lag))
 
 
-def _blocks(P: Array) -> list[NDArray[np.int64]]:
+def _blocks(P: Array) -> list[Index]:
     """Rows of P (n, d) in blocks of at most BLOCK that lie together: halved at the median of the widest axis."""
     todo, out = [np.arange(len(P))], []
     while todo:

@@ -16,13 +16,13 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 DIRECTIONS = 8
-PER_LEVEL = 24  # candidates asked from each thinned level: three a direction
-PER_LEVEL_RECURRING = 12  # .. where each place brings its history along
+PER_TIER = 24  # candidates asked from each tier: three a direction
+PER_TIER_RECURRING = 12  # .. where each place brings its history along
 MISSING = -1  # fills a row whose reference has too few observations
 
 
 @dataclass(frozen=True)
-class _Level:
+class _Tier:
     """One thinned set of places and its tree."""
 
     tree: cKDTree
@@ -35,7 +35,7 @@ class NeighbourSearch:
 
     X: Array
     scale: Array
-    levels: tuple[_Level, ...]
+    tiers: tuple[_Tier, ...]
     first: Index
     count: Index
     row: Index
@@ -69,7 +69,7 @@ def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None)
 
     Notes
     -----
-    O(N log N) time, O(N) memory: the thinned levels form a geometric series.
+    O(N log N) time, O(N) memory: the tiers form a geometric series.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None)
     return NeighbourSearch(
         X=X,
         scale=scale,
-        levels=tuple(_thin(place_space)),
+        tiers=tuple(_thin(place_space)),
         first=first,
         count=count,
         row=row,
@@ -115,25 +115,25 @@ def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None)
     )
 
 
-def _thin(P: Array) -> list[_Level]:
+def _thin(P: Array) -> list[_Tier]:
     """Places at doubling cell sizes, one a cell (the one nearest the cell's centre), down to a few dozen."""
-    levels = [_Level(cKDTree(P), np.arange(len(P)))]
-    if len(P) < 4 * PER_LEVEL:
-        return levels
+    tiers = [_Tier(cKDTree(P), np.arange(len(P)))]
+    if len(P) < 4 * PER_TIER:
+        return tiers
     low, extent = P.min(axis=0), float(np.ptp(P, axis=0).max())
-    # About nine places a cell at the first thinned level, where they are as dense as usual.
-    size = 3.0 * float(np.median(levels[0].tree.query(P, k=[2])[0]))
+    # About nine places a cell at the second tier, where they are as dense as usual.
+    size = 3.0 * float(np.median(tiers[0].tree.query(P, k=[2])[0]))
     kept = np.arange(len(P))
-    while len(kept) > 2 * PER_LEVEL and size < 2.0 * extent:
+    while len(kept) > 2 * PER_TIER and size < 2.0 * extent:
         cell = np.floor((P[kept] - low) / size)
         off = ((P[kept] - low - (cell + 0.5) * size) ** 2).sum(axis=1)
         order = np.lexsort((off, *cell.T))
         head = np.ones(len(order), dtype=bool)
         head[1:] = (cell[order][1:] != cell[order][:-1]).any(axis=1)
         kept = np.sort(kept[order[head]])
-        levels.append(_Level(cKDTree(P[kept]), kept))
+        tiers.append(_Tier(cKDTree(P[kept]), kept))
         size *= 2.0
-    return levels
+    return tiers
 
 
 def query(
@@ -207,13 +207,13 @@ def _all_rows(search: NeighbourSearch, X: Array, k: int, own_row: Index | None) 
     return out
 
 
-def _candidate_places(search: NeighbourSearch, S: Array, wanted: int, per_level: int) -> Index:
-    """(n, C) candidate places, each once, -1 where none: nearest ones, and a few from each thinned level."""
+def _candidate_places(search: NeighbourSearch, S: Array, wanted: int, per_tier: int) -> Index:
+    """(n, C) candidate places, each once, -1 where none: nearest ones, and a few from each tier."""
     found = []
-    for depth, level in enumerate(search.levels):
-        m = min(wanted if depth == 0 else per_level, len(level.place))
-        _, j = level.tree.query(S, k=np.arange(1, m + 1))
-        found.append(level.place[j])
+    for depth, tier in enumerate(search.tiers):
+        m = min(wanted if depth == 0 else per_tier, len(tier.place))
+        _, j = tier.tree.query(S, k=np.arange(1, m + 1))
+        found.append(tier.place[j])
     C = np.sort(np.concatenate(found, axis=1), axis=1)
     C[:, 1:][C[:, 1:] == C[:, :-1]] = MISSING
     return C
@@ -227,8 +227,8 @@ def _query_chunk(
     S = X[:, axes] / search.scale[axes]
     history = search.history
     mean_history = len(search.row) / len(search.first)
-    per_level = PER_LEVEL if mean_history < 2.0 else PER_LEVEL_RECURRING
-    places = _candidate_places(search, S, int(np.ceil(1.5 * k / mean_history)) + 2 * DIRECTIONS, per_level)
+    per_tier = PER_TIER if mean_history < 2.0 else PER_TIER_RECURRING
+    places = _candidate_places(search, S, int(np.ceil(1.5 * k / mean_history)) + 2 * DIRECTIONS, per_tier)
 
     offset = search.place_space[places] - S[:, None, :]  # (n, C, space)
     d2 = (offset**2).sum(axis=-1)
@@ -273,7 +273,7 @@ def _take(values: Any, index: Any) -> Any:
 
 def _deal(rows: Index, d2: Array, group: NDArray[np.int8], k: int, nearest_share: float) -> Index:
     """The nearest share of k, then the rest in turns over the directions, each direction nearest first."""
-    keep = min(rows.shape[1], 12 * k + 8 * PER_LEVEL)
+    keep = min(rows.shape[1], 12 * k + 8 * PER_TIER)
     if keep < rows.shape[1]:
         # Far rows of crowded candidates cannot be dealt: keep the nearest of them only.
         part = np.argpartition(d2, keep - 1, axis=1)[:, :keep]
@@ -293,35 +293,4 @@ def _deal(rows: Index, d2: Array, group: NDArray[np.int8], k: int, nearest_share
     chosen = np.where(np.isfinite(_take(d2, pick)), _take(rows, pick), MISSING)
     out = np.full((len(rows), k), MISSING, dtype=np.int64)
     out[:, : chosen.shape[1]] = chosen
-    return out
-
-
-def earlier(
-    X: Array, order: Index, k: int, *, scale: Array | None = None, time_axis: int | None = None
-) -> Index:
-    """Up to k neighbours of every row among the rows before it in `order` (a permutation): (N, k).
-
-    What a Vecchia likelihood conditions on. With k >= N - 1 each row gets all rows before it.
-
-    Notes
-    -----
-    The first half, quarter, eighth .. of the order get a search structure each, so the early rows find
-    their far neighbours; O(N k log k).
-    """
-    n = len(X)
-    place = np.empty(n, dtype=np.int64)
-    place[order] = np.arange(n)
-    out = np.full((n, k), MISSING, dtype=np.int64)
-    stop = n
-    while stop > 1:
-        begin = stop // 2 if stop > 2 else 1
-        known, rows = np.sort(order[:stop]), order[begin:stop]
-        search = build(X[known], scale=scale, time_axis=time_axis)
-        # At least half of the known rows come before, so twice k and some hold about k earlier ones.
-        wide = query(search, X[rows], min(3 * k + 8, stop))
-        wide = np.where(wide >= 0, known[wide], MISSING)
-        wide[place[wide] >= place[rows][:, None]] = MISSING
-        ahead = np.argsort(wide == MISSING, axis=1, kind="stable")[:, :k]
-        out[rows, : ahead.shape[1]] = np.take_along_axis(wide, ahead, axis=1)
-        stop = begin
     return out

@@ -1,20 +1,19 @@
-"""Noise and level that vary smoothly with the surroundings and with the count.
+"""Noise, and a shift with the count, that vary smoothly with the surroundings.
 
     u | x, n ~ skewed Student-t( r̄(x) + δ(x, n),  scale² = a(x) v(x) + τ²(x) + s²(x) / n,  ν(x),  γ(x, n) )
 
-r̄ and v are the local GP's moments; δ (the level shift b(n), which is larger where the level is poorly known),
+r̄ and v are the local GP's moments; δ (the count shift b(n), which is larger where r is poorly known),
 log a, log τ², log s², log ν and log γ are outputs of one small network of the surroundings, a deep basis with linear
 weights on top, fitted by the exact likelihood of rows that were held out.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from geogp.field.kernel import log_density
+from geogp.densities import log_density
+from geogp.field.columns import Columns
 
 #: Standardised inputs are clipped here: outside what was seen the noise stays what it was at the edge.
 CLIP = 4.0
@@ -44,7 +43,7 @@ class Parts:
 
 
 class SmoothNoise(nn.Module):
-    """Level shift, latent factor, τ², s², degrees of freedom and skewness as smooth functions of the
+    """Count shift, latent factor, τ², s², degrees of freedom and skewness as smooth functions of the
     surroundings.
 
     Parameters
@@ -71,7 +70,8 @@ class SmoothNoise(nn.Module):
         self.last = nn.Linear(hidden, 6)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
-        self.level = nn.Parameter(torch.tensor([0.0, -4.0, 0.0, 1.0, 0.0]))
+        #: log a, log τ², log s², log (ν - 2.1) and log γ where the network says nothing.
+        self.intercept = nn.Parameter(torch.tensor([0.0, -4.0, 0.0, 1.0, 0.0]))
 
     def start_from(self, features: Tensor, tau2: float, s2: float, degrees_of_freedom: float) -> None:
         """Standardise by `features` (N, n_inputs); begin at a constant noise."""
@@ -82,7 +82,7 @@ class SmoothNoise(nn.Module):
             start = torch.tensor(
                 [1.0, max(tau2, 1e-6), max(s2, 1e-6), max(degrees_of_freedom - SMALLEST_DF, 0.1), 1.0]
             )
-            self.level.copy_(start.log())
+            self.intercept.copy_(start.log())
 
     def forward(
         self, features: Tensor, mean: Tensor, variance: Tensor, prior_variance: Tensor, counts: Tensor
@@ -93,23 +93,23 @@ class SmoothNoise(nn.Module):
         for layer in self.layers:
             h = h + nn.functional.silu(layer(h))
         shift, flex, tau, s, tails, skew = self.last(h).double().unbind(-1)
-        level = self.level.double()
+        start = self.intercept.double()
         known = 1.0 - (variance / prior_variance).clamp(0.0, 1.0)
         # tanh(0.55) ~ 1/2: no output means no change; the bounds are e^-3 and e^1.
         flex = 2.0 * torch.tanh(flex + 0.5493061443340549) - 1.0
-        latent = variance * torch.exp(level[0] + flex * known)
-        noise = torch.exp(level[1] + tau.clamp(-6.0, 6.0)) + torch.exp(level[2] + s.clamp(-4.0, 4.0)) / counts
-        df = SMALLEST_DF + torch.exp(level[3] + tails.clamp(-2.0, 3.0))
-        log_skewness = MOST_LOG_SKEWNESS * torch.tanh(level[4] + skew)
+        latent = variance * torch.exp(start[0] + flex * known)
+        noise = torch.exp(start[1] + tau.clamp(-6.0, 6.0)) + torch.exp(start[2] + s.clamp(-4.0, 4.0)) / counts
+        df = SMALLEST_DF + torch.exp(start[3] + tails.clamp(-2.0, 3.0))
+        log_skewness = MOST_LOG_SKEWNESS * torch.tanh(start[4] + skew)
         return Parts(mean + shift * torch.sqrt(variance + 0.1), latent, noise, df, log_skewness)
 
     def prior_factor(self) -> float:
         """a₀: what the prior variance of r is multiplied with."""
-        return float(self.level[0].detach().double().exp())
+        return float(self.intercept[0].detach().double().exp())
 
 
 @dataclass(frozen=True)
-class HeldOutRows:
+class HeldOutRows(Columns):
     """Held-out rows to learn from: (N, F) features, (N,) moments of r, counts, values and weights."""
 
     features: Tensor
@@ -118,15 +118,6 @@ class HeldOutRows:
     counts: Tensor
     value: Tensor
     weight: Tensor
-
-    def at(self, index: NDArray[np.int64]) -> "HeldOutRows":
-        """Some of the rows."""
-        return HeldOutRows(*(getattr(self, f.name)[index] for f in fields(self)))
-
-    @staticmethod
-    def together(parts: "list[HeldOutRows]") -> "HeldOutRows":
-        """One table of several."""
-        return HeldOutRows(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(HeldOutRows)))
 
 
 def fit_smooth_noise(
@@ -144,7 +135,7 @@ def fit_smooth_noise(
 
     Notes
     -----
-    O(epochs · N · hidden²). Twice the epochs or twice the rate gain nothing on validation rows (Hawaii).
+    O(epochs · N · hidden²).
     """
     generator = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
@@ -172,7 +163,17 @@ def fit_smooth_noise(
 
 
 def new_smooth_noise(n_inputs: int, *, hidden: int = 64, seed: int = 0) -> SmoothNoise:
-    """A network whose starting weights depend on the seed alone."""
+    """A network whose starting weights depend on the seed alone.
+
+    Examples
+    --------
+    >>> noise, one = new_smooth_noise(2), torch.ones(1).double()
+    >>> noise.start_from(torch.randn(9, 2).double(), tau2=0.1, s2=0.4, degrees_of_freedom=8.0)
+    >>> with torch.no_grad():
+    ...     parts = noise(torch.zeros(1, 2).double(), one, one, one, 4.0 * one)
+    >>> round(float(parts.noise_variance), 4)  # 0.1 + 0.4 / 4
+    0.2
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return SmoothNoise(n_inputs, hidden)

@@ -8,8 +8,9 @@ from scipy.sparse.linalg import SuperLU, splu
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from geogp.field.earlier import earlier
 from geogp.field.kernel import LocalKernel
-from geogp.field.kernel_sums import term_of
+from geogp.field.solve import Neighbourhoods
 from geogp.linalg import cholesky
 
 Array = NDArray[np.float64]
@@ -19,7 +20,7 @@ ANCESTORS = 30
 #: Relative jitter: points may coincide.
 JITTER = 1e-9
 #: Points solved at once, and draws at once: 16 columns keep the triangular solve in the cache.
-CHUNK, COLUMNS = 512, 16
+POINTS_AT_ONCE, DRAWS_AT_ONCE = 512, 16
 
 
 class PriorSampler:
@@ -31,12 +32,19 @@ class PriorSampler:
 
     Notes
     -----
-    O(n m³) once, O(n m) a draw and term, with m ancestors; O(n m) memory.
+    O(n m³) once, O(n m) a draw and term, with m ancestors; O(n m) memory. For stationary kernels.
 
     References
     ----------
     Vecchia 1988; Guinness 2018, Permutation and grouping methods for sharpening Gaussian process approximations
     (random orders do nearly as well as the best)
+
+    Examples
+    --------
+    >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
+    >>> sampler = PriorSampler(kernel, torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+    >>> sampler.draw(5, torch.Generator().manual_seed(0)).shape
+    (2, 5)
     """
 
     def __init__(self, kernel: LocalKernel, X: Tensor, *, ancestors: int = ANCESTORS, seed: int = 0):
@@ -45,14 +53,14 @@ class PriorSampler:
         self.place = self.place.ravel()
         self.order = np.random.default_rng(seed).permutation(len(places))
         P = torch.from_numpy(places[self.order])
-        self.factors = [_factor(term_of(kernel, c), P, ancestors) for c in range(len(kernel.smoothness))]
+        self.factors = [_factor(kernel.term(c), P, ancestors) for c in range(len(kernel.smoothness))]
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Array:
         """(n, n_samples)"""
         n = len(self.order)
         total = np.zeros((n, n_samples))
-        for first in range(0, n_samples, COLUMNS):
-            width = min(COLUMNS, n_samples - first)
+        for first in range(0, n_samples, DRAWS_AT_ONCE):
+            width = min(DRAWS_AT_ONCE, n_samples - first)
             for solver, sd in self.factors:
                 noise = torch.randn(width, n, generator=generator, dtype=torch.float64).numpy().T
                 total[:, first : first + width] += solver.solve(sd[:, None] * noise)
@@ -63,21 +71,19 @@ class PriorSampler:
 
 def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> tuple[SuperLU, Array]:
     """(I - A) ready to solve with, and the conditional sds, for points in their order."""
-    index = _earlier((P * torch.exp(-term.log_lengthscale[0])).numpy(), ancestors)
+    scaled = (P * torch.exp(-term.log_lengthscale[0])).numpy()
+    index = earlier(scaled, max(min(ancestors, len(P) - 1), 1), _nearest)
     variance = float(term.prior_variance)
     coefficients, left = [], []
     with torch.no_grad():
-        for start in range(0, len(P), CHUNK):
-            i = torch.from_numpy(index[start : start + CHUNK])
-            present = (i >= 0).double()
-            A = P[i.clamp_min(0)]
-            K = term(A, A) * (present[:, :, None] * present[:, None, :])
-            K = K + torch.diag_embed((1.0 - present) * variance)
-            k = term(P[start : start + CHUNK, None, :], A)[:, 0, :] * present
-            L = cholesky(K, jitter=JITTER, what="the covariance of neighbouring points")
-            a = torch.cholesky_solve(k[..., None], L)[..., 0]
+        for start in range(0, len(P), POINTS_AT_ONCE):
+            part = slice(start, start + POINTS_AT_ONCE)
+            near = Neighbourhoods.of(term, P[part], P, torch.from_numpy(index[part]))
+            missing = torch.diag_embed((~near.present).double()) * variance
+            L = cholesky(near.among + missing, jitter=JITTER, what="the covariance of neighbouring points")
+            a = torch.cholesky_solve(near.across[..., None], L)[..., 0]
             coefficients.append(a)
-            left.append((variance - (a * k).sum(-1)).clamp_min(JITTER * variance))
+            left.append((variance - (a * near.across).sum(-1)).clamp_min(JITTER * variance))
     n, m = index.shape
     rows, inside = np.repeat(np.arange(n), m), (index >= 0).ravel()
     values = -torch.cat(coefficients).numpy().ravel()[inside]
@@ -87,19 +93,5 @@ def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> tuple[SuperLU, Arra
     return solver, torch.cat(left).sqrt().numpy()
 
 
-def _earlier(P: Array, m: int) -> NDArray[np.int64]:
-    """Up to m of the nearest rows before each row of P (n, d), -1 for none: (n, m).
-
-    The rows of each half are looked up among all before its end, of which at least half lie before the row.
-    """
-    n = len(P)
-    out = np.full((n, max(min(m, n - 1), 1)), -1, dtype=np.int64)
-    stop = n
-    while stop > 1:
-        begin = stop // 2
-        found = cKDTree(P[:stop]).query(P[begin:stop], k=np.arange(1, min(3 * m + 8, stop) + 1))[1]
-        found[found >= np.arange(begin, stop)[:, None]] = -1
-        first = np.argsort(found < 0, axis=1, kind="stable")[:, : out.shape[1]]
-        out[begin:stop, : first.shape[1]] = np.take_along_axis(found, first, axis=1)
-        stop = begin
-    return out
+def _nearest(known: Array, new: Array, m: int) -> NDArray[np.int64]:
+    return cKDTree(known).query(new, k=np.arange(1, m + 1))[1]

@@ -1,4 +1,4 @@
-"""The regional level: what the wider surroundings say, from all observations and not just the nearest.
+"""The regional surface g: what the wider surroundings say, from all observations and not just the nearest.
 
 Far from data a place's 48 nearest neighbours are a few places on the edge of a gap, each measured many times. If one
 of them is exceptional in every quarter, no weight of a single observation tells. Here places have one vote each:
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geogp.field.kernel import GAUSSIAN_FROM, correlation
+from geogp.densities import matern
+from geogp.field.student import heavy_tailed
 from geogp.linalg import cholesky, distances
 
 #: Inducing points; a range of 100 spacings needs few.
@@ -23,11 +24,11 @@ RANK = 256
 #: More places than this are put together by grid cells.
 MOST_SITES = 20_000
 #: Solves with weights renewed in between; Gaussian observations need one.
-REWEIGHTINGS = 4
+SOLVES = 4
 #: Relative to a unit diagonal: inducing points lie far closer together than the range.
 JITTER = 1e-8
 #: Rows evaluated at once.
-CHUNK = 4096
+ROWS_AT_ONCE = 4096
 
 
 def thinned(P: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +66,7 @@ def thinned(P: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Region:
-    """Places and inducing points, shared by every level fitted to some of the observations.
+    """Places and inducing points, shared by every surface fitted to some of the observations.
 
     centres : (r, 2) inducing points; factor : (r, r) Cholesky factor of their correlation
     lengthscale : in the unit of the coordinates
@@ -84,7 +85,7 @@ class Region:
         sites, site = thinned(P.numpy(), MOST_SITES)
         centres = torch.from_numpy(thinned(sites, RANK)[0])
         K = _correlation(centres, centres, lengthscale)
-        factor = cholesky(K, jitter=JITTER, what="the regional level's inducing points")
+        factor = cholesky(K, jitter=JITTER, what="the regional surface's inducing points")
         empty = torch.zeros(0, len(centres), dtype=P.dtype)
         bare = cls(centres, factor, lengthscale, torch.from_numpy(site), empty)
         return replace(bare, basis=bare.at(torch.from_numpy(sites)))
@@ -96,7 +97,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class RegionalLevel:
+class RegionalSurface:
     """g given some observations: coefficients (r,) of the basis, the Cholesky factor (r, r) of their precision, v_g."""
 
     region: Region
@@ -111,11 +112,11 @@ class RegionalLevel:
         -----
         O(N r²) time, memory that does not grow with N beyond the result.
         """
-        return self._moments([self.region.at(p) for p in P.split(CHUNK)])
+        return self._moments([self.region.at(p) for p in P.split(ROWS_AT_ONCE)])
 
     def at_observations(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance at the places of the observations `rows` (m,)."""
-        return self._moments([self.region.basis[self.region.site[i]] for i in rows.split(CHUNK)])
+        return self._moments([self.region.basis[self.region.site[i]] for i in rows.split(ROWS_AT_ONCE)])
 
     def _moments(self, pieces: list[Tensor]) -> tuple[Tensor, Tensor]:
         if not pieces:
@@ -130,7 +131,7 @@ class RegionalLevel:
         return torch.cat(mean), torch.cat(variance)
 
 
-def fit_level(
+def fit_regional(
     region: Region,
     rows: Tensor,
     value: Tensor,
@@ -139,8 +140,8 @@ def fit_level(
     place_variance: float,
     prior_variance: float,
     degrees_of_freedom: float | None = None,
-) -> RegionalLevel:
-    """The regional level given the observations `rows` (m,) of the region.
+) -> RegionalSurface:
+    """The regional surface given the observations `rows` (m,) of the region.
 
     Parameters
     ----------
@@ -163,34 +164,34 @@ def fit_level(
     >>> P = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]).double()
     >>> some = dict(place_variance=0.1, prior_variance=1.0)
     >>> one = torch.ones(3).double()
-    >>> level = fit_level(Region.of(P, 50.0), torch.arange(3), one, 0.01 * one, **some)
-    >>> [round(float(v), 2) for v in level(torch.tensor([[1.0, 0.0], [9000.0, 0.0]]).double())[0]]
+    >>> g = fit_regional(Region.of(P, 50.0), torch.arange(3), one, 0.01 * one, **some)
+    >>> [round(float(v), 2) for v in g(torch.tensor([[1.0, 0.0], [9000.0, 0.0]]).double())[0]]
     [0.96, 0.0]
     """
     site, y, own = region.site[rows], value[rows], noise_variance[rows]
     n_sites, r = region.basis.shape
-    robust = degrees_of_freedom is not None and degrees_of_freedom < GAUSSIAN_FROM
+    robust = heavy_tailed(degrees_of_freedom)
     nu = degrees_of_freedom or 0.0
     by_row, by_site = torch.ones_like(y), torch.ones(n_sites, dtype=y.dtype)
     occupied = torch.bincount(site, minlength=n_sites) > 0
     phi = region.basis[occupied]
     coefficients, factor = y.new_zeros(r), torch.eye(r, dtype=y.dtype)
-    for _ in range(REWEIGHTINGS if robust else 1):
+    for _ in range(SOLVES if robust else 1):
         weight = by_row / own
         total = torch.zeros(n_sites, dtype=y.dtype).index_add(0, site, weight)
         mean = torch.zeros(n_sites, dtype=y.dtype).index_add(0, site, weight * y) / total.clamp_min(1e-300)
         variance = place_variance + 1.0 / total[occupied]
         precision = by_site[occupied] / variance
         A = phi.T @ (phi * precision[:, None]) + torch.eye(r, dtype=y.dtype) / prior_variance
-        factor = cholesky(A, jitter=0.0, what="the regional level's normal equations")
+        factor = cholesky(A, jitter=0.0, what="the regional surface's normal equations")
         right = phi.T @ (precision * mean[occupied])
         coefficients = torch.cholesky_solve(right[:, None], factor)[:, 0]
         if robust:
             away = mean[occupied] - phi @ coefficients
             by_site[occupied] = (nu + 1.0) / (nu + away.square() / variance)
             by_row = (nu + 1.0) / (nu + (y - mean[site]).square() / own)
-    return RegionalLevel(region, coefficients, factor, prior_variance)
+    return RegionalSurface(region, coefficients, factor, prior_variance)
 
 
 def _correlation(A: Tensor, B: Tensor, lengthscale: float) -> Tensor:
-    return correlation(distances(A / lengthscale, B / lengthscale), "matern32")
+    return matern(distances(A / lengthscale, B / lengthscale), "matern32")

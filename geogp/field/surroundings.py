@@ -1,15 +1,18 @@
-"""What the neighbours of a place say: the inputs of the smooth noise and of the level shift.
+"""What the neighbours of a place say: the inputs of the smooth noise.
 
 Everything is computed from the conditioning set alone, so it means the same for a training row whose own value
 was held out and for a new place, and far from data every entry tends to a constant.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from geogp.field.kernel import CHUNK, LocalKernel, condition
+from geogp.field.columns import Columns
+from geogp.field.kernel import LocalKernel
+from geogp.field.observations import Observations
+from geogp.field.solve import PLACES_AT_ONCE, Conditional, conditional_moments
 
 NAMES = (
     "mean",
@@ -26,25 +29,11 @@ NAMES = (
 #: Distances saturate here, in units of the spacing of places.
 FAR = 1000.0
 #: Places solved at once on an accelerator: about 1 GB of float64 at k = 48.
-DEVICE_CHUNK = 8192
+PLACES_AT_ONCE_ON_DEVICE = 8192
 
 
 @dataclass(frozen=True)
-class Observations:
-    """What is conditioned on: places (N, D), values (N,) less trend and shift, counts (N,), noise (N,)."""
-
-    X: Tensor
-    value: Tensor
-    counts: Tensor
-    noise_variance: Tensor
-
-    def to(self, device: torch.device | str) -> "Observations":
-        """The same observations on a device."""
-        return Observations(*(getattr(self, f.name).to(device) for f in fields(self)))
-
-
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(Columns):
     """mean, variance of r (N,) each, and features (N, len(NAMES)) with mean and variance among them."""
 
     mean: Tensor
@@ -80,61 +69,82 @@ def survey(
     -------
     Surroundings: besides the moments of r, the local GP's mean of log counts ("busyness"), the log ratio of
     the observed to the expected squared deviation ("spread"), the mean signed deviation ("lean"), the summed
-    weights, and distances to the first and the ninth neighbour.
+    weights, the log counts close by ("near busyness"), distances to the first and the ninth neighbour, and the
+    time since the newest observation.
 
     Notes
     -----
     O(N k³) time; memory does not grow with N beyond the result.
+
+    Examples
+    --------
+    >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
+    >>> one = torch.ones(1).double()
+    >>> seen = Observations(torch.zeros(1, 2).double(), one, one, one)
+    >>> here = survey(kernel, seen, seen.X, torch.tensor([[0]]), spacing=1.0, space=(0, 1), latest=0.0)
+    >>> here.mean, here.features.shape
+    (tensor([0.5000], dtype=torch.float64), torch.Size([1, 10]))
     """
-    log_counts = seen.counts.log()
-    level = log_counts.mean()
-    values = torch.stack([seen.value, log_counts - level], dim=-1)
-    means, variances, features = [], [], []
-    chunk = CHUNK if X_new.device.type == "cpu" else DEVICE_CHUNK
+    busyness = seen.counts.log()
+    busyness = busyness - busyness.mean()
+    values = torch.stack([seen.value, busyness], dim=-1)
+    pieces = []
+    chunk = PLACES_AT_ONCE if X_new.device.type == "cpu" else PLACES_AT_ONCE_ON_DEVICE
     for start in range(0, len(X_new), chunk):
         x, i = X_new[start : start + chunk], index[start : start + chunk]
-        c = condition(kernel, x, seen.X, values, seen.noise_variance, i, degrees_of_freedom)
-        rows, present = i.clamp_min(0), (i >= 0).to(x.dtype)
-        expected = seen.noise_variance[rows] + 0.3
-        weight = c.covariance / kernel.prior_variance / expected
-        total = weight.sum(-1)
-        deviation = (seen.value[rows] - c.mean[:, :1]) / expected.sqrt()
-        # Half a tenth of a pseudo-observation that agrees with expectation keeps both defined without neighbours.
-        spread = ((weight * deviation.square()).sum(-1) + 0.05) / (total + 0.05)
-        lean = (weight * deviation).sum(-1) / (total + 0.05)
-        away = seen.X[rows][..., list(space)] - x[:, None, list(space)]
+        c = conditional_moments(kernel, x, seen.X, values, seen.noise_variance, i, degrees_of_freedom)
+        spread, lean, total = _deviations(c, seen, i, kernel.prior_variance)
+        away = seen.X[i.clamp_min(0)][..., list(space)] - x[:, None, list(space)]
         distance = torch.linalg.vector_norm(away, dim=-1) / spacing
-        close = present * torch.exp(-distance / 3.5)
-        near = (close * (log_counts[rows] - level)).sum(-1) / (close.sum(-1) + 0.1)
-        distance = (
-            torch.where(i >= 0, distance.clamp_max(FAR), torch.full_like(distance, FAR)).sort(-1).values
-        )
+        near = _busyness_close_by(distance, busyness, i)
+        first, ninth = _log_distances(distance, i)
         gap = (x[:, -1] - latest).clamp_min(0.0) if len(space) < x.shape[1] else torch.zeros_like(near)
-        features.append(
-            torch.stack(
-                [
-                    c.mean[:, 0],
-                    c.variance,
-                    c.mean[:, 1],
-                    spread.log(),
-                    lean,
-                    torch.log(total + 1e-3),
-                    near,
-                    torch.log1p(distance[:, 0]),
-                    torch.log1p(distance[:, min(8, distance.shape[1] - 1)]),
-                    gap,
-                ],
-                dim=-1,
-            )
-        )
-        means.append(c.mean[:, 0])
-        variances.append(c.variance)
-    if not means:
+        mean, busy = c.mean.unbind(-1)
+        features = [
+            mean,
+            c.variance,
+            busy,
+            spread.log(),
+            lean,
+            torch.log(total + 1e-3),
+            near,
+            first,
+            ninth,
+            gap,
+        ]
+        pieces.append(Surroundings(mean, c.variance, torch.stack(features, dim=-1)))
+    if not pieces:
         empty = X_new.new_zeros(0)
         return Surroundings(empty, empty, X_new.new_zeros(0, len(NAMES)))
-    return Surroundings(torch.cat(means), torch.cat(variances), torch.cat(features))
+    return Surroundings.together(pieces)
+
+
+def _deviations(
+    c: Conditional, seen: Observations, index: Tensor, prior_variance: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Spread and lean of the neighbours about the mean, in units of what is expected, and their summed weight: (B,)."""
+    rows = index.clamp_min(0)
+    expected = seen.noise_variance[rows] + 0.3
+    weight = c.covariance / prior_variance / expected
+    total = weight.sum(-1)
+    deviation = (seen.value[rows] - c.mean[:, :1]) / expected.sqrt()
+    # Half a tenth of a pseudo-observation that agrees with expectation keeps both defined without neighbours.
+    spread = ((weight * deviation.square()).sum(-1) + 0.05) / (total + 0.05)
+    return spread, (weight * deviation).sum(-1) / (total + 0.05), total
+
+
+def _busyness_close_by(distance: Tensor, busyness: Tensor, index: Tensor) -> Tensor:
+    """Mean log count of the neighbours within a few spacings, 0 for the typical count: (B,)."""
+    close = (index >= 0).to(distance.dtype) * torch.exp(-distance / 3.5)
+    return (close * busyness[index.clamp_min(0)]).sum(-1) / (close.sum(-1) + 0.1)
+
+
+def _log_distances(distance: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """log(1 + distance) to the first and the ninth neighbour: (B,) each."""
+    found = torch.where(index >= 0, distance.clamp_max(FAR), torch.full_like(distance, FAR)).sort(-1).values
+    return torch.log1p(found[:, 0]), torch.log1p(found[:, min(8, found.shape[1] - 1)])
 
 
 def count_features(counts: Tensor) -> Tensor:
-    """(N, 2): log n and n^(-1/2), through which noise and level may depend on the count."""
+    """(N, 2): log n and n^(-1/2), through which noise and count shift may depend on the count."""
     return torch.stack([counts.log(), counts.rsqrt()], dim=-1)

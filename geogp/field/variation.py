@@ -64,6 +64,15 @@ class Variation:
         bumps = torch.exp(-0.5 * away.square())
         return bumps @ self.lengthscale.to(P.dtype), bumps @ self.variance.to(P.dtype)
 
+    def between(self, P: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
+        """h̄, by which distances are divided, and the factor on the covariance: (..., N, M) each, of (..., N, D) and
+        (..., M, D)."""
+        (h, s), (g, r) = self(P), self(Q)
+        h, g = h[..., :, None], g[..., None, :]
+        stretch = torch.sqrt(0.5 * (torch.exp(2.0 * h) + torch.exp(2.0 * g)))
+        sizes = torch.exp(0.5 * (s[..., :, None] + r[..., None, :]))
+        return stretch, sizes * (torch.exp(0.5 * (h + g)) / stretch) ** P.shape[-1]
+
     def penalty(self) -> Tensor:
         """Minus the log prior density of the coefficients, less its constant."""
         return 0.5 * (self.lengthscale.square().sum() + self.variance.square().sum()) / PRIOR_SD**2

@@ -7,6 +7,7 @@ sd = .4 |sin 10x| every printed figure fits (oracle about -.24): that is what is
 import math
 import time
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,13 +45,13 @@ def nll(y: Array, mean: Array, sd: Array) -> float:
     return float(np.mean(0.5 * np.square((y - mean) / sd) + np.log(sd)) + 0.5 * math.log(2 * math.pi))
 
 
-def fit(method: str, n: int, *, seed: int = 0, **keywords: object) -> GPRegressor:
+def fit(method: str, n: int, *, seed: int = 0, **keywords: Any) -> GPRegressor:
     """A model of n rows, with 1,000 validation rows."""
     X, y = draw(n, seed)
     Xv, yv = draw(1000, 10_000 + seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = GPRegressor(method=method, random_state=seed, **keywords)  # type: ignore[arg-type]
+        model = GPRegressor(method=method, random_state=seed, **keywords)
         return model.fit(X, y, validation=(Xv, yv, None))
 
 

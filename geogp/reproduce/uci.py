@@ -6,6 +6,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -80,13 +81,13 @@ def load(name: str, split: int, *, data: str | Path | None = None, limit: int | 
     return Split((X[train], y[train]), (X[held], y[held]), (X[is_test], y[is_test]))
 
 
-def measure(method: str, split: Split, *, seed: int = 0, **keywords: object) -> dict[str, float]:
+def measure(method: str, split: Split, *, seed: int = 0, **keywords: Any) -> dict[str, float]:
     """Test scores in units of the training sd, and the seconds of the fit."""
     Xv, yv = split.validation
     begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = GPRegressor(method=method, random_state=seed, **keywords)  # type: ignore[arg-type]
+        model = GPRegressor(method=method, random_state=seed, **keywords)
         model.fit(*split.train, validation=(Xv, yv, None))
     seconds = time.perf_counter() - begun
     X, y = split.test

@@ -149,6 +149,7 @@ async function geogpMap(map, spec) {
   const panel = $("section", "gg-card gg-panel");
   panel.setAttribute("aria-label", "Layers and legend");
   panel.append($("h1", "", spec.title), $("p", "", spec.subtitle));
+  if (spec.note) panel.append($("p", "", spec.note));
   const legend = $("div", "gg-legend"), list = $("details", "gg-layers"), summary = $("summary", "", "Layers");
   list.append(summary); list.open = !narrow();
   const groups = new Map();

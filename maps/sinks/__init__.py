@@ -11,7 +11,6 @@ SINKS: dict[str, str] = {
     "netcdf": "maps.sinks.netcdf:NetcdfSink",
     "zarr": "maps.sinks.zarr:ZarrSink",
     "geoparquet": "maps.sinks.geoparquet:GeoparquetSink",
-    "h3": "maps.sinks.h3:H3Sink",
 }
 
 

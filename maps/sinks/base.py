@@ -11,12 +11,13 @@ import xarray as xr
 from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
 
-from maps.grid import BLOCK, Window
-from maps.layers import Band
+from maps.bands import Band
+from maps.grid import BLOCK, Window, wkt_of
+from maps.layers import LAYERS
 
 
 @dataclass(frozen=True)
-class Plan:
+class Job:
     """What is being rendered: the grid, the bands and the words that go with them."""
 
     ds: xr.Dataset  # for attributes and coordinates; its values come window by window
@@ -31,15 +32,33 @@ class Plan:
 
     @property
     def crs_wkt(self) -> str:
-        return str(self.geobox.crs.wkt)  # type: ignore[union-attr]
+        return wkt_of(self.geobox)
 
     @property
-    def variables(self) -> dict[str, list[Band]]:
-        """Dataset variable -> its bands (several for the thresholds of `exceedance`)."""
-        grouped: dict[str, list[Band]] = {}
-        for band in self.bands:
-            grouped.setdefault(band.key, []).append(band)
-        return grouped
+    def variables(self) -> tuple[str, ...]:
+        """The Dataset's variables that the bands are planes of."""
+        return tuple(dict.fromkeys(band.key for band in self.bands))
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The thresholds of all bands that have one."""
+        return tuple(dict.fromkeys(b.threshold for b in self.bands if b.threshold is not None))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Length of each dimension."""
+        sizes = dict(zip(("y", "x"), self.shape, strict=True))
+        return sizes | ({"threshold": len(self.thresholds)} if self.thresholds else {})
+
+    def chunks(self, key: str) -> tuple[int, ...]:
+        """The chunk of a variable: one threshold, a block of pixels."""
+        most = {"threshold": 1, "y": BLOCK, "x": BLOCK}
+        return tuple(min(self.sizes[dim], most[dim]) for dim in LAYERS[key].dims)
+
+    def place(self, band: Band, window: Window) -> tuple[int | slice, ...]:
+        """Where a window of a band lies in the band's variable."""
+        rows, cols = window.slices
+        return (rows, cols) if band.threshold is None else (self.thresholds.index(band.threshold), rows, cols)
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -69,7 +88,7 @@ class Sink(ABC):
         """Final names of what will be written, known beforehand so that existing ones can be refused."""
 
     @abstractmethod
-    def begin(self, plan: Plan) -> None: ...
+    def begin(self, job: Job) -> None: ...
 
     @abstractmethod
     def write(

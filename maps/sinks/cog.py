@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maps.bands import Band
 from maps.grid import BLOCK, Window
-from maps.layers import Band
-from maps.sinks.base import Output, Plan, Sink
+from maps.sinks.base import Job, Output, Sink
 
 UNITLESS_ERROR = 5e-4  # max_error for pure numbers: half a unit of the third decimal
 
@@ -29,15 +29,15 @@ class CogSink(Sink):
     def names(cls, bands: tuple[Band, ...]) -> list[str]:
         return [f"{band.name}.tif" for band in bands]
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, job: Job) -> None:
         import rasterio
         from rasterio.crs import CRS
 
-        self.plan = plan
+        self.job = job
         single = self.options.get("single")
-        groups = [(single, plan.bands)] if single else [(f"{b.name}.tif", (b,)) for b in plan.bands]
+        groups = [(single, job.bands)] if single else [(f"{b.name}.tif", (b,)) for b in job.bands]
         self._files: list[tuple[str, tuple[Band, ...], Path, Any]] = []
-        height, width = plan.shape
+        height, width = job.shape
         for name, bands in groups:
             part = self.folder / f"{name}.part.tif"
             target = rasterio.open(
@@ -49,8 +49,8 @@ class CogSink(Sink):
                 count=len(bands),
                 dtype="float32",
                 nodata=float("nan"),
-                crs=CRS.from_wkt(plan.crs_wkt),
-                transform=plan.geobox.affine,
+                crs=CRS.from_wkt(job.crs_wkt),
+                transform=job.geobox.affine,
                 tiled=True,
                 blockxsize=BLOCK,
                 blockysize=BLOCK,
@@ -61,7 +61,7 @@ class CogSink(Sink):
                 bigtiff="if_safer",
             )
             self._files.append((name, bands, part, target))
-            target.update_tags(**_tags(plan, bands))
+            target.update_tags(**_tags(job, bands))
             for i, band in enumerate(bands, 1):
                 target.set_band_description(i, band.title)
                 target.set_band_unit(i, band.unit)
@@ -87,7 +87,7 @@ class CogSink(Sink):
             path = self.folder / name
             rasterio.shutil.copy(part, path, driver="COG", **self._creation(bands))
             part.unlink()
-            _check(path, self.plan, bands)
+            _check(path, self.job, bands)
             outputs.append(Output(path, "cog", name, tuple(b.name for b in bands)))
         return outputs
 
@@ -111,22 +111,22 @@ class CogSink(Sink):
             target.close()
 
 
-def _tags(plan: Plan, bands: tuple[Band, ...]) -> dict[str, Any]:
+def _tags(job: Job, bands: tuple[Band, ...]) -> dict[str, Any]:
     """The Dataset's attributes as GeoTIFF tags; text only, `unit` beside `target_unit` for readers of one band."""
-    tags = {k: v for k, v in plan.attrs.items() if isinstance(v, str | int | float | np.number)}
+    tags = {k: v for k, v in job.attrs.items() if isinstance(v, str | int | float | np.number)}
     if len(bands) == 1:
         tags["unit"] = bands[0].unit
     return tags
 
 
-def _check(path: Path, plan: Plan, bands: tuple[Band, ...]) -> None:
+def _check(path: Path, job: Job, bands: tuple[Band, ...]) -> None:
     """Re-open: the file is what was meant."""
     import rasterio
 
     with rasterio.open(path) as src:
-        wrong = (src.height, src.width) != plan.shape or src.count != len(bands) or src.crs is None
+        wrong = (src.height, src.width) != job.shape or src.count != len(bands) or src.crs is None
         if wrong or src.tags(ns="IMAGE_STRUCTURE").get("LAYOUT") != "COG":
-            raise OSError(f"{path.name} was written but does not read back as a COG of {plan.shape} pixels.")
-        if max(plan.shape) > BLOCK and not src.overviews(1):
+            raise OSError(f"{path.name} was written but does not read back as a COG of {job.shape} pixels.")
+        if max(job.shape) > BLOCK and not src.overviews(1):
             raise OSError(f"{path.name} was written without overviews.")
         src.read(1, window=((0, 1), (0, 1)))

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pyproj import CRS, Transformer
 
+from maps.bands import Band
 from maps.grid import Window
-from maps.layers import Band
-from maps.sinks.base import Output, Plan, Sink
+from maps.sinks.base import Job, Output, Sink
 
 
 class GeoparquetSink(Sink):
@@ -20,17 +20,17 @@ class GeoparquetSink(Sink):
     def names(cls, bands: tuple[Band, ...]) -> list[str]:
         return ["prediction.parquet"]
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, job: Job) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self.plan = plan
-        self._to_lonlat = Transformer.from_crs(CRS.from_wkt(plan.crs_wkt), "EPSG:4326", always_xy=True)
+        self.job = job
+        self._to_lonlat = Transformer.from_crs(CRS.from_wkt(job.crs_wkt), "EPSG:4326", always_xy=True)
         self._path = self.folder / str(self.options.get("single") or "prediction.parquet")
         fields = [pa.field(name, pa.float64()) for name in ("x", "y", "lon", "lat")]
         fields += [
             pa.field(b.name, pa.float32(), metadata={"units": b.unit, "long_name": b.title})
-            for b in plan.bands
+            for b in job.bands
         ]
         fields.append(pa.field("geometry", pa.binary()))
         geo = {
@@ -38,7 +38,7 @@ class GeoparquetSink(Sink):
             "primary_column": "geometry",
             "columns": {"geometry": {"encoding": "WKB", "geometry_types": ["Point"]}},  # no crs: OGC:CRS84
         }
-        about = {k: str(v) for k, v in plan.attrs.items()} | {"crs": plan.crs_wkt}
+        about = {k: str(v) for k, v in job.attrs.items()} | {"crs": job.crs_wkt}
         self._schema = pa.schema(fields, metadata={"geo": json.dumps(geo), "geogp": json.dumps(about)})
         self._writer = pq.ParquetWriter(self._path, self._schema, compression="zstd")
         self._rows = 0
@@ -52,11 +52,11 @@ class GeoparquetSink(Sink):
         rows, cols = np.nonzero(known)
         if rows.size == 0:
             return
-        x = np.asarray(self.plan.ds["x"].values, dtype=np.float64)[window.x0 + cols]
-        y = np.asarray(self.plan.ds["y"].values, dtype=np.float64)[window.y0 + rows]
+        x = np.asarray(self.job.ds["x"].values, dtype=np.float64)[window.x0 + cols]
+        y = np.asarray(self.job.ds["y"].values, dtype=np.float64)[window.y0 + rows]
         lon, lat = self._to_lonlat.transform(x, y)
         columns: list[Any] = [pa.array(v) for v in (x, y, lon, lat)]
-        columns += [pa.array(planes[b.name][rows, cols]) for b in self.plan.bands]
+        columns += [pa.array(planes[b.name][rows, cols]) for b in self.job.bands]
         columns.append(_points(lon, lat))
         self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
         self._rows += rows.size
@@ -67,7 +67,7 @@ class GeoparquetSink(Sink):
         self._writer.close()
         if pq.read_metadata(self._path).num_rows != self._rows:
             raise OSError(f"{self._path.name} was written but does not read back whole.")
-        return [Output(self._path, "geoparquet", self._path.name, tuple(b.name for b in self.plan.bands))]
+        return [Output(self._path, "geoparquet", self._path.name, tuple(b.name for b in self.job.bands))]
 
     def abort(self) -> None:
         if hasattr(self, "_writer"):

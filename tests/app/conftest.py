@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
-from data_pipelines.sources.synthetic import World, write_world
+from data_pipelines.synthetic import World, write_world
 
 #: A model that fits the small world in about a second.
 TINY = ("--rank", "32", "--hidden", "32", "--epochs", "20")

@@ -232,7 +232,7 @@ def test_dense_methods_say_how_many_places_they_take(cli, table, file, tmp_path,
     path = tmp_path / "run"
     line = ("fit", table, "--method", "sgpr", "--rank", "16", "--epochs", "2", "-o", path, "-q")
     assert cli(*line).code == 0
-    monkeypatch.setattr("geogp.joint.MOST_DENSE", 200)
+    monkeypatch.setattr("geogp.engines.base.MOST_DENSE", 200)
     out = tmp_path / "areas.parquet"
     assert cli("areas", path, "--areas", file, "-o", out, "--samples", 20).code == 0
     assert geopandas.read_parquet(out)["n_points"].sum() <= 200

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.workflow.demonstrating import demo
+from app.workflow.steps.demo import demo
 
 
 def check_manifest(path):
@@ -49,13 +49,11 @@ def test_a_folder_in_use_is_refused(cli, tmp_path):
 def test_a_poor_demo_fails_after_saying_where_its_manifest_is(
     coverage, correlation, words, cli, tmp_path, monkeypatch
 ):
-    import app.workflow
-    from app.workflow.demonstrating import Demo, _checks
+    import app.workflow.steps.demo
+    from app.workflow.steps.demo import Demo, _checks
 
     checks = _checks({"scores": {"coverage95": coverage}}, {"median_correlation": correlation})
-    monkeypatch.setattr(
-        app.workflow, "demo", lambda *a, **k: Demo(tmp_path, {"checks": checks}), raising=False
-    )
+    monkeypatch.setattr(app.workflow.steps.demo, "demo", lambda *a, **k: Demo(tmp_path, {"checks": checks}))
     result = cli("demo", "--out", tmp_path, "-q")
     assert result.code == 1
     assert result.out == f"{(tmp_path / 'manifest.json').resolve()}\n"

@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.errors import InvalidInput
-from app.workflow.evaluating import labels
-from app.workflow.rows import read_rows
+from app.workflow.rows import labels, read_rows
 from geogp.run import load
 
 

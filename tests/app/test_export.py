@@ -121,7 +121,7 @@ def test_rasters_pass_their_validators(exported, run, tmp_path):
 
     from rio_cogeo.cogeo import cog_validate
 
-    from app.workflow import write_slice
+    from app.workflow import slice as write_slice
 
     slice_ = write_slice(run, (-143.0, 34.0), tmp_path / "slice.tif", resolution_m=6000)
     for path in (*exported.folder.glob("*.tif"), slice_):
@@ -287,7 +287,8 @@ def test_a_place_that_is_none_is_refused(at, cli, run, tmp_path):
 
 
 def test_the_python_way_gives_the_same_dataset(run):
-    from app.workflow import grid_of, prediction
+    from app.workflow.grids import grid_of
+    from app.workflow.steps.export import prediction
 
     loaded = geogp.load(run)
     ds = prediction(loaded, grid_of(loaded, resolution_m=12000))

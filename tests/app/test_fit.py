@@ -16,8 +16,9 @@ from app.workflow.rows import read_rows
 from data_pipelines import geoparquet
 from data_pipelines.observations import read
 from data_pipelines.splits import PARTS, make_split
-from geogp import estimator, storage
+from geogp import storage
 from geogp.basis.capacity import Capacity
+from geogp.engines import asked as planning
 from geogp.run import load
 
 TINY = ("--rank", "32", "--hidden", "32", "--epochs", "20")
@@ -160,8 +161,8 @@ def test_a_refit_keeps_the_scales_that_validation_rows_had_a_say_in(cli, table, 
         asked.append(keywords["asked"])
         return Capacity((1.0, 4.0), {"rows": 1.0}, ({"fourier_scales": [1.0, 4.0], "rows": 1.0},))
 
-    monkeypatch.setattr(estimator, "TRIALS_WORTH", 0)
-    monkeypatch.setattr(estimator, "choose_capacity", choose)
+    monkeypatch.setattr(planning, "TRIALS_WORTH", 0)
+    monkeypatch.setattr(planning, "choose_capacity", choose)
     line = ("fit", table, "--method", "dbk-silu", "--split", "random", "--refit", "train+val", *TINY)
     assert cli(*line, "--set", "fourier_scales=auto", "-o", tmp_path / "run").code == 0
     facts = load(tmp_path / "run").facts
@@ -326,10 +327,10 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
     assert rows["fitted"] == rows["train"] + rows["val"] == both.facts["model"]["n_rows"]
     one, other = chosen.model.engine_.field, both.model.engine_.field
     assert len(other.seen.value) == rows["fitted"] and len(one.seen.value) == rows["train"]
-    assert one.local.kernel.log_variance.equal(other.local.kernel.log_variance)
+    assert one.gp.kernel.log_variance.equal(other.gp.kernel.log_variance)
     assert one.calibration == other.calibration
     # The noise is held where it learned, though the field now knows later quarters.
-    assert other.learned_until == one.learned_until == one.latest < other.latest
+    assert other.known.learned_until == one.known.learned_until == one.known.latest < other.known.latest
     document = json.loads(cli("evaluate", tmp_path / "both", "--json").out)
     before = json.loads(cli("evaluate", tmp_path / "chosen", "--json").out)
     assert document["n_train"] == rows["fitted"] and document["refit"] == "train+val"

@@ -106,7 +106,7 @@ def test_a_boundary_in_another_crs_is_understood_and_one_without_is_refused(cli,
 
 
 def test_a_file_that_is_not_parquet_or_lacks_a_column(cli, place, world, world_folder, tmp_path):
-    from data_pipelines.sources.ookla import key
+    from data_pipelines.readers.mirror import key
 
     spoilt = tmp_path / "spoilt"
     source = world_folder / key("fixed", "2023Q4")

@@ -33,26 +33,26 @@ def test_what_cannot_be_reproduced_is_said(arguments, tmp_path, capsys, monkeypa
 
 def test_all_of_them_end_in_one_table(tmp_path, cli, monkeypatch):
     """Ours beside the papers' numbers; what is there is kept, what lacks its data is left out and said."""
-    from app.workflow import reproducing
+    from app.workflow.steps import reproduce as papers
     from geogp.reproduce import Result
 
     calls = []
 
     def run(name, *, quick, seed, **inputs):
         calls.append((name, quick, seed, inputs))
-        if name in reproducing.OBSERVATIONS:
-            raise reproducing.CoreInvalidInput("dbk-table2 needs a table.")
+        if name in papers.OBSERVATIONS:
+            raise papers.CoreInvalidInput("dbk-table2 needs a table.")
         columns = ["set", "rank", "NLL", "sd of NLL", "paper NLL (best)", "RMSE of it", "paper RMSE"]
         return Result(
             name, f"title of {name}", columns, [["pol", 8, -3.0, 0.1, -2.9, 0.5, float("nan")]], ["a note"]
         )
 
-    monkeypatch.setattr(reproducing, "run", run)
+    monkeypatch.setattr(papers, "run", run)
     out = tmp_path / "here"
     result = cli("reproduce", "--all", "--quick", "--observations", "obs.parquet", "--data", "uci", "-o", out)
     assert result.code == 0, result.err
     assert "dbk-table2 is left out: dbk-table2 needs a table." in result.err
-    assert [name for name, *_ in calls] == reproducing.names() and all(quick for _, quick, *_ in calls)
+    assert [name for name, *_ in calls] == papers.names() and all(quick for _, quick, *_ in calls)
     assert {name: inputs for name, _, _, inputs in calls}["softki-table1"]["data"].name == "uci"
     words = result.out.split("Ours beside the papers'")[1]
     assert "pol, rank 8" in words and "-2.9" in words and "-0.1" in words and "RMSE" not in words

@@ -8,7 +8,7 @@ import pytest
 import shapely
 from pyproj import Transformer
 
-import app.workflow.suggesting as suggesting
+import app.workflow.steps.suggest as suggesting
 from app.workflow import suggest
 from data_pipelines import quadkey
 from geogp import storage

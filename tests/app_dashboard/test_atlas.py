@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.dashboard.atlas import FADED, ORDER, Atlas
+from app.dashboard.atlas import FADED, Atlas
 from app.dashboard.caches import DiskCache
-from app.dashboard.canvas import mercator, pixels
+from app.dashboard.canvas import pixels
 from app.errors import InvalidInput
 from geogp import load
-from maps.grid import MERCATOR_HALF
+from maps.layers import listed
+from maps.mercator import MERCATOR_HALF, mercator
 
 from .conftest import LATITUDE, LONGITUDE, TINY
 
@@ -20,7 +21,7 @@ def image(png: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))
 
 
-@pytest.mark.parametrize("key", ORDER)
+@pytest.mark.parametrize("key", listed())
 def test_a_layer_is_the_model_at_its_pixels(atlas: Atlas, key: str) -> None:
     setting = replace(atlas.choices.default, threshold=60.0, level=0.8)
     plane = atlas.plane(key, setting)
@@ -94,13 +95,13 @@ def test_legends_are_the_same_for_every_setting(atlas: Atlas) -> None:
 
 def test_the_list_says_what_and_in_which_unit(atlas: Atlas) -> None:
     layers = {layer["id"]: layer for layer in atlas.layers(replace(atlas.choices.default, threshold=33.0))}
-    assert set(layers) == {*ORDER, FADED}
+    assert set(layers) == {*listed(), FADED}
     assert layers["median"]["unit"] == layers["pi_width"]["unit"] == "Mbit/s"
     assert "33" in layers["exceedance"]["title"]
     assert len(layers[FADED]["grid"]) == 4
 
 
-@pytest.mark.parametrize("layer", [*ORDER, FADED])
+@pytest.mark.parametrize("layer", [*listed(), FADED])
 def test_pictures_are_transparent_outside_only(atlas: Atlas, layer: str) -> None:
     painted = image(atlas.picture(layer, atlas.choices.default))
     np.testing.assert_array_equal(painted[..., 3] > 0, atlas.canvas.inside)

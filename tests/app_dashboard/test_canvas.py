@@ -10,16 +10,11 @@ from odc.geo.geobox import GeoBox
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.caches import DiskCache
-from app.dashboard.canvas import canvas_of, degrees, masked, mercator, pixels
+from app.dashboard.canvas import canvas_of, masked, pixels
 from app.errors import InvalidInput
 from geogp import GPRegressor, load
 
 from .conftest import LAT, LON, PIXELS, TINY, polygon, save
-
-
-def test_mercator_and_back() -> None:
-    lon, lat = np.array([-200.0, -143.0, 0.0, 179.0]), np.array([-80.0, 34.0, 0.0, 84.0])
-    np.testing.assert_allclose(degrees(*mercator(lon, lat)), (lon, lat), atol=1e-10)
 
 
 def test_the_canvas_is_the_polygon(atlas: Atlas) -> None:

@@ -7,7 +7,7 @@ import geogp
 from benchmarks import accuracy, cases, clouds, slices, tables, targets
 from benchmarks.cases import CASES, Problem
 from benchmarks.measure import known
-from data_pipelines.sources import synthetic
+from data_pipelines import synthetic
 from geogp.predictive import Predictive
 
 

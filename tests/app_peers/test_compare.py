@@ -8,8 +8,8 @@ import pytest
 from app.errors import InvalidInput
 from app.peers import PEERS, MissingPackage, Peer
 from app.workflow import compare
+from data_pipelines import synthetic
 from data_pipelines.observations import ingest
-from data_pipelines.sources import synthetic
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings
 
+from data_pipelines import synthetic
 from data_pipelines.observations import ingest, read
-from data_pipelines.sources import synthetic
 
 # the same examples each run, and no clock: the machine may be busy
 settings.register_profile("geogp", derandomize=True, deadline=None)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import shapely
 
-from data_pipelines import quadkey
+from data_pipelines import census, quadkey
 from data_pipelines.errors import InvalidInput
 from data_pipelines.regions import Region
-from data_pipelines.sources import census
 
 BOX = shapely.box(-158.3, 21.2, -157.6, 21.8)
 

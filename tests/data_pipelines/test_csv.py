@@ -39,7 +39,7 @@ def test_csv_becomes_observations_of_value(csv, out):
     assert rows.quarter.tolist() == ["2023Q1", "2023Q4"] and rows.quadkey.isna().all()
     assert rows.tests.tolist() == [1, 3] and rows.devices.isna().all() and rows.urban.isna().all()
     np.testing.assert_allclose(rows.time_years, [2023.0, 2023 + 364 / 365])
-    mask, dropped = for_target(table, "value")
+    mask, dropped = for_target(table, "value", positive=False)
     assert dropped == {"null_value": 1, "nonpositive_value": 0} and mask.sum() == 1
     assert "2 of 4 rows kept" in report.summary()
 

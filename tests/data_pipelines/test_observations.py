@@ -15,8 +15,7 @@ from shapely.geometry import shape
 from data_pipelines import geoparquet, quadkey
 from data_pipelines.errors import InvalidInput
 from data_pipelines.observations import for_target, ingest, read
-from data_pipelines.schema import OPTIONAL_TILE_COLUMNS, TARGETS, TILE_COLUMNS
-from data_pipelines.sources import SOURCES, synthetic
+from data_pipelines.schema import MEASURED, OPTIONAL_TILE_COLUMNS, TILE_COLUMNS
 
 
 def test_columns_are_the_schemas(table):
@@ -194,22 +193,21 @@ def test_a_failure_in_the_middle_leaves_what_was_there(world_root, tmp_path, mon
 # targets
 
 
-@pytest.mark.parametrize("target", ["download", "upload", "latency", "tests"])
-def test_for_target_drops_only_what_that_target_cannot_use(target):
-    good = {name: [1.0, 2.0, 3.0, 4.0] for name in TARGETS.values()}
-    table = pa.table({**good, TARGETS[target]: [1.0, 0.0, None, -3.0]})
-    mask, dropped = for_target(table, target)
+@pytest.mark.parametrize("column", [column for column in MEASURED if column.positive], ids=lambda c: c.name)
+def test_for_target_drops_only_what_that_target_cannot_use(column):
+    good = {c.name: [1.0, 2.0, 3.0, 4.0] for c in MEASURED}
+    table = pa.table({**good, column.name: [1.0, 0.0, None, -3.0]})
+    mask, dropped = for_target(table, column.name, positive=True, name=column.measures)
     assert mask.tolist() == [True, False, False, False]
-    assert dropped == {f"null_{target}": 1, f"nonpositive_{target}": 2}
-    for other in set(TARGETS) - {target}:
-        assert for_target(table, other)[0].all()
+    assert dropped == {f"null_{column.measures}": 1, f"nonpositive_{column.measures}": 2}
+    assert for_target(table, column.name, positive=False)[0].tolist() == [True, True, False, True]
+    for other in set(MEASURED) - {column}:
+        assert for_target(table, other.name, positive=True)[0].all()
 
 
 def test_for_target_refuses_what_is_not_there(table):
-    with pytest.raises(InvalidInput, match="Unknown target 'speed'"):
-        for_target(table, "speed")
-    with pytest.raises(InvalidInput, match="no target 'value'; it has download, upload, latency, tests"):
-        for_target(table, "value")
+    with pytest.raises(InvalidInput, match="no target 'jitter'; it has download, upload, latency, tests"):
+        for_target(table, "jitter_ms", positive=True, name="jitter")
 
 
 # reading back
@@ -228,9 +226,3 @@ def test_reading_what_is_no_observations_file(tmp_path: Path, observations):
     pq.write_table(future, tmp_path / "future.parquet")
     with pytest.raises(InvalidInput, match="schema version 99, newer than 1"):
         read(tmp_path / "future.parquet")
-
-
-def test_sources_are_a_table_of_functions():
-    assert set(SOURCES) == {"ookla", "csv", "geoparquet", "synthetic"}
-    assert all(callable(collect) and collect.__doc__ for collect in SOURCES.values())
-    assert SOURCES["synthetic"] is synthetic.collect

@@ -10,7 +10,8 @@ import pytest
 from data_pipelines import quadkey
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.observations import ingest, read
-from data_pipelines.sources import ookla
+from data_pipelines.readers import tiles
+from data_pipelines.readers.mirror import key
 from data_pipelines.sources.contract import Request
 
 BOX = (-161.0, 18.0, -154.0, 23.0)
@@ -29,7 +30,7 @@ def publish(root: Path, quarter: str = "2023Q4", type: str = "fixed", **changes)
         "devices": pa.array([1, 1, 1, 1, 9, 1]),
         **changes,
     }
-    path = root / ookla.key(type, quarter)
+    path = root / key(type, quarter)
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({name: values for name, values in columns.items() if values is not None}), path)
     return path
@@ -45,7 +46,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_key_is_the_buckets():
-    assert ookla.key("mobile", "2020Q3") == (
+    assert key("mobile", "2020Q3") == (
         "parquet/performance/type=mobile/year=2020/quarter=3/2020-07-01_performance_mobile_tiles.parquet"
     )
 
@@ -83,7 +84,7 @@ def test_the_repeat_with_most_tests_stays(tmp_path, out):
 def test_nulls_stay_null_and_the_disguised_one_too(tmp_path, out):
     publish(
         tmp_path,
-        avg_lat_ms=pa.array([None, ookla.NULL_LATENCY_MS, 30, 40, 50, 60]),
+        avg_lat_ms=pa.array([None, tiles.NULL_LATENCY_MS, 30, 40, 50, 60]),
         avg_lat_down_ms=pa.array([1, 2, None, 4, 5, 6], pa.int32()),
     )
     report = run(tmp_path, out)
@@ -123,7 +124,7 @@ def test_row_groups_elsewhere_are_skipped_and_counted(world_root, world, out, mo
     city = world.cities[0]
     lon, lat = (float(v) for v in world.to_degrees(city.x_km, city.y_km))
     files = sorted(world_root.glob("parquet/performance/type=fixed/year=2023/*/*"))
-    monkeypatch.setattr(ookla, "_may_hold", lambda *a: False)
+    monkeypatch.setattr(tiles, "_may_hold", lambda *a: False)
     with pytest.raises(InvalidInput, match=f"None of the {pq.read_metadata(files[-1]).num_rows} rows"):
         run(world_root, out, bbox=(lon - 0.1, lat - 0.1, lon + 0.1, lat + 0.1))
     assert seen == [[]]
@@ -133,15 +134,15 @@ def test_skipping_row_groups_changes_nothing(tmp_path, monkeypatch):
     """Statistics may only skip what the polygon test would drop."""
     rng = np.random.default_rng(0)
     keys = np.sort(quadkey.encode(rng.integers(3600, 4700, 4000), rng.integers(28400, 29100, 4000)))
-    columns = {name: rng.integers(1, 1000, len(keys)) for name in ookla.COLUMNS}
-    path = tmp_path / ookla.key("fixed", "2023Q4")
+    columns = {name: rng.integers(1, 1000, len(keys)) for name in tiles.COLUMNS}
+    path = tmp_path / key("fixed", "2023Q4")
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"quadkey": keys, **columns}), path, row_group_size=100)
     kept = []
     for name in ("a", "b"):
         run(tmp_path, tmp_path / name, bbox=(-158.5, 21.0, -157.5, 21.9))
         kept.append(read(tmp_path / name)[0])
-        monkeypatch.setattr(ookla, "_may_hold", lambda *a: True)
+        monkeypatch.setattr(tiles, "_may_hold", lambda *a: True)
     assert kept[0].equals(kept[1]) and 50 < kept[0].num_rows < 1000
 
 
@@ -150,12 +151,12 @@ def test_skipping_row_groups_changes_nothing(tmp_path, monkeypatch):
 
 def test_https_root_is_downloaded_and_recorded(server, tmp_path, out):
     path = publish(tmp_path)
-    server.files[ookla.key("fixed", "2023Q4")] = path.read_bytes()
-    server.etags[ookla.key("fixed", "2023Q4")] = '"abc"'
+    server.files[key("fixed", "2023Q4")] = path.read_bytes()
+    server.etags[key("fixed", "2023Q4")] = '"abc"'
     with pytest.warns(DataWarning, match="2023Q3"):
         report = run(server.url, out, quarters="2023Q3..2023Q4")
     (source,) = report.metadata["sources"]
-    assert source["url"] == f"{server.url}/{ookla.key('fixed', '2023Q4')}"
+    assert source["url"] == f"{server.url}/{key('fixed', '2023Q4')}"
     assert source["etag"] == '"abc"' and len(source["sha256"]) == 64
     assert (source["rows_read"], source["rows_kept"]) == (6, 5)
     assert report.metadata["missing_quarters"] == ["2023Q3"]
@@ -163,7 +164,7 @@ def test_https_root_is_downloaded_and_recorded(server, tmp_path, out):
 
 def test_s3_root_is_read_in_place_without_tile(server, tmp_path, out, monkeypatch):
     path = publish(tmp_path)
-    name = f"bucket/{ookla.key('fixed', '2023Q4')}"
+    name = f"bucket/{key('fixed', '2023Q4')}"
     server.files[name], server.etags[name] = path.read_bytes(), '"abc"'
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     report = run("s3://bucket", out)
@@ -220,7 +221,8 @@ def test_a_range_that_runs_backwards(tmp_path, out):
 def test_unknown_type_source_and_root(tmp_path, out):
     bad(out, "Unknown type 'satellite'.*fixed and mobile", root=tmp_path, type="satellite")
     bad(out, "Unknown source 'mlab'.*ookla", root=tmp_path, source="mlab")
-    bad(out, "is a table of points", root=tmp_path, source="csv")
+    bad(out, "is a table of points; name it with file", root=tmp_path, source="csv")
+    bad(out, "takes no file .*; name its folder or URL with root", root=None, file="a.csv")
     bad(out, "absent is not a folder", root=tmp_path / "absent")
 
 
@@ -264,7 +266,7 @@ def test_no_place_or_two(tmp_path, out):
     bad(out, "one of region, bbox and boundary; got none", root=tmp_path, bbox=None)
     bad(out, "got region and bbox", root=tmp_path, region="HI")
     with pytest.raises(InvalidInput, match="cover the world"):
-        ookla.collect(Request(region=None, root=tmp_path, quarters="2023Q4"))
+        tiles.collect(Request(root=tmp_path, quarters="2023Q4"))
 
 
 def test_an_output_that_exists_is_kept(tmp_path, out):

@@ -13,15 +13,18 @@ import shapely
 from data_pipelines import quadkey
 from data_pipelines.errors import InvalidInput
 from data_pipelines.observations import ingest, read
-from data_pipelines.sources import ookla, synthetic
-from data_pipelines.sources.synthetic import World, load_world, write_world
+from data_pipelines.readers import mirror
+from data_pipelines.readers.tiles import COLUMNS
+from data_pipelines.sources.ookla import OOKLA
+from data_pipelines.synthetic import World, load_world, write_world
+from data_pipelines.synthetic.tiles import NO_GEOMETRY_QUARTER
 
 
 def published(root, type="fixed") -> list[pq.ParquetFile]:
-    return [pq.ParquetFile(root / ookla.key(type, quarter)) for quarter in World().quarters]
+    return [pq.ParquetFile(root / mirror.key(type, quarter)) for quarter in World().quarters]
 
 
-@pytest.fixture(scope="module", params=ookla.TYPES)
+@pytest.fixture(scope="module", params=OOKLA.types)
 def rows(request, world_root, tmp_path_factory):
     """Type and ingested rows of both types of the small world."""
     output = tmp_path_factory.mktemp("rows") / "obs.parquet"
@@ -59,7 +62,7 @@ def test_columns_and_types_are_the_published_ones(world_root):
         assert [name for name in names if name in base] == base
         assert ("avg_lat_down_ms" in names) == (quarter >= "2022Q4")
         assert ("tile_x" in names) == (quarter >= "2023Q2")
-        types = {field.type for field in file.schema_arrow if field.name in ookla.COLUMNS}
+        types = {field.type for field in file.schema_arrow if field.name in COLUMNS}
         assert types == {pa.int64()} and file.schema_arrow.field("quadkey").type == pa.string()
 
 
@@ -69,7 +72,7 @@ def test_oddities_of_the_published_files(world_root):
         keys = file.read(columns=["quadkey"]).column(0).to_pylist()
         sorted_quarters.append(keys == sorted(keys))
         nulls = file.read(columns=["tile"]).column(0).null_count
-        assert nulls == (len(keys) if quarter == synthetic.NO_GEOMETRY_QUARTER else 0)
+        assert nulls == (len(keys) if quarter == NO_GEOMETRY_QUARTER else 0)
     assert sorted_quarters.count(False) == 1
     last = published(world_root)[-1].read().to_pandas()
     assert last.avg_lat_down_ms.isna().any()

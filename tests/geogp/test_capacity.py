@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import geogp.basis.capacity as C
-import geogp.estimator as E
+import geogp.engines.asked as E
 from app.config import fit_config
 from app.errors import InvalidInput as Refused
-from geogp.basis.capacity import LADDER, SCALES, Capacity, choose_capacity, held_out, kinds_asked
+from geogp.basis.capacity import LADDER, SCALES, Capacity, choose_capacity
 from geogp.errors import InvalidInput
+from geogp.holdout import kinds_asked, one_of_each_kind
 from geogp.run import save
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
@@ -87,13 +88,13 @@ def test_units_change_nothing(quick):
 def test_kinds_that_are_not_asked_for_do_not_choose(quick, monkeypatch):
     said = {3: (1.0, 1.0), 4: (0.5, 1.5), 5: (0.6, 1.6), 2: (1.2, 0.5), 1: (1.3, 0.6)}
 
-    def trial(data, fitted, held, weights, shape, scales, seed):
+    def trained(self, scales):
         return dict(zip(("rows", "blocks"), said[len(scales)]))
 
-    monkeypatch.setattr(C, "_trial", trial)
+    monkeypatch.setattr(C._Trials, "trained", trained)
     held = {"rows": np.arange(40_000), "blocks": np.arange(40_000)}
-    monkeypatch.setattr(C, "held_out", lambda *a, **k: (np.arange(1000), held))
-    X, y, counts = town(20_000)
+    monkeypatch.setattr(C, "one_of_each_kind", lambda *a, **k: (np.arange(1000), held))
+    X, y, counts = town(40_000)
 
     def chosen(asked):
         return len(choose_capacity(X, y, counts, spatial=(0, 1), asked=asked).fourier_scales)
@@ -114,7 +115,7 @@ def test_kinds_that_are_not_asked_for_do_not_choose(quick, monkeypatch):
 
 def test_held_out_rows_are_of_one_kind_each_and_never_fitted():
     X, _, _ = town(6000)
-    fitted, held = held_out(X[:, :2], X[:, 2], seed=0)
+    fitted, held = one_of_each_kind(X[:, :2], X[:, 2], most=3000, fewest=50, seed=0)
     assert set(held) == {"rows", "blocks", "future"}
     parts = [fitted, *held.values()]
     assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))

@@ -9,11 +9,13 @@ import torch
 
 import geogp
 from geogp.basis.build import Shape, Size, build
-from geogp.basis.objectives import EVIDENCES, OBJECTIVES, Rows, Sums, Weights
+from geogp.basis.objectives import OBJECTIVES, Design, Sums, Weights
+from geogp.basis.objectives.objective import SOLVES
 from geogp.basis.objectives.softki import pseudoloss, softki
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.train import terms_of
 from geogp.data import Data
+from geogp.engines.asked import plan_of
 from geogp.engines.closed_form import (
     choose_latent,
     condition,
@@ -24,6 +26,7 @@ from geogp.engines.closed_form import (
 from geogp.linalg import JITTER, conjugate_gradients
 from geogp.methods import METHODS, method
 
+EVIDENCES = [name for name, o in OBJECTIVES.items() if o.does == SOLVES]
 CLOSED = [name for name, row in METHODS.items() if row.engine == "closed_form"]
 #: Of these the prior covariance is dense: the basis (and its base kernel), nothing else.
 PLAIN = [name for name in CLOSED if METHODS[name].residual in ("none", "nystrom")]
@@ -106,7 +109,9 @@ def test_gradcheck_of_the_full_batch_objectives(objective):
         (0.2 + torch.rand(6, generator=g, dtype=torch.float64)).requires_grad_(),
         torch.rand(6, generator=g, dtype=torch.float64).requires_grad_(),
     )
-    assert torch.autograd.gradcheck(lambda *v: EVIDENCES[objective](Sums.of(Rows(*v))), (phi, y, noise, gap))
+    assert torch.autograd.gradcheck(
+        lambda *v: OBJECTIVES[objective](Sums.of(Design(*v))), (phi, y, noise, gap)
+    )
 
 
 @pytest.mark.parametrize("name", ["sgpr", "dbk-silu-exact"])
@@ -165,7 +170,7 @@ def test_inducing_points_at_the_data_make_sgpr_the_optimal_svgp_and_the_exact_gp
     mean, variance, evidence = exact_moments(sgpr, data, new)
     with torch.no_grad():
         moments = sgpr.moments(new.X)
-        bound = -EVIDENCES["collapsed_elbo"](Sums.of(rows_of(sgpr, data))) * len(data)
+        bound = -OBJECTIVES["collapsed_elbo"](Sums.of(rows_of(sgpr, data))) * len(data)
     # The jitter, relative 1e-6 of K_ZZ, is the only difference left.
     close(moments.mean, mean, 2e-5)
     close(moments.latent_variance, variance, 2e-5)
@@ -187,7 +192,7 @@ def test_the_bounds_lie_below_the_evidence_and_in_order(rank):
     with torch.no_grad():
         sgpr.constant_mean.zero_()
         _, _, evidence = exact_moments(sgpr, data, data)
-        collapsed = -EVIDENCES["collapsed_elbo"](Sums.of(rows_of(sgpr, data))) * len(data)
+        collapsed = -OBJECTIVES["collapsed_elbo"](Sums.of(rows_of(sgpr, data))) * len(data)
         svgp = untrained("sv-rbf", data, rank=rank)
         svgp.constant_mean.zero_()
         free = -OBJECTIVES["elbo"](terms_of(svgp, data, len(data)), Weights()) * len(data)
@@ -254,7 +259,7 @@ def test_sgpr_has_gpytorchs_objective():
     theirs.mean_module.constant.data.fill_(0.1)
     theirs.train()
     bound = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, theirs)(theirs(Z), data.y)
-    ours = -EVIDENCES["collapsed_elbo"](Sums.of(rows_of(model, data)))
+    ours = -OBJECTIVES["collapsed_elbo"](Sums.of(rows_of(model, data)))
     assert ours.item() == pytest.approx(bound.item(), rel=1e-5)
 
 
@@ -327,7 +332,7 @@ def rows(n=40, r=6, seed=0):
     phi = torch.randn(n, r, generator=g, dtype=torch.float64).requires_grad_()
     noise = (0.3 + torch.rand(n, generator=g, dtype=torch.float64)).requires_grad_()
     y = torch.randn(n, generator=g, dtype=torch.float64)
-    return Rows(phi, y, noise, torch.zeros(n, dtype=torch.float64))
+    return Design(phi, y, noise, torch.zeros(n, dtype=torch.float64))
 
 
 def test_the_pseudoloss_has_the_gradient_of_the_likelihood():
@@ -417,7 +422,7 @@ def test_the_projection_is_chosen_on_validation_rows():
 def test_deep_rows_end_in_the_papers_number_of_outputs():
     data = toy(40, 5, counts=False)
     for name, width in (("dmgp", 1), ("dfgp", 4)):
-        plan = geogp.GPRegressor(name, epochs=1)._plan(5, False, 40)[1]
+        plan = plan_of(geogp.GPRegressor(name, epochs=1).get_params(), 5, False, 40)
         assert choose_latent(plan, data, None) is None or width
         assert untrained(name, data).expansion.degrees.shape[1] == 1 if name == "dmgp" else True
         assert untrained(name, data).backbone.n_outputs == width

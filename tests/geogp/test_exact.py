@@ -6,6 +6,7 @@ import torch
 
 import geogp
 from geogp.data import Data
+from geogp.engines.asked import plan_of
 from geogp.engines.exact import MAX_ROWS, ExactEngine
 
 
@@ -48,7 +49,7 @@ def test_moments_and_evidence_are_those_of_the_dense_gaussian(method):
 
 def test_gradients_of_the_evidence_check():
     X, y, counts = toy(8)
-    plan = geogp.GPRegressor("gp-rbf")._plan(2, True, 8)[1]
+    plan = plan_of(geogp.GPRegressor("gp-rbf").get_params(), 2, True, 8)
     gp = ExactEngine.new(plan.row, plan.shape, plan.size, 0)
     data = Data(torch.as_tensor(X), torch.as_tensor(y), torch.as_tensor(counts).double())
     gp.encoder.fit_scaling(data.X)

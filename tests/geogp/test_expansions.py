@@ -6,8 +6,12 @@ import pytest
 import torch
 
 import geogp
-from geogp.basis.expansions import RBF, Concatenation, Fourier, Hermite, Lattice, SoftKI, expansion_named
-from geogp.basis.expansions.hermite import leading_degrees
+from geogp.basis.expansions import Concatenation, expansion_named
+from geogp.basis.expansions.fourier import Fourier
+from geogp.basis.expansions.hermite import Hermite, leading_degrees
+from geogp.basis.expansions.lattice import Lattice
+from geogp.basis.expansions.rbf import RBF
+from geogp.basis.expansions.softki import SoftKI
 from geogp.linalg import JITTER
 
 
@@ -171,5 +175,8 @@ def test_names_are_refused_or_accepted_by_name():
         geogp.GPRegressor("dbk-rbf", objective="mll").fit(X, y)
     with pytest.raises(geogp.ImpossibleCombination, match="'dppgp' learns the weights"):
         geogp.GPRegressor("sgpr", objective="dppgp").fit(X, y)
-    with pytest.raises(geogp.ImpossibleCombination, match="'solved' belongs to closed-form"):
+    with pytest.raises(
+        geogp.ImpossibleCombination,
+        match="'solved' cannot go with method 'dbk-rbf', which learns the weights",
+    ):
         geogp.GPRegressor("dbk-rbf", posterior="solved").fit(X, y)

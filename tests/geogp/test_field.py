@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from geogp.field import local_field as fields
-from geogp.field.local_field import FieldOptions, LocalField
+from geogp.field import FieldOptions, LocalField, choose
+from geogp.field.outlook import noise_inputs
 from geogp.field.trend import fit_trend
-from geogp.holdout import hold_out
+from geogp.holdout import left_out_kinds
 from geogp.scores import binomial_band
 
 QUICK = FieldOptions(neighbours=24, n_targets=1500, steps=40, batch=64, epochs=8, hidden=32)
@@ -76,13 +76,50 @@ def test_row_order_and_units_do_not_matter(fitted):
 
 def test_state_goes_through_json_and_back(fitted):
     field, X, y, n = fitted
-    field.calibrate(X[2000:], y[2000:], n[2000:])
+    field = field.calibrated_on(X[2000:], y[2000:], n[2000:])
+    assert field.calibration is not None
     tensors, facts = field.state()
     again = LocalField.from_state(tensors, json.loads(json.dumps(facts)))
     a, b = field.moments(X[:50], n[:50]), again.moments(X[:50], n[:50])
     for name in ("mean", "latent_variance", "noise_variance", "prior_variance", "degrees_of_freedom"):
         assert torch.equal(getattr(a, name), getattr(b, name))
-    field.calibration = None
+
+
+def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
+    tensors, facts = fitted[0].state()
+    parts = [
+        f"{layer}.{part}"
+        for layer in ("first", "layers.0", "layers.1", "last")
+        for part in ("weight", "bias")
+    ]
+    noise = {f"noise.{name}" for name in ("level", "center", "scale", *parts)}
+    kernel = {"kernel.log_lengthscale", "kernel.log_variance"}
+    assert set(tensors) == kernel | noise | {"shift", "seen.X", "seen.value", "seen.counts"}
+    assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance"}
+    assert set(facts) == {
+        "options", "frame", "trend", "has_counts", "horizon", "learned_until", "smoothness", "tau2", "s2",
+        "degrees_of_freedom", "loss", "width", "weighted", "calibration",
+    }  # fmt: skip
+    # Before there were updates nothing said until when the field had learned.
+    del facts["learned_until"]
+    assert LocalField.from_state(tensors, facts).known.learned_until == fitted[0].known.latest
+
+
+def test_it_says_when_its_observations_were_made(fitted):
+    field, X, *_ = fitted
+    assert field.knows_time
+    np.testing.assert_allclose(np.sort(field.observed_times()), np.sort(X[:2000, 2].numpy()), rtol=1e-12)
+    flat = LocalField.fit(X[:60, :2].contiguous(), X[:60, 2] - 2021, None, options=QUICK)
+    assert not flat.knows_time and flat.observed_times() is None
+
+
+def test_told_other_observations_a_field_gives_another_and_stays_what_it_was(fitted):
+    field, X, _, n = fitted
+    before = field.moments(X[2000:2030], n[2000:2030]).latent_variance
+    told = field.conditioned_on(field.seen.at(slice(0, 500)))
+    assert len(told.seen) == 500 and len(field.seen) == 2000 and told.gp is field.gp
+    assert torch.equal(field.moments(X[2000:2030], n[2000:2030]).latent_variance, before)
+    assert (told.moments(X[2000:2030], n[2000:2030]).latent_variance > before).double().mean() > 0.8
 
 
 def test_joint_covariance_has_the_marginals_of_the_moments(fitted):
@@ -114,7 +151,7 @@ def test_a_handful_of_rows_is_enough(n):
 
 def test_no_target_is_in_its_own_reference():
     X, _, _ = world()
-    held = hold_out(X[:, :2].numpy(), X[:, 2].numpy(), n_targets=600)
+    held = left_out_kinds(X[:, :2].numpy(), X[:, 2].numpy(), n_targets=600)
     assert {h.kind for h in held} == {"rows", "blocks", "future"}
     for h in held:
         assert not np.isin(h.target, h.reference).any()
@@ -141,23 +178,23 @@ def held_out_world(long):
 
 def test_the_kernel_is_the_one_that_predicts_held_out_rows_and_blocks_best(monkeypatch):
     seen = []
-    density = fields._held_out_density
+    density = choose.held_out_density
 
-    def spy(fit, *arguments, **named):
-        value = density(fit, *arguments, **named)
-        seen.append((fit, value))
+    def spy(gp, *arguments, **named):
+        value = density(gp, *arguments, **named)
+        seen.append((gp, value))
         return value
 
-    monkeypatch.setattr(fields, "_held_out_density", spy)
+    monkeypatch.setattr(choose, "held_out_density", spy)
     X, y = held_out_world(12.0)
     fitted = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False))
     quality: dict[int, float] = {}
-    for fit, value in seen:
-        quality[id(fit)] = quality.get(id(fit), 0.0) + value
+    for gp, value in seen:
+        quality[id(gp)] = quality.get(id(gp), 0.0) + value
     best = max(seen, key=lambda pair: quality[id(pair[0])])[0]
     assert len(quality) >= 2
     # A candidate without weights is fitted anew before it is taken.
-    assert fitted.local is best or fitted.local.weighted is False
+    assert fitted.gp is best or fitted.gp.weighted is False
 
 
 @pytest.mark.parametrize("in_time", [False, True])
@@ -167,42 +204,42 @@ def test_each_choice_of_the_kernel_goes_to_the_better_held_out_density(
     monkeypatch, in_time, blocks_win, weights_win
 ):
     X, y, n = world(600) if in_time else (*held_out_world(6.0), None)
-    honest = fields.local.fit
+    honest = choose.fit_local_gp
 
     def fit(*arguments, weighted, **named):
         targets = arguments[3]
         result = honest(*arguments, weighted=weighted, **{**named, "steps": 2})
         return replace(result, degrees_of_freedom=4.0, loss=(float(len(targets)),))
 
-    def density(fit, *_, **__):
-        mixed = fit.loss[0] > 2.0  # both sets of single rows, and the blocks
-        return float(fit.weighted == weights_win) + 0.5 * float(mixed == blocks_win)
+    def density(gp, *_, **__):
+        mixed = gp.loss[0] > 2.0  # both sets of single rows, and the blocks
+        return float(gp.weighted == weights_win) + 0.5 * float(mixed == blocks_win)
 
-    monkeypatch.setattr(fields.local, "fit", fit)
-    monkeypatch.setattr(fields, "_held_out_density", density)
-    chosen = LocalField.fit(X, y, n, time=2 if in_time else None, options=replace(QUICK, smooth=False)).local
+    monkeypatch.setattr(choose, "fit_local_gp", fit)
+    monkeypatch.setattr(choose, "held_out_density", density)
+    chosen = LocalField.fit(X, y, n, time=2 if in_time else None, options=replace(QUICK, smooth=False)).gp
     assert chosen.weighted is weights_win
     assert (chosen.loss[0] > 2.0) is (blocks_win and not in_time)
 
 
 @pytest.mark.parametrize("true", [0.0, 1.0])
-def test_a_level_that_shifts_with_the_count_stays_only_where_it_predicts(monkeypatch, true):
+def test_a_shift_with_the_count_stays_only_where_it_predicts(monkeypatch, true):
     X, y, n = world(600)
-    honest = fields.local.fit
+    honest = choose.fit_local_gp
 
     def fit(*arguments, **named):
         found = honest(*arguments, **{**named, "steps": 20})
-        return replace(found, shift=torch.tensor([1.0, 0.0]).double())
+        return replace(found, count_shift=torch.tensor([1.0, 0.0]).double())
 
-    monkeypatch.setattr(fields.local, "fit", fit)
-    chosen = LocalField.fit(X, y + true / n, n, time=2, options=replace(QUICK, smooth=False)).local
-    assert chosen.shift[0] == true
+    monkeypatch.setattr(choose, "fit_local_gp", fit)
+    chosen = LocalField.fit(X, y + true / n, n, time=2, options=replace(QUICK, smooth=False)).gp
+    assert chosen.count_shift[0] == true
 
 
 def test_gaussian_noise_leaves_the_observations_unweighted_or_nearly_so():
     X, y = held_out_world(6.0)
     fitted = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False))
-    nu = fitted.local.tails
+    nu = fitted.gp.tails
     assert nu is None or nu > 8.0
 
 
@@ -212,12 +249,17 @@ def test_the_noise_knows_no_time_after_the_newest_observation(fitted):
     late[:, 2] = X[:2000, 2].max() + 3.0
     now = late.clone()
     now[:, 2] = X[:2000, 2].max()
-    around = field._survey(field.frame.coordinates(now), torch.arange(24).expand(5, 24), field.latest)
+    known = field.known
+    around = known.survey(field.frame.coordinates(now), torch.arange(24).expand(5, 24), known.latest)
+
+    def inputs(X):
+        return noise_inputs(known, around, n[:5], X)
+
     # With the same surroundings a later year changes nothing: the network never saw it.
-    assert torch.equal(field._inputs(around, n[:5], late), field._inputs(around, n[:5], now))
+    assert torch.equal(inputs(late), inputs(now))
     early = X[:5].clone()
     early[:, 2] = X[:2000, 2].min()
-    assert not torch.equal(field._inputs(around, n[:5], early), field._inputs(around, n[:5], now))
+    assert not torch.equal(inputs(early), inputs(now))
 
 
 def gapped(seed=0, n=3000):
@@ -249,7 +291,7 @@ def test_validation_rows_teach_the_noise_and_are_never_conditioned_on():
     torch.testing.assert_close(kept.moments(at).noise_variance, taught.moments(at).noise_variance)
 
 
-def test_a_field_saved_before_there_was_a_regional_level_still_predicts():
+def test_a_field_saved_before_there_was_a_regional_surface_still_predicts():
     X, y, V, _ = gapped()
     field = LocalField.fit(X, y, None, options=replace(QUICK, smooth=True, regional=None))
     tensors, facts = field.state()
@@ -264,7 +306,7 @@ def test_a_few_validation_rows_do_not_outvote_the_rest():
     options = replace(QUICK, smooth=True)
     alone = LocalField.fit(X, y, None, options=options).moments(X[:300]).noise_variance
     few = LocalField.fit(X, y, None, options=options, validation=(V[:210], v[:210], None))
-    few.calibration = None
+    few = replace(few, calibration=None)
     # As an equal kind they would be a third of all and make it .6 instead of .3.
     ratio = (few.moments(X[:300]).noise_variance.mean() / alone.mean()).sqrt()
     assert 1.0 < ratio < 1.4
@@ -274,4 +316,4 @@ def test_a_handful_of_steps_is_enough_to_run():
     X, y, _, _ = gapped(n=300)
     for steps in (1, 5):
         field = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False, steps=steps))
-        assert len(field.local.loss) == steps
+        assert len(field.gp.loss) == steps

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from geogp.field import neighbours
+from geogp.field.earlier import earlier
 from geogp.field.neighbours import DIRECTIONS, MISSING
 
 
@@ -91,14 +92,16 @@ def test_all_rows_when_as_many_are_asked_for():
 
 
 def test_earlier_rows_only():
+    def on_all_sides(known, new, m):
+        return neighbours.query(neighbours.build(known), new, m)
+
     X = np.random.default_rng(0).normal(size=(300, 2))
-    order = np.random.default_rng(1).permutation(300)
-    place = np.argsort(order)
-    index = neighbours.earlier(X, order, 12)
+    place = np.arange(300)
+    index = earlier(X, 12, on_all_sides)
     there = index != MISSING
-    assert (place[index] < place[:, None])[there].all()
+    assert (index < place[:, None])[there].all()
     assert (there.sum(axis=1) == np.minimum(place, 12)).mean() > 0.9
-    full = neighbours.earlier(X[:40], np.arange(40), 39)
+    full = earlier(X[:40], 39, on_all_sides)
     assert ((full != MISSING).sum(axis=1) == np.arange(40)).all()
 
 

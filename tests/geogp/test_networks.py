@@ -84,7 +84,8 @@ def test_networks_come_back_from_their_state():
 @pytest.mark.parametrize(
     ("method", "changes", "words"),
     [
-        ("dnn", {"objective": "dppgp"}, "posterior 'point'"),
+        ("dnn", {"objective": "dppgp"}, "leaves the weights a point"),
+        ("dnn", {"posterior": "dense"}, "posterior 'dense'"),
         ("dbk-rbf", {"objective": "mse"}, "'mse'"),
         ("dbk-rbf", {"objective": "poisson"}, "cox"),
         ("dbk-rbf", {"objective": "fixed_mean"}, "fmgp"),

@@ -6,7 +6,7 @@ import torch
 
 import geogp
 from geogp.basis.encoders import Encoder
-from geogp.basis.expansions import RBF
+from geogp.basis.expansions.rbf import RBF
 from geogp.basis.train import robust_score
 from geogp.data import Data, Moments
 from geogp.linalg import JITTER, cholesky
@@ -19,7 +19,6 @@ def test_encoding_does_not_depend_on_the_unit_or_the_origin():
         enc = Encoder(
             3,
             spatial=(0, 1),
-            time=2,
             fourier_scales=(1, 5),
             n_frequencies=4,
             generator=torch.Generator().manual_seed(1),
@@ -71,6 +70,16 @@ class Fixed:
     def moments(self, X, counts):
         n = len(X)
         return Moments(torch.zeros(n), torch.full((n,), 0.5), torch.full((n,), 0.5), torch.ones(n))
+
+
+def test_moments_joined_from_chunks_are_those_of_all_rows():
+    X = torch.rand(10, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    data = Data(X, X[:, 0].float(), torch.arange(1.0, 11.0))
+    parts = list(data.chunks(4))
+    assert [len(part) for part in parts] == [4, 4, 2]
+    joined = Moments.joined([Moments(p.y, p.counts, 2 * p.y, 3 * p.y) for p in parts])
+    assert torch.equal(joined.mean, data.y) and torch.equal(joined.latent_variance, data.counts)
+    assert joined.degrees_of_freedom is None
 
 
 def test_one_outlier_cannot_rule_the_checkpoint():

@@ -1,11 +1,11 @@
-"""The regional level: exact where its rank suffices, deaf to exceptional places, blind to rows left out."""
+"""The regional surface: exact where its rank suffices, deaf to exceptional places, blind to rows left out."""
 
 import numpy as np
 import pytest
 import torch
 
-from geogp.field.kernel import correlation
-from geogp.field.regional import MOST_SITES, RANK, Region, fit_level, thinned
+from geogp.densities import matern
+from geogp.field.regional import MOST_SITES, RANK, Region, fit_regional, thinned
 
 SOME = {"place_variance": 0.3, "prior_variance": 0.7}
 
@@ -21,18 +21,18 @@ def data(places=60, quarters=5, seed=0):
 
 def test_it_is_the_gaussian_process_of_the_places_means():
     P, y, noise = data()
-    level = fit_level(Region.of(P, 40.0), torch.arange(len(y)), y, noise, **SOME)
+    surface = fit_regional(Region.of(P, 40.0), torch.arange(len(y)), y, noise, **SOME)
     sites = P[::5]
     weight = (1.0 / noise).reshape(-1, 5)
     mean = (weight * y.reshape(-1, 5)).sum(1) / weight.sum(1)
-    K = 0.7 * correlation(torch.cdist(sites / 40, sites / 40), "matern32")
+    K = 0.7 * matern(torch.cdist(sites / 40, sites / 40), "matern32")
     S = K + torch.diag(0.3 + 1.0 / weight.sum(1))
     new = torch.tensor([[10.0, 20.0], [50.0, 50.0], [130.0, 90.0]]).double()
-    k = 0.7 * correlation(torch.cdist(new / 40, sites / 40), "matern32")
-    g, variance = level(new)
+    k = 0.7 * matern(torch.cdist(new / 40, sites / 40), "matern32")
+    g, variance = surface(new)
     torch.testing.assert_close(g, k @ torch.linalg.solve(S, mean), rtol=1e-5, atol=1e-5)
     # The basis knows only its own span, which at the inducing points themselves is everything.
-    at, spread = level.at_observations(torch.arange(0, len(y), 5))
+    at, spread = surface.at_observations(torch.arange(0, len(y), 5))
     torch.testing.assert_close(at, K @ torch.linalg.solve(S, mean), rtol=1e-5, atol=1e-5)
     exact = (K - K @ torch.linalg.solve(S, K)).diagonal()
     torch.testing.assert_close(spread, exact, rtol=1e-4, atol=1e-5)
@@ -47,8 +47,8 @@ def test_a_place_that_is_odd_every_time_has_one_vote_and_loses_it():
     at = P[50:51]
 
     def moved(nu):
-        one = fit_level(region, every, y, noise, degrees_of_freedom=nu, **SOME)(at)[0]
-        other = fit_level(region, every, odd, noise, degrees_of_freedom=nu, **SOME)(at)[0]
+        one = fit_regional(region, every, y, noise, degrees_of_freedom=nu, **SOME)(at)[0]
+        other = fit_regional(region, every, odd, noise, degrees_of_freedom=nu, **SOME)(at)[0]
         return float(other - one)
 
     assert moved(None) > 0.5
@@ -61,14 +61,14 @@ def test_rows_left_out_do_not_count():
     region = Region.of(P, 40.0)
     other = y.clone()
     other[200:] = 99.0
-    one = fit_level(region, rows, y, noise, degrees_of_freedom=4.0, **SOME)
-    two = fit_level(region, rows, other, noise, degrees_of_freedom=4.0, **SOME)
+    one = fit_regional(region, rows, y, noise, degrees_of_freedom=4.0, **SOME)
+    two = fit_regional(region, rows, other, noise, degrees_of_freedom=4.0, **SOME)
     assert torch.equal(one(P)[0], two(P)[0])
 
 
 def test_far_from_every_place_it_knows_nothing():
     P, y, noise = data()
-    g, variance = fit_level(Region.of(P, 40.0), torch.arange(len(y)), y + 5.0, noise, **SOME)(
+    g, variance = fit_regional(Region.of(P, 40.0), torch.arange(len(y)), y + 5.0, noise, **SOME)(
         torch.tensor([[1e5, 1e5]]).double()
     )
     assert abs(float(g)) < 1e-6

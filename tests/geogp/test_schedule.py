@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geogp import GPRegressor
-from geogp.basis.averages import Average
+from geogp.basis.averages import ParameterAverage
 from geogp.basis.initialise import warm_start
-from geogp.basis.train import Schedule, train
+from geogp.basis.objectives import Weights
+from geogp.basis.schedule import Schedule
+from geogp.basis.train import Hooks, Watch, minibatch, train
 from geogp.data import Data
+from geogp.engines.asked import plan_of
 from geogp.engines.closed_form import closed_form_schedule
 from geogp.engines.lowrank import LowRankEngine
 from geogp.methods import METHODS
@@ -41,15 +44,16 @@ def problem(n, seed=0, noise=0.3):
     return X, np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.standard_normal(n)
 
 
-def trained(n=600, schedule=Schedule(epochs=12), held=None, **keywords):
+def trained(n=600, schedule=Schedule(epochs=12), watch=Watch(), **hooks):
     X, y = problem(n)
     model = GPRegressor(method="dbk-silu", hidden=8, rank=8)
-    _, plan = model._plan(3, False, n)
+    plan = plan_of(model.get_params(), 3, False, n)
     net = LowRankEngine.new(plan)
     data = Data(torch.as_tensor(X), torch.as_tensor(y, dtype=torch.float32))
     net.encoder.fit_scaling(data.X)
     warm_start(net, data.X, data.y, None, seed=0)
-    return net, train(net, data, objective="dppgp", schedule=schedule, validation=held, **keywords)
+    loss = minibatch(net, "dppgp", Weights(), n)
+    return net, train(net, data, loss, schedule=schedule, watch=watch, hooks=Hooks(**hooks))
 
 
 def test_a_resumed_training_ends_as_an_unbroken_one_bit_for_bit():
@@ -57,9 +61,9 @@ def test_a_resumed_training_ends_as_an_unbroken_one_bit_for_bit():
     held = Data(torch.as_tensor(X), torch.as_tensor(y, dtype=torch.float32))
     saved = {}
     unbroken, _ = trained(
-        held=held, checkpoint=lambda state: saved.setdefault(state["progress"].epoch, deepcopy(state))
+        watch=Watch(held), checkpoint=lambda state: saved.setdefault(state["progress"].epoch, deepcopy(state))
     )
-    resumed, progress = trained(held=held, resume=saved[5])
+    resumed, progress = trained(watch=Watch(held), resume=saved[5])
     assert progress.epoch == 12
     for a, b in zip(unbroken.state_dict().values(), resumed.state_dict().values()):
         assert torch.equal(a, b)
@@ -70,7 +74,7 @@ def test_training_stops_well_past_its_best_epoch():
     held = Data(torch.as_tensor(X), torch.as_tensor(y, dtype=torch.float32))
     scores = iter([3.0, 2.0, 1.0, *[1.5] * 100])
     schedule = Schedule(epochs=20)
-    _, progress = trained(schedule=schedule, held=held, score_of=lambda model, data: next(scores))
+    _, progress = trained(schedule=schedule, watch=Watch(held, lambda model, data: next(scores)))
     assert progress.best_epoch == 2
     assert progress.epoch == 8  # the first epoch from 2.5 times the third on
 
@@ -79,7 +83,7 @@ def test_the_best_state_is_that_of_the_averaged_parameters():
     X, y = problem(100, seed=1)
     held = Data(torch.as_tensor(X), torch.as_tensor(y, dtype=torch.float32))
     states = {}
-    model, progress = trained(held=held, checkpoint=lambda state: states.update(deepcopy(state)))
+    model, progress = trained(watch=Watch(held), checkpoint=lambda state: states.update(deepcopy(state)))
     if progress.best_epoch == 11:
         for name, value in states["average"].items():
             assert torch.equal(model.state_dict()[name], value)
@@ -90,7 +94,7 @@ def test_the_best_state_is_that_of_the_averaged_parameters():
 @settings(max_examples=40, deadline=None)
 def test_an_average_lies_between_its_values_and_leaves_the_model_alone(values, share):
     layer = torch.nn.Linear(1, 1, bias=False)
-    average = Average(layer, share)
+    average = ParameterAverage(layer, share)
     for step, value in enumerate(values, start=1):
         torch.nn.init.constant_(layer.weight, value)
         average.update(step)

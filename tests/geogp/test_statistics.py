@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geogp
-from geogp.basis.statistics import Statistic, empty, from_rows, merge, merge_all, solve
+from geogp.basis.statistics import Statistic, add_rows, empty, merge, merge_all, solve
 from geogp.run import save
 from geogp.update import refresh, summarise
 
@@ -21,6 +21,10 @@ def draw(n=40, r=6, seed=0):
     y = torch.randn(n, generator=g, dtype=torch.float64)
     noise = 0.1 + torch.rand(n, generator=g, dtype=torch.float64)
     return phi, y, noise
+
+
+def from_rows(phi, y, noise, basis=""):
+    return add_rows(empty(phi.shape[1], basis=basis), phi, y, noise)
 
 
 def close(a, b, atol=1e-10):
@@ -87,18 +91,12 @@ def test_merged_in_any_order_equals_one_pass(cuts, order, seed):
     same(left, one)
 
 
-def test_chunks_do_not_show(monkeypatch):
+def test_chunks_do_not_show():
     phi, y, noise = draw()
-    whole = from_rows(phi, y, noise)
-    monkeypatch.setattr("geogp.basis.statistics.CHUNK", 7)
-    same(from_rows(phi, y, noise), whole)
-
-
-def test_a_row_given_twice_has_weight_two():
-    phi, y, noise = draw(5)
-    weight = torch.tensor([1.0, 2.0, 1.0, 3.0, 1.0])
-    repeated = torch.repeat_interleave(torch.arange(5), weight.long())
-    same(from_rows(phi, y, noise, weight=weight), from_rows(phi[repeated], y[repeated], noise[repeated]))
+    parts = empty(6)
+    for i in range(0, 40, 7):
+        parts = add_rows(parts, phi[i : i + 7], y[i : i + 7], noise[i : i + 7])
+    same(parts, from_rows(phi, y, noise))
 
 
 def test_a_count_of_two_moves_the_weights_as_the_row_given_twice():

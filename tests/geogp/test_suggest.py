@@ -19,7 +19,8 @@ def model():
     y = np.sin(X[:, 0] / 3000) + np.cos(X[:, 1] / 2000) + 0.2 * rng.standard_normal(80)
     model = geogp.GPRegressor("local-gp", options={"neighbours": 100, "steps": 8}).fit(X, y)
     field = model.engine_.field
-    field.local = replace(field.local, weighted=False, degrees_of_freedom=None)
+    gp = replace(field.gp, weighted=False, degrees_of_freedom=None)
+    model.engine_.field = replace(field, known=replace(field.known, gp=gp))
     return model
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import geogp
-from geogp.field.kernel import GAUSSIAN_FROM, student_weights
+from geogp.field.student import GAUSSIAN_FROM, student_weights
 from geogp.methods import METHODS
 from geogp.update import observed_times, recondition, refresh, summarise, updatable, way
 
@@ -80,7 +80,7 @@ def test_added_then_forgotten_is_never_added(field):
 def test_what_it_learned_stays_and_the_truth_comes_nearer(field):
     X, y, _ = world(400, seed=1)
     more = recondition(field, X, y, np.full(400, 1e4))
-    assert more.engine_.field.local is not field.engine_.field.local  # a copy, equal in all it learned
+    assert more.engine_.field.gp is field.engine_.field.gp
     np.testing.assert_array_equal(more.kernel_slice(X[:5], X[0]), field.kernel_slice(X[:5], X[0]))
     _, before = field.predict(X, True, counts=1e4, latent=True)
     _, after = more.predict(X, True, counts=1e4, latent=True)
@@ -99,18 +99,18 @@ def test_with_all_neighbours_it_is_the_dense_process():
     m = more.moments(new)
     C, seen = more.frame.coordinates(new), more.seen
     with torch.no_grad():
-        prior = more.local.kernel(seen.X, seen.X)
+        prior = more.gp.kernel(seen.X, seen.X)
         # Student-t observations have the noise variances that the variational posterior gives them.
-        nu = more.local.tails
+        nu = more.gp.tails
         weights = torch.ones(40).double()
         if nu is not None and nu < GAUSSIAN_FROM:
             weights = student_weights(prior[None], seen.noise_variance[None], seen.value[None], nu)[0]
         K = prior + torch.diag(seen.noise_variance / weights)
-        k = more.local.kernel(C, seen.X)
+        k = more.gp.kernel(C, seen.X)
         solved = torch.linalg.solve(K, torch.cat([seen.value[:, None], k.T], 1))
-        around = more._survey(C, torch.arange(40).expand(7, 40), more.latest)
+        around = more.known.survey(C, torch.arange(40).expand(7, 40), more.known.latest)
         assert torch.allclose(around.mean, k @ solved[:, 0], atol=1e-8)
-        prior = more.local.kernel(C, C).diagonal()
+        prior = more.gp.kernel(C, C).diagonal()
         assert torch.allclose(around.variance, prior - (k * solved[:, 1:].T).sum(1), atol=1e-8)
     assert torch.isfinite(m.mean).all()
 

@@ -9,10 +9,10 @@ import torch
 
 from geogp.basis.build import Shape, Size, build
 from geogp.basis.encoders import Encoder
-from geogp.basis.expansions import Linear
+from geogp.basis.expansions.linear import Linear
 from geogp.basis.objectives import OBJECTIVES, Weights
-from geogp.basis.residuals import Distance, Unit
-from geogp.basis.residuals.distance import variogram
+from geogp.basis.residuals.distance import Distance, variogram
+from geogp.basis.residuals.unit import Unit
 from geogp.basis.train import terms_of
 from geogp.data import Data
 from geogp.engines.closed_form import condition
@@ -68,7 +68,7 @@ def test_the_closed_form_posterior_is_the_dense_one_of_the_source(name):
 def test_the_corrected_prior_variance_is_the_same_everywhere_the_basis_is_small():
     data = rows(40)
     model = model_of("svdbk").eval()
-    model.residual.condition(model, data)
+    model.residual.settle(model, data)
     with torch.no_grad():
         prior = model.moments(data.X).prior_variance
         alone = model_of("svdbk-c").moments(data.X).prior_variance
@@ -126,9 +126,9 @@ def test_held_out_blocks_tune_the_distance_term():
     model.encoder.fit_scaling(X[~inside])
     model.eval()
     train, held = Data(X[~inside], y[~inside]), Data(X[inside], y[inside])
-    model.residual.condition(model, train)
+    model.residual.settle(model, train)
     before = (float(model.residual.sill), float(model.residual.range))
-    model.residual.condition(model, train, held)
+    model.residual.settle(model, train, held)
     assert (float(model.residual.sill), float(model.residual.range)) != before
     assert isinstance(model.encoder, Encoder)
 

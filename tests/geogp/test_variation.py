@@ -1,13 +1,15 @@
 """A local kernel whose lengthscale and variance vary over space: valid, exact, learned, and dropped where idle."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import geogp
-from geogp.field import kernel as local
-from geogp.field.kernel import LocalKernel
-from geogp.field.local_field import FieldOptions, LocalField
+from geogp.densities import log_density
+from geogp.field import FieldOptions, LocalField, LocalKernel, choose
+from geogp.field.solve import conditional_moments
 from geogp.field.variation import Variation
 
 
@@ -50,7 +52,7 @@ def test_all_neighbours_give_the_dense_gaussian_process():
     kernel, rng = bent(), np.random.default_rng(2)
     X, new = torch.from_numpy(rng.uniform(0, 10, (40, 2))), torch.from_numpy(rng.uniform(0, 10, (7, 2)))
     y, noise = torch.from_numpy(rng.normal(size=40)), torch.from_numpy(rng.uniform(0.1, 1, 40))
-    c = local.condition(kernel, new, X, y, noise, torch.arange(40).expand(7, 40))
+    c = conditional_moments(kernel, new, X, y, noise, torch.arange(40).expand(7, 40))
     S = torch.linalg.inv(kernel(X, X) + torch.diag(noise))
     k = kernel(new, X)
     torch.testing.assert_close(c.mean, k @ S @ y, rtol=1e-8, atol=1e-8)
@@ -77,7 +79,7 @@ def rough_west():
 
 def test_short_lengths_are_found_where_the_surface_is_rough(rough_west):
     field, X, y, west = rough_west
-    variation = field.local.kernel.variation
+    variation = field.gp.kernel.variation
     assert variation is not None
     h, _ = variation(field.frame.coordinates(X)[:, :2])
     assert h[torch.from_numpy(west)].mean() < h[torch.from_numpy(~west)].mean() - 0.15
@@ -89,7 +91,7 @@ def test_short_lengths_are_found_where_the_surface_is_rough(rough_west):
     for name, f in (("varying", field), ("plain", plain)):
         m = f.moments(fresh)
         total = m.latent_variance + m.noise_variance
-        density[name] = float(local.log_density(value, m.location, total, None).mean())
+        density[name] = float(log_density(value, m.location, total, None).mean())
     assert density["varying"] > density["plain"]
 
 
@@ -105,20 +107,36 @@ def test_state_and_prior_survive(rough_west):
     torch.testing.assert_close(K.diagonal(), one.latent_variance[:30], rtol=1e-6, atol=1e-9)
 
 
-def test_areas_take_the_dense_route():
+def test_a_surface_that_varies_is_drawn_from_its_dense_covariance(rough_west):
+    field, X, *_ = rough_west
+    P = X[:40]
+    joint = field.joint(P, field.moments(P).latent_variance)
+    S = field.posterior_covariance(P).numpy()
+    assert field.most_places == 3000
+    draws = joint.draw(20_000, torch.Generator().manual_seed(0))
+    # The sd of a sample covariance of m draws is at most sqrt(2 / m) times the largest variance.
+    assert np.abs(np.cov(draws) - S).max() < 5 * np.sqrt(2 / 20_000) * S.max()
+    stationary = replace(
+        field,
+        known=replace(field.known, gp=replace(field.gp, kernel=replace(field.gp.kernel, variation=None))),
+    )
+    assert stationary.most_places is None
+
+
+def test_areas_take_the_kernel_that_varies():
     X, y, _ = world(6.0, n=700)
     model = geogp.GPRegressor("local-gp", options={"varying": 4, "steps": 20}).fit(X.numpy(), y.numpy())
-    assert model.engine_.field.local.kernel.variation is not None
+    assert model.engine_.field.gp.kernel.variation is not None
     found = geogp.area_moments(model, X.numpy()[:20], np.full((1, 20), 1 / 20))
     S = model.engine_.posterior_covariance(torch.as_tensor(X[:20])).double().numpy()
     assert float(np.asarray(found.covariance).squeeze()) == pytest.approx(
-        model.target_sd_**2 * S.mean(), rel=1e-3
+        model.target_sd_**2 * S.mean(), rel=1e-7
     )
 
 
 def test_a_variation_that_predicts_no_better_is_left_out(monkeypatch):
     X, y, _ = world(1.0, n=600)
-    honest = local.fit
+    honest = choose.fit_local_gp
 
     def fit(*arguments, **named):
         found = honest(*arguments, **{**named, "steps": 20})
@@ -131,9 +149,9 @@ def test_a_variation_that_predicts_no_better_is_left_out(monkeypatch):
         )
         return type(found)(**{**vars(found), "kernel": kernel})
 
-    monkeypatch.setattr(local, "fit", fit)
+    monkeypatch.setattr(choose, "fit_local_gp", fit)
     options = FieldOptions(smooth=False, varying=9, n_targets=300, neighbours=24)
-    assert LocalField.fit(X, y, None, options=options).local.kernel.variation is None
+    assert LocalField.fit(X, y, None, options=options).gp.kernel.variation is None
 
 
 @pytest.mark.parametrize(("rows", "in_time", "tried"), [(599, False, 0), (600, False, 1), (600, True, 0)])
@@ -141,14 +159,14 @@ def test_many_rows_over_space_alone_try_it_unasked(monkeypatch, rows, in_time, t
     X, y, _ = world(1.0, n=rows)
     if in_time:
         X = torch.cat([X, torch.arange(rows).double()[:, None] % 7], dim=1)
-    honest, seen = local.fit, []
+    honest, seen = choose.fit_local_gp, []
 
     def fit(*arguments, **named):
         seen.append(arguments[4].variation is not None)
         return honest(*arguments, **{**named, "steps": 20})
 
-    monkeypatch.setattr(local, "fit", fit)
-    monkeypatch.setattr("geogp.field.local_field.VARY_FROM", 600)
+    monkeypatch.setattr(choose, "fit_local_gp", fit)
+    monkeypatch.setattr("geogp.field.choose.VARY_FROM", 600)
     options = FieldOptions(smooth=False, n_targets=300, neighbours=16)
     LocalField.fit(X, y, None, time=2 if in_time else None, options=options)
     assert sum(seen) == tried

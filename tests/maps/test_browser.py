@@ -191,6 +191,13 @@ def test_a_click_pins_and_the_address_holds_the_view(browser, page, world) -> No
     again.context.close()
 
 
+def test_what_is_left_out_is_said(browser, ds, tmp_path) -> None:
+    note = "pictures leave out 3 parts of the region beyond 50 km of any data"
+    page = open_page(browser, write_html(ds, tmp_path / "m.html", max_pixels=900, note=note))
+    assert f"P{note[1:]}" in page.inner_text(".gg-panel")
+    page.context.close()
+
+
 def test_phone_width(browser, world) -> None:
     page = open_page(browser, world.path, 390, 844, has_touch=True, is_mobile=True, device_scale_factor=2)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -214,7 +221,7 @@ def test_phone_width(browser, world) -> None:
 
 def test_hostile_words_do_nothing(browser, make, islands, tmp_path) -> None:
     bad = "</script><img src=x onerror=\"document.title='owned'\">${document.title='owned'}`{{7*7}}"
-    ds = make(title=bad, target=bad, method=bad, source=bad)
+    ds = make(title=bad, target=bad, target_title=bad, target_noun=bad, method=bad, source=bad)
     for name in ds.data_vars:
         ds[name].attrs["units"] = bad
     places = [{"name": bad, "lon": -157.0, "lat": 20.5}]

@@ -5,19 +5,12 @@ import sys
 import numpy as np
 import pytest
 import xarray as xr
+from pyproj import Geod, Transformer
 
 import maps  # noqa: F401
+from maps.bands import bands
 from maps.errors import InvalidInput
-from maps.figures import (
-    band_figure,
-    map_figure,
-    maps_figure,
-    pit_figure,
-    reliability_figure,
-    slice_figure,
-    write_png,
-)
-from maps.layers import bands
+from maps.figures import map_figure, maps_figure, slice_figure, write_png
 
 
 def words(figure) -> str:
@@ -72,13 +65,41 @@ def test_a_kernel_slice_marks_its_reference(ds, region) -> None:
 def test_several_layers_side_by_side(ds, region) -> None:
     figure = maps_figure(ds, ["median", "pi_width", "exceedance_25", "explained"], geometry=region)
     figure.canvas.draw()
+    assert len([axes for axes in figure.axes if axes.images and len(axes.images[0].get_array()) > 1]) == 4
     assert "P(> 25 Mbit/s)" in words(figure) or "exceeds 25" in words(figure)
 
 
 @pytest.mark.parametrize("centre", [(179.8, 52.0), (-150.0, 80.0), (0.0, 0.0)])
-def test_maps_anywhere(make, islands, centre) -> None:
+def test_maps_anywhere_tell_where_they_are(make, islands, centre) -> None:
+    """Degrees stand where they belong, the bar is as long as it says on the ground, the arrow points north."""
     ds = make((60, 80), 4000.0, centre)
-    map_figure(ds, "median", geometry=islands(ds)).canvas.draw()
+    figure = map_figure(ds, "median", geometry=islands(ds))
+    axes = figure.axes[0]
+    crs = ds["spatial_ref"].attrs["crs_wkt"]
+    back = Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+    west, east, (south, top) = *axes.get_xlim(), axes.get_ylim()
+    marks = {t.get_text(): t.xy for t in axes.texts if "°" in t.get_text()}
+    assert {place[0] == west for place in marks.values()} == {True, False}  # along both edges
+    for text, (x, y) in marks.items():
+        # Along an edge of 60 nodes a line crosses between the label and the next node.
+        along = x > west
+        node = (x + (east - west) / 59, y) if along else (x, y + (top - south) / 59)
+        line = float(text.split("°")[0]) * (-1 if text[-1] in "WS" else 1)
+        before, after = (
+            (back.transform(*at)[0 if along else 1] - line + 180) % 360 - 180 for at in ((x, y), node)
+        )
+        assert before * after <= 0 and abs(before) < 0.2, text
+    bar = next(t for t in axes.texts if t.get_text().endswith("km"))
+    line = next(li for li in axes.lines if len(li.get_xdata()) == 4)
+    ends = back.transform(np.array(line.get_xdata())[[1, 2]], np.array(line.get_ydata())[[1, 2]])
+    metres = Geod(ellps="WGS84").line_length(*ends)
+    assert metres == pytest.approx(1000 * float(bar.get_text().removesuffix(" km")), rel=0.03)
+    arrow = next(t for t in axes.texts if t.get_text() == "N")
+    lon, lat = back.transform(*arrow.xy)
+    east, north = Transformer.from_crs("EPSG:4326", crs, always_xy=True).transform(lon, lat + 0.1)
+    # The letter stands south of the arrow's tip.
+    offset, towards = -np.array(arrow.xyann), np.array([east, north]) - arrow.xy
+    assert offset @ towards > 0.999 * np.hypot(*offset) * np.hypot(*towards)
 
 
 def test_maps_of_odd_data(ds, region) -> None:
@@ -86,19 +107,33 @@ def test_maps_of_odd_data(ds, region) -> None:
     for name in empty.data_vars:
         empty[name].values[...] = np.nan
     for layer in ("median", "faded", "exceedance_25", "latent_sd"):
-        map_figure(empty, layer, geometry=region).canvas.draw()
-    map_figure(empty).canvas.draw()
-    map_figure(ds.isel(y=slice(70, 71), x=slice(90, 91))).canvas.draw()
-    map_figure(ds.isel(y=slice(70, 71))).canvas.draw()
+        figure = map_figure(empty, layer, geometry=region)
+        figure.canvas.draw()
+        assert not figure.axes[0].images[0].get_array()[..., 3].any()  # nothing is painted
+        assert "no\nprediction" in words(figure)
+    for part in (empty, ds.isel(y=slice(70, 71), x=slice(90, 91)), ds.isel(y=slice(70, 71))):
+        figure = map_figure(part)
+        figure.canvas.draw()
+        assert figure.axes[0].images[0].get_array().shape[:2] == part["median"].shape
     half = ds.where(ds["x"] > 0)
     half["spatial_ref"] = ds["spatial_ref"]
     west, east = map_figure(half).axes[0].get_xlim()
     assert west > -20_000 and east > 90_000  # shows where there are values
     hostile = ds.assign_attrs(title="$\\frac{</script>", source="$x^$", method="`${a}`")
-    map_figure(hostile, "median").canvas.draw()
-    maps_figure(hostile, ["median"]).canvas.draw()
+    for figure in (map_figure(hostile, "median"), maps_figure(hostile, ["median"])):
+        figure.canvas.draw()
+        assert "$\\frac{</script>" in words(figure)
     with pytest.raises(InvalidInput, match="faded"):
         map_figure(ds[["median"]], "faded")
+
+
+def test_what_is_left_out_is_said(ds, region) -> None:
+    note = "pictures leave out 3 parts of the region beyond 50 km of any data"
+    plain, noted = (map_figure(ds, "explained", geometry=region, note=n) for n in ("", note))
+    assert f"{note[:1].upper()}{note[1:]}." in words(noted) and "leave out" not in words(plain)
+    box = [figure.axes[0].get_window_extent() for figure in (plain, noted)]
+    assert box[0].width == pytest.approx(box[1].width)  # the line has room of its own
+    assert note in words(maps_figure(ds, ["median"], geometry=region, note=note))
 
 
 def test_a_large_lazy_map_is_thinned(make, Counter) -> None:
@@ -106,26 +141,6 @@ def test_a_large_lazy_map_is_thinned(make, Counter) -> None:
     figure = map_figure(make((3000, 4000), 100.0, counter=counter), "median", max_pixels=50_000)
     assert figure.axes[0].images[0].get_array().shape[0] <= 250
     assert counter.pixels < 70_000
-
-
-def test_paper_figures() -> None:
-    x = np.linspace(0, 1, 50)
-    figure = band_figure(x[::-1], x, 0 * x + 0.1, observations=(x, x), truth=(x, 0 * x + 0.2), title="$bad^")
-    figure.canvas.draw()
-    band = figure.axes[0].collections[0].get_paths()[0].vertices
-    assert band[:, 1].min() == pytest.approx(-0.2) and band[:, 1].max() == pytest.approx(1.2)
-    with pytest.raises(InvalidInput, match="equally long"):
-        band_figure(x, x[1:], x)
-    levels = np.array([0.5, 0.8, 0.95])
-    text = words(
-        reliability_figure(levels, {"urban": levels, "rural": levels}, counts={"urban": 900, "rural": 600})
-    )
-    assert "urban (n = 900)" in text and "n = 600" in text
-    reliability_figure(levels, levels, counts=100).canvas.draw()
-    pit_figure(np.linspace(0, 1, 100)).canvas.draw()
-    for bad in ([1.2], [], [-0.1]):
-        with pytest.raises(InvalidInput, match="PIT"):
-            pit_figure(np.array(bad))
 
 
 def test_png_is_written_atomically_and_deterministically(ds, region, tmp_path) -> None:
@@ -162,6 +177,6 @@ def test_the_frame_leaves_out_specks_far_away_and_says_so(make) -> None:
     values = ds["median"].values
     values[5, 3] = 20.0
     ds["spatial_ref"] = make()["spatial_ref"]
-    assert "outlying parts, 0.03% of the area, are not shown" in words(
+    assert "Outlying parts, 0.03% of the area, are not shown" in words(
         map_figure(ds[["median", "spatial_ref"]])
     )

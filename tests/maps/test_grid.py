@@ -1,15 +1,14 @@
-"""GeoBox, Web Mercator and the region's mask."""
+"""GeoBox and the region's mask."""
 
 import numpy as np
 import pytest
 import rasterio
 import xarray as xr
-from odc.geo.geobox import GeoBox
 from pyproj import Transformer
 
 from maps.errors import InvalidInput
-from maps.grid import MERCATOR_HALF, Window, geobox_like, geobox_of, mercator_grid, windows
-from maps.region import Mask, around, polygon, to_crs
+from maps.grid import Window, geobox_like, geobox_of, windows
+from maps.region import Mask, around, near_data, polygon, to_crs
 
 
 def test_geobox_agrees_with_the_geotransform(ds: xr.Dataset) -> None:
@@ -53,32 +52,6 @@ def test_windows_tile_the_grid() -> None:
     for w in windows(seen.shape):
         seen[w.slices] += 1
     assert (seen == 1).all()
-
-
-@pytest.mark.parametrize("centre", [(-157.3, 20.6), (179.5, 52.0), (-150.0, 64.0), (0.0, -70.0)])
-def test_mercator_indices_match_the_projection(make, centre) -> None:
-    """The mesh route and PROJ pixel by pixel give the same source pixel, also across the antimeridian."""
-    box = geobox_of(make((120, 160), 5000.0, centre))
-    grid = mercator_grid(box)
-    assert 0.5 < grid.shape[0] * grid.shape[1] / (120 * 160) < 2.5
-    rows, cols = grid.indices()
-    r, c = np.meshgrid(np.arange(0, grid.shape[0], 7), np.arange(0, grid.shape[1], 7), indexing="ij")
-    x, y = grid.left + (c + 0.5) * grid.pixel_m, grid.top - (r + 0.5) * grid.pixel_m
-    turned = (x + MERCATOR_HALF) % (2 * MERCATOR_HALF) - MERCATOR_HALF
-    u, v = Transformer.from_crs("EPSG:3857", str(box.crs.wkt), always_xy=True).transform(turned, y)
-    col, row = (~box.affine) @ (u, v)
-    inside = (col > 0.2) & (col < 159.8) & (row > 0.2) & (row < 119.8)
-    assert (rows[r, c][inside] >= 0).all()
-    assert np.abs(cols[r, c][inside] + 0.5 - col[inside]).max() < 0.7  # half a pixel, and the mesh's 0.1
-    assert np.abs(rows[r, c][inside] + 0.5 - row[inside]).max() < 0.7
-
-
-def test_mercator_of_a_geographic_grid() -> None:
-    box = GeoBox.from_bbox((170, -20, 190, -10), crs="EPSG:4326", resolution=0.1)
-    grid = mercator_grid(box)
-    west, _, east, _ = grid.bounds_lonlat
-    assert (west, east) == pytest.approx((170, 190), abs=0.2)
-    assert (grid.indices()[0] >= 0).mean() > 0.97
 
 
 def square(west: float, south: float, east: float, north: float) -> dict:
@@ -165,6 +138,25 @@ def test_a_region_across_the_antimeridian(make, shape) -> None:
     truth = (lat > 50) & (lat < 53) & ((lon > 175) | (lon < -175))
     assert (inside != truth).sum() <= 0.01 * truth.sum()
     assert around(polygon(shape), 180).bounds == pytest.approx((175, 50, 185, 53))
+
+
+def test_pictures_show_what_lies_within_50_km_of_data() -> None:
+    """An islet 28 km off, as Niihau off Kauai, is in; one 60 km off is out; a large part with places inside is in."""
+    import shapely
+
+    km = 1 / 111.195
+    utm = "EPSG:32604"  # central meridian 159 W
+    isle, near, far = (shapely.box(-159 + d * km, 0, -159 + (d + 5) * km, 0.05) for d in (0, 33, 65))
+    large = shapely.box(-165, 5, -160, 10)
+    region = shapely.MultiPolygon([isle, near, far, large])
+    to = Transformer.from_crs("EPSG:4326", utm, always_xy=True)
+    places = np.column_stack(to.transform([-159 + 2 * km, -162.5], [0.02, 7.5]))
+    assert near_data(region, places, utm).tolist() == [True, True, False, True]
+    turned = shapely.transform(region, lambda xy: xy + [360, 0])
+    assert near_data(turned, places, utm).tolist() == [True, True, False, True]
+    assert near_data(shapely.MultiPolygon([far]), places, utm).tolist() == [
+        True
+    ]  # else nothing would be shown
 
 
 def test_a_region_elsewhere_is_refused(ds: xr.Dataset) -> None:

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from maps.bands import bands
 from maps.colours import Scale, paint, scales, suppressing, table
 from maps.errors import InvalidInput
-from maps.layers import LAYERS, bands, number, subtitle
+from maps.layers import LAYERS, listed
+from maps.words import number, subtitle
 
 
 def test_every_variable_of_a_prediction_is_a_layer(ds: xr.Dataset) -> None:
@@ -32,7 +34,7 @@ def test_a_wrong_name_is_told_what_there_is(ds: xr.Dataset) -> None:
 
 
 def test_braces_in_a_target_are_left_alone(make) -> None:
-    assert "{of}" in bands(make(target="{x}{of}"), ["median"])[0].title
+    assert "{of}" in bands(make(target_title="{x}{of}"), ["median"])[0].title
 
 
 @pytest.mark.parametrize("key", LAYERS)
@@ -41,6 +43,68 @@ def test_every_layer_has_a_colour_map_and_words(key: str) -> None:
     assert table(layer.colours).shape == (256, 3)
     assert layer.title and layer.short and layer.about and layer.group
     assert layer.scale in ("log", "linear")
+
+
+def test_layers_of_a_quantity_agree_on_its_legend() -> None:
+    fields = ("scale", "limits", "from_zero", "about_zero", "heading", "steps")
+    for name in {layer.quantity for layer in LAYERS.values()}:
+        alike = {tuple(getattr(a, f) for f in fields) for a in LAYERS.values() if a.quantity == name}
+        assert len(alike) == 1, name
+
+
+@pytest.mark.parametrize("key", LAYERS)
+def test_a_derived_layer_changes_with_what_it_needs(key: str) -> None:
+    """Or a list would serve a stale picture, or a plane of no threshold."""
+    layer = LAYERS[key]
+    assert set(layer.needs) <= set(LAYERS)
+    assert layer.by_level >= any(LAYERS[name].by_level for name in layer.needs)
+
+
+def test_the_short_lists_are_what_they_were() -> None:
+    known = "median pi_width exceedance lower upper explained latent_median latent_sd noise_sd mean"
+    assert listed() == known.split()
+    assert {key for key in listed() if not LAYERS[key].embedded} == {"mean", "latent_median"}
+    level = {"lower", "upper", "pi_width", "latent_lower", "latent_upper"}
+    assert {key for key, layer in LAYERS.items() if layer.by_level} == level
+
+
+#: target attributes -> its title, what a new observation is called, with and without tests, and P(>)'s colours
+WORDS = {
+    ("download speed", "tile averages", "higher"): ("tile averages of 5 tests", "measurements", "vik_r"),
+    ("latency", "tile averages", "lower"): ("tile averages of 5 tests", "measurements", "vik"),
+    ("number of tests", "tile counts", "higher"): ("tile counts", "tile counts", "vik_r"),
+    ("value", "measurements", ""): ("measurements", "measurements", "vik_r"),
+}
+
+
+@pytest.mark.parametrize("target", WORDS)
+def test_a_target_brings_its_words_and_colours(make, target) -> None:
+    title, noun, better = target
+    with_tests, without, colours = WORDS[target]
+    ds = make(target_title=title, target_noun=noun, target_better=better, target_colours="oslo")
+    planes = {band.name: band for band in bands(ds)}
+    assert planes["exceedance_25"].title == f"Probability that {title} exceeds 25 Mbit/s"
+    assert planes["exceedance_25"].about == f"for new {with_tests}"
+    assert planes["exceedance_25"].colours == colours
+    assert planes["upper"].colours == "oslo" and planes["pi_width"].colours == "lajolla_r"
+    assert suppressing(ds, Scale(5, 500, "log")).name == "oslo"
+    del ds.attrs["tests"]
+    assert bands(ds, ["median"])[0].about == f"half of new {without} lie above this value"
+
+
+def test_a_dataset_that_names_no_target_still_has_words(make) -> None:
+    ds = make()
+    for name in ("target_title", "target_noun", "target_better", "target_colours"):
+        del ds.attrs[name]
+    planes = {band.name: band for band in bands(ds)}
+    assert planes["median"].title == "Median download" and planes["median"].colours == "batlow"
+    assert planes["median"].about == "half of new tile averages of 5 tests lie above this value"
+    assert planes["exceedance_25"].colours == "vik_r"
+
+
+def test_an_unknown_colour_map_is_said() -> None:
+    with pytest.raises(InvalidInput, match="no colour map '__doc__'"):
+        table("__doc__")
 
 
 def test_one_legend_for_all_layers_of_a_quantity(ds: xr.Dataset) -> None:
@@ -116,7 +180,12 @@ def test_counts_have_no_unit_and_keep_their_log_scale():
             "exceedance": (("threshold", "y", "x"), rng.uniform(size=(1, 20, 20)), {"units": "1"}),
         },
         coords={"threshold": [10.0]},
-        attrs={"target": "tests", "target_unit": "1"},
+        attrs={
+            "target": "tests",
+            "target_unit": "1",
+            "target_title": "number of tests",
+            "target_noun": "tile counts",
+        },
     )
     planes = {b.name: b for b in bands(ds)}
     assert planes["exceedance_10"].title == "Probability that number of tests exceeds 10"

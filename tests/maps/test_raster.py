@@ -18,7 +18,7 @@ from rio_cogeo.cogeo import cog_validate
 
 from maps.errors import InvalidInput
 from maps.grid import Window, geobox_of
-from maps.raster import export, write_cog, write_cogs, write_geoparquet, write_netcdf, write_zarr
+from maps.raster import export, write_cog, write_cogs, write_netcdf
 from maps.reader import open_cogs, open_export
 from maps.region import Mask
 
@@ -252,8 +252,8 @@ def test_max_error_bounds_the_loss_and_saves_room(ds, region, tmp_path, max_erro
 
 WRITERS = {
     "netcdf": lambda ds, folder, **o: write_netcdf(ds, folder / "a.nc", **o),
-    "zarr": lambda ds, folder, **o: write_zarr(ds, folder / "a.zarr", **o),
-    "geoparquet": lambda ds, folder, **o: write_geoparquet(ds, folder / "a.parquet", **o),
+    "zarr": lambda ds, folder, **o: export(ds, folder, ["zarr"], **o),
+    "geoparquet": lambda ds, folder, **o: export(ds, folder, ["geoparquet"], **o),
     "cog": lambda ds, folder, **o: write_cogs(ds, folder, layers=["median", "mean"], **o),
     "export": lambda ds, folder, **o: export(ds, folder, ["cog", "netcdf", "zarr", "geoparquet"], **o),
 }
@@ -293,7 +293,10 @@ def test_bad_requests_are_one_sentence_and_write_nothing(ds, region, tmp_path) -
     cases = [
         (lambda: export(ds, tmp_path / "o", ["jpeg"]), "no format 'jpeg'"),
         (lambda: export(ds, tmp_path / "o", []), "No format"),
-        (lambda: export(ds, tmp_path / "o", ["h3"]), "h3"),
+        (
+            lambda: export(ds, tmp_path / "o", ["h3"]),
+            "no format 'h3'; choose from cog, netcdf, zarr, geoparquet",
+        ),
         (lambda: export(ds, tmp_path / "o", layers=["x"]), "no layer 'x'"),
         (lambda: export(ds, tmp_path / "o", geometry={"type": "Point", "coordinates": [0, 0]}), "Polygon"),
     ]

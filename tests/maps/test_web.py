@@ -10,9 +10,11 @@ import zlib
 import numpy as np
 import pytest
 
+from maps.bands import bands
 from maps.errors import InvalidInput
-from maps.layers import bands
-from maps.web import folium_map, html_map, quantise, safe_json, write_html
+from maps.layers import LAYERS
+from maps.page_data import quantise, safe_json
+from maps.web import folium_map, html_map, write_html
 
 HOSTILE = "</script><img src=x onerror=alert(1)>${alert(1)}`{{7*7}}{% raw %}\u2028<!--"
 
@@ -86,7 +88,15 @@ def test_the_page_is_the_same_for_the_same_data(make, islands, page: str) -> Non
 
 
 def test_hostile_words_stay_words(make, islands) -> None:
-    ds = make(title=HOSTILE, target=HOSTILE, method=HOSTILE, source=HOSTILE, quarter=HOSTILE)
+    ds = make(
+        title=HOSTILE,
+        target=HOSTILE,
+        target_title=HOSTILE,
+        target_noun=HOSTILE,
+        method=HOSTILE,
+        source=HOSTILE,
+        quarter=HOSTILE,
+    )
     for name in ds.data_vars:
         ds[name].attrs["units"] = HOSTILE
     places = [{"name": HOSTILE, "lon": -157.0, "lat": 20.5}]
@@ -125,7 +135,7 @@ def test_quantised_values_come_back(ds) -> None:
     for band in bands(ds):
         values = band.of(ds).values.copy()
         values[3:9, 5:50] = np.nan
-        plane = quantise(values, band.layer.scale, band.layer.quantity)
+        plane = quantise(values, band.layer)
         back = decode(plane, values.shape)
         np.testing.assert_array_equal(np.isnan(back), np.isnan(values))
         if plane["kind"] == "log":
@@ -138,7 +148,7 @@ def test_quantised_values_come_back(ds) -> None:
 
 @pytest.mark.parametrize("values", [np.nan, 0.0, 7.0, -3.0, np.inf])
 def test_quantising_odd_planes(values: float) -> None:
-    plane = quantise(np.full((3, 4), values), "log", "level")
+    plane = quantise(np.full((3, 4), values), LAYERS["median"])
     back = decode(plane, (3, 4))
     if np.isfinite(values):
         np.testing.assert_allclose(back, values, rtol=1e-3, atol=1e-9)

@@ -8,26 +8,24 @@ from functools import partial
 
 from geogp.basis.expansions.base import Expansion
 from geogp.basis.expansions.concatenation import Concatenation
-from geogp.basis.expansions.fourier import Fourier
-from geogp.basis.expansions.hermite import Hermite
-from geogp.basis.expansions.last_layer import LastLayer
-from geogp.basis.expansions.lattice import Lattice
-from geogp.basis.expansions.linear import Linear
-from geogp.basis.expansions.rbf import RBF
-from geogp.basis.expansions.silu import SiLU
-from geogp.basis.expansions.softki import SoftKI
 from geogp.errors import ImpossibleCombination
+from geogp.registry import registry
 
-EXPANSIONS: dict[str, type[Expansion]] = {
-    "silu": SiLU,
-    "rbf": RBF,
-    "softki": SoftKI,
-    "ski": Lattice,
-    "fourier": Fourier,
-    "hermite": Hermite,
-    "linear": Linear,
-    "last_layer": LastLayer,
-}
+EXPANSIONS: dict[str, type[Expansion]] = registry(
+    __name__,
+    {
+        "silu": "silu.SiLU",
+        "rbf": "rbf.RBF",
+        "softki": "softki.SoftKI",
+        "ski": "lattice.Lattice",
+        "fourier": "fourier.Fourier",
+        "hermite": "hermite.Hermite",
+        "linear": "linear.Linear",
+        "last_layer": "last_layer.LastLayer",
+        "none": "absent.NoBasis",
+        "exact": "absent.ExactKernel",
+    },
+)
 
 
 def expansion_named(name: str) -> Callable[[int, int], Expansion]:
@@ -36,7 +34,7 @@ def expansion_named(name: str) -> Callable[[int, int], Expansion]:
     Raises
     ------
     ImpossibleCombination
-        for a name that is not registered.
+        for a name that is not registered, or stands for no basis.
 
     Examples
     --------
@@ -45,25 +43,13 @@ def expansion_named(name: str) -> Callable[[int, int], Expansion]:
     """
     parts = name.split("+")
     for part in parts:
-        if part not in EXPANSIONS:
+        if part not in EXPANSIONS or not EXPANSIONS[part].is_basis:
+            known = ", ".join(e for e in EXPANSIONS if EXPANSIONS[e].is_basis)
             raise ImpossibleCombination(
-                f"there is no expansion {part!r}; choose from {', '.join(EXPANSIONS)}, or join some by '+'."
+                f"there is no expansion {part!r}; choose from {known}, or join some by '+'."
             )
-    made: list[Callable[[int, int], Expansion]] = [EXPANSIONS[part] for part in parts]  # type: ignore[list-item]
+    made: list[Callable[[int, int], Expansion]] = [EXPANSIONS[part] for part in parts]
     return made[0] if len(made) == 1 else partial(Concatenation, parts=made)
 
 
-__all__ = [
-    "EXPANSIONS",
-    "RBF",
-    "Concatenation",
-    "Expansion",
-    "Fourier",
-    "Hermite",
-    "LastLayer",
-    "Lattice",
-    "Linear",
-    "SiLU",
-    "SoftKI",
-    "expansion_named",
-]
+__all__ = ["EXPANSIONS", "Concatenation", "Expansion", "expansion_named"]

@@ -1,5 +1,7 @@
 """What every expansion promises."""
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from geogp.errors import ImpossibleCombination
@@ -13,6 +15,12 @@ class Expansion(nn.Module):
     """
 
     rank: int
+    #: For the methods' pages.
+    formula: ClassVar[str]
+    #: What mean and latent sd come to far from data where the inputs go into it as they are.
+    far: ClassVar[tuple[str, str]] = ("the constant", "the prior's")
+    #: False for a name that stands for no basis: an engine without one takes it.
+    is_basis: ClassVar[bool] = True
     #: True when the expansion approximates a base kernel whose exact value is known (`base_kernel`).
     has_base_kernel = False
 

@@ -1,6 +1,7 @@
 """Two or more expansions side by side: their kernels add."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -38,15 +39,16 @@ class Concatenation(Expansion):
                 f"rank {rank} cannot be shared among {len(parts)} expansions; raise it."
             )
         ranks = [rank - each * (len(parts) - 1), *([each] * (len(parts) - 1))]
-        self.parts = nn.ModuleList(part(n_inputs, r) for part, r in zip(parts, ranks))
-        self.rank = sum(int(part.rank) for part in self.parts)  # type: ignore[arg-type, misc]
+        made = [part(n_inputs, r) for part, r in zip(parts, ranks)]
+        self.parts = cast("Sequence[Expansion]", nn.ModuleList(made))
+        self.rank = sum(part.rank for part in made)
 
     def forward(self, h: Tensor) -> Tensor:
         return torch.cat([part(h) for part in self.parts], 1) / len(self.parts) ** 0.5
 
     def initialise(self, h: Tensor) -> None:
         for part in self.parts:
-            part.initialise(h)  # type: ignore[operator]
+            part.initialise(h)
 
     def kernel_parameters(self) -> list[nn.Parameter]:
-        return [p for part in self.parts for p in part.kernel_parameters()]  # type: ignore[operator]
+        return [p for part in self.parts for p in part.kernel_parameters()]

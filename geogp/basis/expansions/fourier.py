@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
+from geogp.basis.expansions.placing import median_lengthscale
 from geogp.errors import ImpossibleCombination
-from geogp.linalg import squared_distances
 
 
 class Fourier(Expansion):
@@ -39,6 +39,12 @@ class Fourier(Expansion):
     True
     """
 
+    formula = "φ(h) = sqrt(2/r) [cos(Ω h), sin(Ω h)]"
+    far = (
+        "the waves go on; what they add up to there means nothing",
+        "larger than at the data but below the prior's: the prior variance is the same everywhere, and what the data say of the waves holds everywhere, too",
+    )
+
     frequencies: Tensor
 
     def __init__(self, n_inputs: int, rank: int):
@@ -69,13 +75,3 @@ class Fourier(Expansion):
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [self.log_lengthscale, self.log_variance]
-
-
-def median_lengthscale(h: Tensor, sample: int = 512) -> Tensor:
-    """(H,) spread of each axis times the median distance between standardised rows of h (n, H)."""
-    spread = h.std(0, unbiased=False)
-    spread = torch.where(spread > 1e-6, spread, torch.ones_like(spread))
-    some = h[:sample] / spread
-    distance = squared_distances(some, some).sqrt()
-    positive = distance[distance > 1e-6]
-    return spread * (positive.median().clamp_min(1e-3) if positive.numel() else 1.0)

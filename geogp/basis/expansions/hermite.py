@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
+from geogp.basis.expansions.placing import spread_of
 
 #: alpha of the input density alpha / sqrt(pi) exp(-alpha^2 x^2): a standard normal.
 ALPHA = 0.5**0.5
@@ -41,6 +42,12 @@ class Hermite(Expansion):
     True
     """
 
+    formula = "φ_n(h) = sqrt(λ_n) e_n(h), Hermite functions"
+    far = (
+        "the constant: all basis functions die out beyond the data",
+        "0, and so is the prior's: the map looks certain where it knows nothing",
+    )
+
     centre: Tensor
     spread: Tensor
     degrees: Tensor
@@ -63,9 +70,8 @@ class Hermite(Expansion):
     def initialise(self, h: Tensor) -> None:
         """Centre and spread of the sample."""
         with torch.no_grad():
-            spread = h.std(0, unbiased=False)
             self.centre.copy_(h.mean(0))
-            self.spread.copy_(torch.where(spread > 1e-6, spread, torch.ones_like(spread)))
+            self.spread.copy_(spread_of(h))
 
     def forward(self, h: Tensor) -> Tensor:
         x = (h - self.centre) / self.spread

@@ -25,6 +25,8 @@ class LastLayer(Expansion):
     torch.Size([5, 4])
     """
 
+    formula = "φ(h) = [h, 1]"
+
     scale: Tensor
 
     def __init__(self, n_inputs: int, rank: int):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
-from geogp.basis.expansions.softki import matern32
+from geogp.densities import matern32_of_squared
 from geogp.errors import ImpossibleCombination
 from geogp.linalg import cholesky
 
@@ -38,6 +38,12 @@ class Lattice(Expansion):
     >>> Lattice(2, 100)(torch.zeros(3, 2)).shape
     torch.Size([3, 100])
     """
+
+    formula = "φ(h) = L' w(h), w cubic weights on a lattice"
+    far = (
+        "that of the outermost lattice points",
+        "that of the outermost lattice points: up to the prior's where they lie beyond the data",
+    )
 
     low: Tensor
     step: Tensor
@@ -82,7 +88,7 @@ class Lattice(Expansion):
         nodes = torch.arange(self.n_points, dtype=torch.float64, device=h.device)
         for j in range(h.shape[1]):
             scaled = nodes * (self.step[j].double() / self.log_lengthscale[j].double().exp())
-            K = matern32((scaled[:, None] - scaled).square())
+            K = matern32_of_squared((scaled[:, None] - scaled).square())
             L = cholesky(K, what="a lattice axis' kernel matrix").to(h.dtype)
             axis = self.axis_weights(h, j) @ L
             phi = (phi[:, :, None] * axis[:, None, :]).flatten(1)

@@ -26,6 +26,8 @@ class Linear(Expansion):
     torch.Size([5, 8])
     """
 
+    formula = "φ(h) = W h + b"
+
     def __init__(self, n_inputs: int, rank: int):
         super().__init__()
         self.rank = rank

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
+from geogp.basis.expansions.placing import median_lengthscale
 from geogp.linalg import cholesky, inverse_factor, squared_distances
 
 
@@ -29,6 +30,8 @@ class RBF(Expansion):
     >>> bool(((phi @ phi.T).diagonal() - basis.variance).abs().max() < 1e-3)
     True
     """
+
+    formula = "φ(h) = K_ZZ^(-1/2) k_Z(h)"
 
     has_base_kernel = True
 
@@ -62,12 +65,7 @@ class RBF(Expansion):
             else:
                 Z = h[rows]
             self.inducing_points.copy_(Z)
-            spread = h.std(0, unbiased=False)
-            spread = torch.where(spread > 1e-6, spread, torch.ones_like(spread))
-            distance = squared_distances(Z / spread, Z / spread).sqrt()
-            positive = distance[distance > 1e-6]
-            median = positive.median() if positive.numel() else torch.tensor(1.0)
-            self.log_lengthscale.copy_((spread * median.clamp_min(1e-3)).log())
+            self.log_lengthscale.copy_(median_lengthscale(h, Z).log())
 
     def base_kernel(self, h: Tensor, h_ref: Tensor) -> Tensor:
         ell = self.lengthscale

@@ -4,12 +4,13 @@ import torch
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
-from geogp.basis.expansions.fourier import median_lengthscale
+from geogp.basis.expansions.placing import median_lengthscale, spread_of
+from geogp.densities import matern32_of_squared
 from geogp.linalg import cholesky, squared_distances
 
 #: Lengthscales stay below this: with the temperatures they push and pull at the same thing.
 MAX_LENGTHSCALE = 5.0
-#: First temperature, as a share of the extra distance to the fifth nearest point: chosen from .5, 1, 2.
+#: First temperature, as a share of the extra distance to the fifth nearest point.
 SHARPNESS = 0.5
 
 
@@ -21,8 +22,7 @@ class SoftKI(Expansion):
     nearest interpolation points: the latent sd does NOT return to the prior.
 
     The points are learned as places z T in the units of h: then a temperature stretches an axis of the whole
-    kernel at once, instead of pulling the data away from the points (validation NLL of Elevators after 200
-    steps .42 instead of .44, .40 with the sharper first temperature of `initialise`).
+    kernel at once, instead of pulling the data away from the points.
 
     Parameters
     ----------
@@ -39,6 +39,12 @@ class SoftKI(Expansion):
     >>> SoftKI(2, 16)(torch.zeros(3, 2)).shape
     torch.Size([3, 16])
     """
+
+    formula = "φ(h) = L' s(h), K_ZZ = L L', s the softmax of -‖h/T - z‖"
+    far = (
+        "that of the outermost inducing points",
+        "that of the outermost inducing points: up to the prior's where they lie beyond the data",
+    )
 
     def __init__(self, n_inputs: int, rank: int):
         super().__init__()
@@ -67,8 +73,7 @@ class SoftKI(Expansion):
         """Interpolation points at k-means centres; temperatures at which the nearest few share each row."""
         with torch.no_grad():
             centres = k_means(h, self.rank)
-            spread = h.std(0, unbiased=False)
-            spread = torch.where(spread > 1e-6, spread, torch.ones_like(spread))
+            spread = spread_of(h)
             gap = squared_distances(h[:1024] / spread, centres / spread).sort(1).values
             near = (gap[:, min(4, self.rank - 1)].sqrt() - gap[:, 0].sqrt()).median().clamp_min(1e-3)
             near = SHARPNESS * near
@@ -86,7 +91,7 @@ class SoftKI(Expansion):
     def base_matrix(self) -> Tensor:
         """K_ZZ (m, m) in float64."""
         Z = (self.interpolation_points / self.lengthscale).double()
-        return self.log_variance.exp().double() * matern32(squared_distances(Z, Z))
+        return self.log_variance.exp().double() * matern32_of_squared(squared_distances(Z, Z))
 
     def forward(self, h: Tensor) -> Tensor:
         L = cholesky(self.base_matrix(), what="the interpolation points' kernel matrix")
@@ -94,12 +99,6 @@ class SoftKI(Expansion):
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [self.places, self.log_temperature, self.raw_lengthscale, self.log_variance]
-
-
-def matern32(squared: Tensor) -> Tensor:
-    """(1 + sqrt(3) d) exp(-sqrt(3) d) of squared distances, smooth in them at zero."""
-    d = (3.0 * squared + 1e-12).sqrt()
-    return (1.0 + d) * torch.exp(-d)
 
 
 def k_means(h: Tensor, k: int, n_steps: int = 10) -> Tensor:

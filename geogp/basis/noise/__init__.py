@@ -1,11 +1,16 @@
 """Noise variances: what a new measurement adds to the surface. One file each."""
 
-from geogp.basis.noise.constant import Constant
-from geogp.basis.noise.counts import PerCount
+from geogp.basis.noise.base import Noise
+from geogp.registry import registry
 
-NOISES = {
-    "constant": Constant,
-    "counts": PerCount,
-}
+NOISES: dict[str, type[Noise]] = registry(
+    __name__,
+    {
+        "auto": "choices.Auto",
+        "constant": "constant.Constant",
+        "counts": "counts.PerCount",
+        "smooth": "choices.Smooth",
+    },
+)
 
-__all__ = ["NOISES", "Constant", "PerCount"]
+__all__ = ["NOISES", "Noise"]

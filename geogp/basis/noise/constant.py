@@ -3,22 +3,24 @@
 import torch
 from torch import Tensor, nn
 
+from geogp.basis.noise.base import Noise
 
-class Constant(nn.Module):
-    """sigma^2, learned on the log scale and never below `floor` (standardised target units)."""
 
-    needs_counts = False
+class Constant(Noise):
+    """One noise variance for every observation.
+
+    sigma^2, learned on the log scale and never below `floor` (standardised target units).
+    """
+
+    formula = "ε ~ N(0, σ²)"
 
     def __init__(self, floor: float = 1e-5):
-        super().__init__()
-        self.floor = floor
+        super().__init__(floor)
         self.log_variance = nn.Parameter(torch.tensor(-2.0))
 
     def initialise(self, variance: float, counts: Tensor | None) -> None:
-        """Start from `variance`, e.g. that of a first fit's residuals."""
         with torch.no_grad():
             self.log_variance.fill_(torch.tensor(max(variance - self.floor, self.floor)).log().item())
 
     def forward(self, Z: Tensor, counts: Tensor | None) -> Tensor:
-        """(N,) noise variance at standardised inputs Z (N, D)."""
         return (self.floor + self.log_variance.exp()).expand(len(Z))

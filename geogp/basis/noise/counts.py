@@ -3,8 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from geogp.basis.noise.base import Noise
 
-class PerCount(nn.Module):
+
+class PerCount(Noise):
     """tau^2 + s^2 / n: tau does not average away, s does.
 
     Parameters
@@ -23,11 +25,10 @@ class PerCount(nn.Module):
     True
     """
 
-    needs_counts = True
+    formula = "ε of squared scale τ² + s²/n"
 
     def __init__(self, floor: float = 1e-5):
-        super().__init__()
-        self.floor = floor
+        super().__init__(floor)
         self.log_tau2 = nn.Parameter(torch.tensor(-2.0))
         self.log_s2 = nn.Parameter(torch.tensor(-2.0))
 
@@ -39,6 +40,5 @@ class PerCount(nn.Module):
             self.log_s2.fill_(torch.tensor(max(0.5 * variance / inverse, self.floor)).log().item())
 
     def forward(self, Z: Tensor, counts: Tensor | None) -> Tensor:
-        """(N,) noise variance of averages of `counts` (N,) measurements at standardised inputs Z (N, D)."""
         n = torch.ones_like(Z[:, 0]) if counts is None else counts.clamp_min(1.0).to(Z.dtype)
         return self.floor + self.log_tau2.exp() + self.log_s2.exp() / n

@@ -2,9 +2,11 @@
 
 from torch import Tensor
 
+from geogp.basis.objectives.objective import SOLVES, objective
 from geogp.basis.objectives.sums import Sums, negative_log_evidence
 
 
+@objective(SOLVES, "-log N(y; m, Φ Φ' + σ² I) + tr(C)/(2σ²), C the residual variances")
 def collapsed_elbo(sums: Sums) -> Tensor:
     """-[log N(y; m, Phi Phi' + Lambda) - 1/2 sum_i (k~(x_i, x_i) - ||phi_i||^2) / lambda_i] / n.
 

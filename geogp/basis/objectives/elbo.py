@@ -2,9 +2,12 @@
 
 from torch import Tensor
 
-from geogp.basis.objectives.terms import Terms, Weights, gaussian_nll
+from geogp.basis.objectives.objective import LEARNS, objective
+from geogp.basis.objectives.terms import Terms, Weights
+from geogp.densities import gaussian_nll
 
 
+@objective(LEARNS, "mean -log N(y; μ, σ²) + σ_f²/(2σ²) + KL/n")
 def elbo(terms: Terms, weights: Weights) -> Tensor:
     """-ELBO / n: -log N(y; mean, sigma^2) + latent variance / (2 sigma^2), plus KL / n.
 

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from geogp.basis.objectives.objective import GIVEN_MEAN, objective
 from geogp.basis.objectives.ppgp import ppgp
 from geogp.basis.objectives.terms import Terms, Weights
 
 
+@objective(GIVEN_MEAN, "the α = 1 bound of q (mean given) and of the auxiliary q*")
 def fixed_mean(terms: Terms, weights: Weights) -> Tensor:
     """-(log E_q[p(y | f)] averaged) + KL(q || p) / n for one measure q.
 

@@ -2,9 +2,11 @@
 
 from torch import Tensor
 
+from geogp.basis.objectives.objective import SOLVES, objective
 from geogp.basis.objectives.sums import Sums, negative_log_evidence
 
 
+@objective(SOLVES, "-log N(y; m, Φ Φ' + σ² I)")
 def mll(sums: Sums) -> Tensor:
     """-log N(y; m, Phi Phi' + Lambda) / n, with a noise variance per observation.
 

@@ -5,9 +5,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from geogp.basis.objectives.objective import COUNTS, objective
 from geogp.basis.objectives.terms import Terms, Weights
 
 
+@objective(COUNTS, "mean of -E_q log NegBin(N; exp f, c), + KL/n; c = 0 is Poisson: exp(μ + σ_f²/2) - N μ")
 def poisson(terms: Terms, weights: Weights = Weights(), exposure: Tensor | None = None) -> Tensor:
     """-ELBO / n of counts y with rate exp(f): E_q[exp f] - y E_q[f] averaged, plus KL / n.
 
@@ -16,11 +18,11 @@ def poisson(terms: Terms, weights: Weights = Weights(), exposure: Tensor | None 
     integral is a sum over Monte Carlo points y = 0 whose exposure is the volume each stands for. Unbiased in the
     batch. Cost O(B).
 
+    Source: low-rank-deep-kernel-decomposition, appendix A.5.
+
     Parameters
     ----------
     exposure : (B,) factor of each row's rate; default 1
-
-    Source: low-rank-deep-kernel-decomposition, appendix A.5.
     """
     # A rate beyond e^30 is no count: the bound keeps a wild first step finite.
     rate = (terms.mean + 0.5 * terms.latent_variance).clamp_max(30.0).exp()

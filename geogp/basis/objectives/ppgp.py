@@ -2,9 +2,12 @@
 
 from torch import Tensor
 
-from geogp.basis.objectives.terms import Terms, Weights, gaussian_nll
+from geogp.basis.objectives.objective import LEARNS, objective
+from geogp.basis.objectives.terms import Terms, Weights
+from geogp.densities import gaussian_nll
 
 
+@objective(LEARNS, "mean -log N(y; μ, σ_f² + σ²) + β KL/n", predictive=True, exact_variance=True)
 def ppgp(terms: Terms, weights: Weights) -> Tensor:
     """-log N(y; mean, latent variance + sigma^2) averaged, plus beta KL / n.
 

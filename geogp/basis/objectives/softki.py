@@ -5,7 +5,8 @@ import logging
 import torch
 from torch import Tensor
 
-from geogp.basis.objectives.sums import Rows, Sums, negative_log_evidence
+from geogp.basis.objectives.objective import SOLVES_BATCHES, objective
+from geogp.basis.objectives.sums import Design, Sums, negative_log_evidence
 from geogp.errors import NumericalFailure
 from geogp.linalg import conjugate_gradients
 
@@ -15,7 +16,8 @@ log = logging.getLogger(__name__)
 PROBES = 16
 
 
-def softki(rows: Rows, seed: int = 0) -> Tensor:
+@objective(SOLVES_BATCHES, "-log N(y; m, Φ Φ' + σ² I) of a batch")
+def softki(rows: Design, seed: int = 0) -> Tensor:
     """-log p(y_b) / b of one batch; its gradient's estimate `pseudoloss` where the Cholesky factor fails.
 
     A batch's evidence is that of the batch alone, so the sum over batches is not the evidence of all rows:
@@ -31,7 +33,7 @@ def softki(rows: Rows, seed: int = 0) -> Tensor:
         return pseudoloss(rows, seed=seed)
 
 
-def pseudoloss(rows: Rows, *, seed: int = 0, probes: Tensor | None = None) -> Tensor:
+def pseudoloss(rows: Design, *, seed: int = 0, probes: Tensor | None = None) -> Tensor:
     """A number whose gradient estimates that of -log p(y) / b without any factorisation.
 
     With D = Phi Phi' + Lambda, u_0 = D^-1 y and u_j = D^-1 z_j held fixed:

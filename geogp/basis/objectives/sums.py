@@ -11,8 +11,8 @@ from geogp.linalg import MAX_JITTER, cholesky, inverse_factor, log_det_from_chol
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of data as a closed-form objective sees them.
+class Design:
+    """The linear model of some rows, as a closed-form objective sees it: y = Phi w + noise.
 
     phi : (n, r) features; y : (n,) targets less the constant mean; noise_variance, residual_variance : (n,)
     """
@@ -49,7 +49,7 @@ class Sums:
         return Sums(*(a + b for a, b in zip(self.tensors(), other.tensors())))
 
     @classmethod
-    def of(cls, rows: Rows) -> "Sums":
+    def of(cls, rows: Design) -> "Sums":
         """The sums of rows given at once. Cost O(n r^2)."""
         noise = rows.noise_variance.double()
         scaled = rows.phi.double() / noise.sqrt()[:, None]
@@ -64,14 +64,19 @@ class Sums:
         )
 
 
+def precision_factor(sums: Sums, max_jitter: float = MAX_JITTER) -> Tensor:
+    """C, lower-triangular, with C C' = I + Phi'W Phi: (r, r)."""
+    eye = torch.eye(len(sums.cross), dtype=sums.gram.dtype, device=sums.gram.device)
+    return cholesky(sums.gram + eye, jitter=0.0, max_jitter=max_jitter, what="I + Phi'W Phi")
+
+
 def negative_log_evidence(sums: Sums, *, max_jitter: float = MAX_JITTER) -> Tensor:
     """-log N(y; 0, Phi Phi' + W^-1), not divided by n.
 
     By the matrix inversion and determinant lemmas with A = I + Phi'W Phi = C C' and b = Phi'W y:
     2 x this = y'Wy - ||C^-1 b||^2 + log|A| + sum log noise + n log 2 pi. Cost O(r^3).
     """
-    eye = torch.eye(len(sums.cross), dtype=sums.gram.dtype, device=sums.gram.device)
-    C = cholesky(sums.gram + eye, jitter=0.0, max_jitter=max_jitter, what="I + Phi'W Phi")
+    C = precision_factor(sums, max_jitter)
     projected = torch.linalg.solve_triangular(C, sums.cross[:, None], upper=False)[:, 0]
     misfit = sums.energy - projected.square().sum()
     constant = sums.log_noise + sums.n_rows * math.log(2.0 * math.pi)
@@ -83,7 +88,5 @@ def weights_given(sums: Sums) -> WeightPosterior:
 
     The square root is C^-T, upper-triangular. Cost O(r^3).
     """
-    eye = torch.eye(len(sums.cross), dtype=sums.gram.dtype, device=sums.gram.device)
-    C = cholesky(sums.gram + eye, jitter=0.0, what="I + Phi'W Phi")
-    root = inverse_factor(C).T
+    root = inverse_factor(precision_factor(sums)).T
     return WeightPosterior(root @ (root.T @ sums.cross), root)

@@ -1,9 +1,7 @@
 """What a minibatch objective may look at."""
 
-import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -46,16 +44,3 @@ class Weights:
     kl: float = 0.01
     crps: float = 1.0
     trace_candidates: tuple[float, ...] = ()
-
-
-def gaussian_nll(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """-log N(y; mean, variance) elementwise."""
-    return 0.5 * ((y - mean).square() / variance + variance.log() + math.log(2.0 * math.pi))
-
-
-def gaussian_crps(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """CRPS of N(mean, variance) at y, elementwise (Gneiting and Raftery 2007, eq. 21)."""
-    sd = variance.sqrt()
-    u = (y - mean) / sd
-    density = torch.exp(-0.5 * u.square()) / math.sqrt(2.0 * math.pi)
-    return sd * (u * torch.erf(u / math.sqrt(2.0)) + 2.0 * density - 1.0 / math.sqrt(math.pi))

@@ -1,19 +1,17 @@
-"""What is left of the prior variance beyond the basis: r(x) in f = m + phi'w + r. One file each.
-
-`local` (a Gaussian process conditioned on the nearest observations) is fitted after the basis and lives in
-`geogp.field.kernel`; the entries here only add a variance.
-"""
+"""What is left of the prior variance beyond the basis: r(x) in f = m + phi'w + r. One file each."""
 
 from geogp.basis.residuals.base import Residual
-from geogp.basis.residuals.distance import Distance
-from geogp.basis.residuals.unit import Unit
-from geogp.basis.residuals.variance import NoResidual, Nystrom
+from geogp.registry import registry
 
-RESIDUALS: dict[str, type[Residual]] = {
-    "none": NoResidual,
-    "nystrom": Nystrom,
-    "unit": Unit,
-    "distance": Distance,
-}
+RESIDUALS: dict[str, type[Residual]] = registry(
+    __name__,
+    {
+        "none": "variance.NoResidual",
+        "nystrom": "variance.Nystrom",
+        "unit": "unit.Unit",
+        "distance": "distance.Distance",
+        "local": "local.Local",
+    },
+)
 
 __all__ = ["RESIDUALS", "Residual"]

@@ -1,20 +1,47 @@
 """What every residual that adds a variance promises."""
 
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
-from geogp.basis.expansions import Expansion
+from geogp.basis.encoders import Encoder
+from geogp.basis.expansions.base import Expansion
+from geogp.data import Data, Moments
 
-if TYPE_CHECKING:
-    from geogp.basis.model import LowRankGP
-    from geogp.data import Data
+
+class Representing(Protocol):
+    """What a residual may ask of the model that it belongs to."""
+
+    encoder: Encoder
+
+    def features(self, X: Tensor) -> Tensor:
+        """phi(x): (N, r)."""
+
+    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+        """Mean, latent, noise and prior variance at X."""
+
+
+#: Of residuals that measure distance on a network's output.
+FEATURE_DISTANCE = (
+    "distance counts on the network's output, where a far place may lie next to data: somewhere between that at the data "
+    "and the prior's"
+)
 
 
 class Residual(nn.Module):
     """variance(Z, h, phi) -> (N,): Z standardised inputs, h backbone outputs, phi basis values."""
 
+    #: For the methods' pages.
+    formula: ClassVar[str]
+    #: What the latent sd comes to far from data where a network's output goes into the basis.
+    far_behind_network: ClassVar[str] = (
+        "little more than at the data: the network's output is bounded, and so is what its basis leaves open"
+    )
+    #: The engine that carries a residual which is a process of its own, beside the basis; "" for one that is a variance.
+    carried_by: ClassVar[str] = ""
     needs_base_kernel = False
+    #: it grows from the training places, so that an update of the weights alone would leave it behind
+    moves_with_rows = False
     #: closed-form weights see each row's residual variance as part of its noise
     in_precision = False
     #: latent variance far from data is at least that near data
@@ -26,5 +53,5 @@ class Residual(nn.Module):
     def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def condition(self, model: "LowRankGP", data: "Data", validation: "Data | None" = None) -> None:
+    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         """Take from the rows, once training is over, what prediction needs. Default: nothing."""

@@ -1,17 +1,15 @@
 """A latent variance that grows with the distance from the training inputs."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from geogp.basis.residuals.base import Residual
-
-if TYPE_CHECKING:
-    from geogp.basis.expansions import Expansion
-    from geogp.basis.model import LowRankGP
-    from geogp.data import Data
+from geogp.basis.expansions.base import Expansion
+from geogp.basis.residuals.base import Representing, Residual
+from geogp.data import Data
 
 #: Places that stand for all training inputs.
 ANCHORS = 1024
@@ -36,7 +34,7 @@ class Distance(Residual):
 
     Examples
     --------
-    >>> from geogp.basis.expansions import Linear
+    >>> from geogp.basis.expansions.linear import Linear
     >>> residual = Distance(Linear(1, 2)).eval()
     >>> residual.place(torch.zeros(1, 1))
     >>> x = torch.tensor([[0.0], [1.0], [9.0]])
@@ -44,14 +42,18 @@ class Distance(Residual):
     [True, True]
     """
 
+    formula = "var r(x) = a (1 - exp(-d(x) / ρ))"
+    far_behind_network = "the prior's, once the distance to the data is several times ρ"
+
     reverts_to_prior = True
+    moves_with_rows = True
     anchors: Tensor
     columns: Tensor
     radius: Tensor
     range: Tensor
     sill: Tensor
 
-    def __init__(self, expansion: "Expansion"):
+    def __init__(self, expansion: Expansion):
         super().__init__(expansion)
         self.register_buffer("anchors", torch.zeros(0, 1))
         self.register_buffer("columns", torch.zeros(0, dtype=torch.long))
@@ -64,10 +66,10 @@ class Distance(Residual):
         P = Z[:, self.columns] if len(self.columns) else Z
         return (torch.cdist(P, self.anchors.to(P)).min(1).values - self.radius).clamp_min(0.0)
 
-    def variance(self, expansion: "Expansion", Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+    def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
         if self.training or not len(self.anchors):  # on training rows d = 0
             return torch.zeros_like(phi[:, 0])
-        return self.sill * -torch.expm1(-self.distance(Z) / self.range)
+        return grown(self.distance(Z), self.sill, self.range)
 
     def place(self, P: Tensor) -> None:
         """Choose the anchors of places P (n, p): each next one is the place farthest from those before."""
@@ -83,7 +85,7 @@ class Distance(Residual):
             nearest = torch.minimum(nearest, (places - places[far]).norm(dim=1))
         self.anchors, self.radius = places[chosen], nearest.max()
 
-    def condition(self, model: "LowRankGP", data: "Data", validation: "Data | None" = None) -> None:
+    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         with torch.no_grad():
             Z = model.encoder.standardise(data.X)
             spatial = model.encoder.spatial
@@ -95,7 +97,7 @@ class Distance(Residual):
             if validation is not None:
                 self.tune(model, validation)
 
-    def tune(self, model: "LowRankGP", validation: "Data") -> None:
+    def tune(self, model: Representing, validation: Data) -> None:
         """Multiply sill and range by the factors that predict held-out rows away from the anchors best."""
         d = self.distance(model.encoder.standardise(validation.X))
         away = torch.nonzero(d > 0)[:, 0]
@@ -105,22 +107,27 @@ class Distance(Residual):
         moments = model.moments(rows.X, rows.counts)
         d = self.distance(model.encoder.standardise(rows.X))
         base = moments.latent_variance + moments.noise_variance
-        base = base - self.sill * -torch.expm1(-d / self.range)
+        base = base - grown(d, self.sill, self.range)
         miss = (rows.y - moments.mean).square()
         best, choice = math.inf, (1.0, 1.0)
         for by_sill in (0.25, 0.5, 1.0, 2.0):
             for by_range in (0.1, 0.3, 1.0, 3.0, 10.0):
-                v = base + by_sill * self.sill * -torch.expm1(-d / (by_range * self.range))
+                v = base + grown(d, by_sill * self.sill, by_range * self.range)
                 score = float((0.5 * (miss / v + v.log())).clamp_max(0.5 * v.log() + 8.0).mean())
                 if score < best:
                     best, choice = score, (by_sill, by_range)
         self.sill, self.range = self.sill * choice[0], self.range * choice[1]
 
-    def _load_from_state_dict(self, state_dict, prefix, *args):  # type: ignore[no-untyped-def]
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name in ("anchors", "columns"):  # their sizes come from the data
             if prefix + name in state_dict:
                 setattr(self, name, torch.empty_like(state_dict[prefix + name]))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def grown(d: Tensor, sill: Tensor, reach: Tensor) -> Tensor:
+    """sill (1 - exp(-d / reach)): the exponential variogram without nugget."""
+    return sill * -torch.expm1(-d / reach)
 
 
 def variogram(P: Tensor, y: Tensor) -> tuple[float, float]:

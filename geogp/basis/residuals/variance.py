@@ -3,12 +3,16 @@
 import torch
 from torch import Tensor
 
-from geogp.basis.expansions import Expansion
-from geogp.basis.residuals.base import Residual
+from geogp.basis.expansions.base import Expansion
+from geogp.basis.residuals.base import FEATURE_DISTANCE, Residual
 
 
 class NoResidual(Residual):
-    """Zero: the kernel is exactly the basis. Latent variance then has no reason to grow far from data."""
+    """Zero: the kernel is exactly the basis.
+
+    Latent variance then has no reason to grow far from data."""
+
+    formula = "var r(x) = 0"
 
     def variance(self, expansion: Expansion, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
         return torch.zeros_like(phi[:, 0])
@@ -19,6 +23,9 @@ class Nystrom(Residual):
 
     Source: deep-basis-kernel-gp, eq. 4.
     """
+
+    formula = "var r(x) = k~(x, x) - ‖φ(x)‖²"
+    far_behind_network = FEATURE_DISTANCE
 
     needs_base_kernel = True
     reverts_to_prior = True

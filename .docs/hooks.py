@@ -1,0 +1,87 @@
+"""The pages of `make docs`, made from README, CONTRIBUTING, CHANGELOG, the table of methods and the docstrings.
+
+A new module, method or package is a new page without a line here.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from geogp.methods import METHODS
+from geogp.pages import page
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("geogp", "maps", "data_pipelines", "app")
+#: Written elsewhere -> the page it becomes. Links between them are followed.
+WRITTEN = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "benchmarks/RESULTS.md": "results.md",
+    "benchmarks/NOTES.md": "notes.md",
+}
+PICTURES = (".github/demo.png",)
+#: Scripts, styles and pictures of another host; a link to follow is none.
+OUTSIDE = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+
+
+def modules(package: str) -> Iterator[str]:
+    """Names of a package and all its public modules, rooms before what is in them."""
+    for path in sorted((ROOT / package).rglob("*.py"), key=lambda p: (p.parent / p.stem).parts):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[-1] == "__init__":
+            yield ".".join(parts[:-1])
+        elif not any(part.startswith("_") for part in parts):
+            yield ".".join(parts)
+
+
+def rewritten(text: str) -> str:
+    """With its links to other files turned into links to their pages."""
+    for file, target in {**WRITTEN, **{picture: Path(picture).name for picture in PICTURES}}.items():
+        text = re.sub(rf"\]\((?:\.\./)?{re.escape(file)}", f"]({target}", text)
+    return text.replace("](LICENSE)", "](https://www.apache.org/licenses/LICENSE-2.0)")
+
+
+def pages() -> dict[str, str]:
+    """Where each page goes -> its markdown."""
+    out = {target: rewritten((ROOT / file).read_text(encoding="utf-8")) for file, target in WRITTEN.items()}
+    out |= {f"methods/{name}.md": page(name) for name in METHODS}
+    rows = "".join(f"| [{name}]({name}.md) | {row.summary} |\n" for name, row in METHODS.items())
+    out["methods/index.md"] = f"# Methods\n\n| method | what it is |\n|---|---|\n{rows}"
+    out |= {f"api/{name}.md": f"::: {name}\n" for package in PACKAGES for name in modules(package)}
+    return out
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    def room(package: str) -> list[Any]:
+        return [{name.removeprefix(f"{package}."): f"api/{name}.md"} for name in modules(package)]
+
+    methods = ["methods/index.md", *({name: f"methods/{name}.md"} for name in METHODS)]
+    config.nav = [
+        {"GeoGP": "index.md"},
+        {"Guide": [{"Contributing": "contributing.md"}, {"Methods": methods}, {"Changelog": "changelog.md"}]},
+        {"Reference": [{package: room(package)} for package in PACKAGES]},
+        {"Benchmarks": [{"Results": "results.md"}, {"Notes": "notes.md"}]},
+    ]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for where, text in pages().items():
+        files.append(File.generated(config, where, content=text))
+    for picture in PICTURES:
+        files.append(File.generated(config, Path(picture).name, abs_src_path=str(ROOT / picture)))
+    return files
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Refuse a page that a reader's browser could not show without another host."""
+    if found := OUTSIDE.search(output):
+        raise PluginError(f"{page.file.src_uri} fetches from outside: {found[0]}")
+    return output

@@ -1,0 +1,111 @@
+"""What several commands take: each option once, with its flags and words, and how its text is read."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.choices import TargetName
+from app.errors import Usage
+from geogp.methods import DEFAULT
+
+# -- arguments -------------------------------------------------------------------------------------
+
+RunFolder = Annotated[Path, typer.Argument(help="Run folder made by `geogp fit`.")]
+Observations = Annotated[Path, typer.Argument(help="GeoParquet made by `geogp ingest`.")]
+
+# -- outputs ---------------------------------------------------------------------------------------
+
+
+def output(help: str, **more: Any) -> Any:
+    """The option -o, which is something else in every command."""
+    return typer.Option("--output", "-o", help=help, **more)
+
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there already.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+# -- of a map --------------------------------------------------------------------------------------
+
+Quarter = Annotated[str | None, typer.Option(help="As 2023Q4; default: the run's last.")]
+Tests = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="Tests behind the tile averages meant; default: the training median."),
+]
+Level = Annotated[float, typer.Option(help="Of the intervals.")]
+Thresholds = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", help="Such as 25,100, in the target's unit; default: the target's own."),
+]
+Layers = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", help="Of {layers}, or one threshold as exceedance_25; default: all."),
+]
+Data = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The run's observations, if they were moved.")
+]
+
+# -- of a fit --------------------------------------------------------------------------------------
+
+Method = Annotated[str | None, typer.Option(help=f"See `geogp methods`; default: {DEFAULT}.")]
+Target = Annotated[TargetName | None, typer.Option(help="What to map; default: download.")]
+Split = Annotated[
+    str | None,
+    typer.Option(metavar="none|random|block|forward|FILE:COLUMN", help="What to hold out; none is nothing."),
+]
+Seed = Annotated[int | None, typer.Option(help="Of all that is drawn at random; default: 0.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: auto.")]
+
+
+def settings(**more: Any) -> Any:
+    """The option --set."""
+    return typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other setting of the model, such as steps=1500; repeatable.",
+        **more,
+    )
+
+
+# -- what they say ---------------------------------------------------------------------------------
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """A comma list; None for nothing said.
+
+    Examples
+    --------
+    >>> names_of("cog, netcdf,"), names_of(None)
+    (['cog', 'netcdf'], None)
+    """
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def numbers_of(text: str | None, option: str) -> list[float] | None:
+    """A comma list of numbers; None for nothing said.
+
+    Examples
+    --------
+    >>> numbers_of("25,100", "--thresholds")
+    [25.0, 100.0]
+    """
+    try:
+        return None if text is None else [float(part) for part in names_of(text) or []]
+    except ValueError:
+        raise Usage(f"{option} is a comma list of numbers, such as 25,100; got {text!r}.") from None
+
+
+def bytes_of(text: str) -> int:
+    """A size such as 2GiB, 500MB or a number of bytes.
+
+    Examples
+    --------
+    >>> bytes_of("2GiB"), bytes_of("500 MB"), bytes_of("1e6")
+    (2147483648, 500000000, 1000000)
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    if not match or float(match[1]) <= 0:
+        raise Usage(f"--max-memory is a size such as 2GiB; got {text!r}.")
+    base = 1024 if match[3] or not match[2] else 1000
+    return int(float(match[1]) * base ** " kmgt".index(match[2] or " "))

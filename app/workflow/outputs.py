@@ -1,0 +1,45 @@
+"""What workflows write: refused where something is, and told as a manifest tells it."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from app.errors import InvalidInput
+
+
+def refuse_taken(path: Path, overwrite: bool) -> None:
+    """Refuse an output that exists already: called before the work, not after.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> refuse_taken(Path("/"), overwrite=False)
+    Traceback (most recent call last):
+    ...
+    app.errors.InvalidInput: / exists; give another -o, or --overwrite to replace it.
+    """
+    if path.exists() and not overwrite:
+        raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+
+
+def now() -> str:
+    """Now, as manifests write it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def file_entry(folder: Path, path: Path, kind: str, layers: Sequence[str] = ()) -> dict[str, Any]:
+    """A manifest's line for a file: path relative to the folder, kind, size, SHA-256."""
+    with path.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    return {
+        "path": path.relative_to(folder).as_posix(),
+        "kind": kind,
+        "layers": list(layers),
+        "bytes": path.stat().st_size,
+        "sha256": digest,
+    }

@@ -1,0 +1,64 @@
+"""Scores of held-out rows, by the same rules for a method of ours and for a peer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from app.workflow.rows import Array, Flags, Rows
+from geogp.predictive import Predictive
+from geogp.run import FAR_M, Support
+from geogp.scores import score, score_strata
+
+#: Rows scored at once in the target's own unit: 64 + 64 quadrature nodes each.
+AT_ONCE = 20_000
+
+
+def strata(rows: Rows, chosen: Flags, support: Support) -> dict[str, Flags]:
+    """Masks over the chosen rows: urban and rural by label, near and far by distance to the training places."""
+    masks: dict[str, Flags] = {}
+    if rows.urban is not None:
+        masks |= {"urban": rows.urban[chosen], "rural": ~rows.urban[chosen]}
+    far = support.distances_m(rows.X[chosen, :2]) > FAR_M
+    return masks | {"near": ~far, "far": far}
+
+
+def scored(
+    predictive: Predictive,
+    rows: Rows,
+    chosen: Flags,
+    masks: Mapping[str, Flags],
+    *,
+    target_mean: float,
+    target_sd: float,
+    bounds: tuple[float, float],
+) -> dict[str, Any]:
+    """The entries of `evaluate --json` that hold scores: on z, in the target's own unit, by stratum.
+
+    Parameters
+    ----------
+    predictive : of the chosen rows
+    masks : name -> membership over the chosen rows, see `strata`
+    target_mean, target_sd, bounds : of the training targets
+    """
+    t = rows.t[chosen]
+    native = {"unit": rows.unit, **_native(predictive, rows, t, bounds)}
+    scale = {"target_mean": target_mean, "target_sd": target_sd}
+    return {
+        **scale,
+        "scores": score(predictive, t, **scale),
+        "scores_mbps": {k: native[k] for k in ("mae", "crps")} if native["unit"] == "Mbit/s" else None,
+        "scores_native": native,
+        "strata": score_strata(predictive, t, dict(masks), **scale),
+    }
+
+
+def _native(predictive: Predictive, rows: Rows, t: Array, bounds: tuple[float, float]) -> dict[str, float]:
+    """MAE of the median and CRPS in the target's own unit."""
+    value = rows.goal.from_score
+    mae = np.abs(value(predictive.median()) - value(t)).mean()
+    total = 0.0
+    for i in range(0, len(t), AT_ONCE):
+        piece = predictive.rows(np.arange(i, min(i + AT_ONCE, len(t))))
+        total += float(piece.crps_of(value, t[i : i + AT_ONCE], bounds=bounds).sum())
+    return {"mae": float(mae), "crps": total / len(t)}

@@ -1,0 +1,1 @@
+"""A file each: `fit.py` has the function `fit` behind `geogp fit`, and what it gives back."""

@@ -1,0 +1,296 @@
+"""A run becomes files to look at: rasters, tables, figures, a page."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import xarray as xr
+
+import maps  # noqa: F401 - registers ds.geogp for callers
+from app.console import Report
+from app.errors import InvalidInput
+from app.workflow import certifying
+from app.workflow.certifying import certificate_of
+from app.workflow.grids import Box, Grid, check_tests, grid_of
+from app.workflow.outputs import file_entry, now, refuse_taken
+from data_pipelines.sources import SOURCES
+from geogp import storage
+from geogp.prediction import predict
+from geogp.run import Run, opened
+from maps.bands import bands
+from maps.raster import export as write_rasters
+from maps.sinks import SINKS
+
+#: What `--format` takes: the raster and table formats of maps, and two for people.
+FORMATS = (*SINKS, "figures", "html")
+#: Attributes of a Dataset that its manifest says, too.
+SAID = ("title", "method", "target", "target_unit", "quarter", "tests", "level")
+MAX_MEMORY = 2 * 2**30
+#: Pixels timed for an estimate.
+PROBE = 4096
+#: Bytes of a pixel and layer in the file, measured on state maps: float32, deflate with predictor.
+BYTES = {"cog": 3.2, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5, "figures": 0.3, "html": 1.5}
+
+
+@dataclass(frozen=True)
+class Export:
+    """What an export wrote: `manifest` is the content of `manifest.json`; `notes` say what was decided."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    seconds: float
+    grid: Grid
+    notes: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.folder / entry["path"] for entry in self.manifest["files"]]
+
+    def summary(self) -> str:
+        """One line for people."""
+        total = sum(entry["bytes"] for entry in self.manifest["files"])
+        height, width = self.grid.shape
+        return (
+            f"{self.folder}: {len(self.manifest['files'])} files, {total / 2**20:.1f} MiB, "
+            f"{width} x {height} pixels of {self.grid.resolution:g}, {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What an export would take: nothing is written."""
+
+    width: int
+    height: int
+    pixels: int
+    pixels_inside: int
+    layers: tuple[str, ...]
+    formats: tuple[str, ...]
+    bytes: int
+    seconds: float
+
+    def document(self) -> dict[str, Any]:
+        return {"schema": 1, "dry_run": True, **self.__dict__}
+
+    def summary(self) -> str:
+        return (
+            f"{self.width} x {self.height} pixels, {self.pixels_inside:,} of them inside; {len(self.layers)} layers; "
+            f"about {self.bytes / 2**20:.1f} MiB ({', '.join(self.formats)}) in about {self.seconds:.0f} s"
+        )
+
+
+class MapOptions(TypedDict, total=False):
+    """Which map of a run: the keywords that `export` and `estimate` share.
+
+    layers : such as "median" or "exceedance_100"; None for all
+    quarter : default the run's last
+    thresholds : of `exceedance`, in the target's unit
+    level, tests : of the intervals; measurements behind the new tile average that the maps describe
+    resolution_m, like, bounds, crs, max_distance_m : see `grid_of`
+    """
+
+    layers: Sequence[str] | None
+    quarter: str | None
+    thresholds: Sequence[float] | None
+    level: float
+    tests: float | None
+    resolution_m: float | None
+    like: str | Path | None
+    bounds: Box | None
+    crs: str | None
+    max_distance_m: float | None
+
+
+def prediction(
+    run: Run,
+    grid: Grid,
+    *,
+    quarter: str | None = None,
+    thresholds: Sequence[float] | None = None,
+    level: float = 0.95,
+    tests: float | None = None,
+) -> xr.Dataset:
+    """The lazy prediction Dataset of a run on a grid, masked by region or support, with a title of its own."""
+    ds = predict(
+        run,
+        grid.geobox,
+        quarter=quarter,
+        tests=tests,
+        level=level,
+        thresholds=thresholds,
+        where=grid.where if grid.boundary is not None else None,
+        max_distance_m=grid.max_distance_m,
+    )
+    data = run.data
+    what = " ".join(str(v) for v in (data.get("type"), run.target.words) if v)
+    ds.attrs["title"] = what[0].upper() + what[1:] + (f", {data['region']}" if data.get("region") else "")
+    ds.attrs |= _attribution(data.get("source"), f"GeoGP method {run.facts['method']}")
+    if (document := certificate_of(run)) is not None:
+        ds.attrs["calibration"] = certifying.words(document)
+        ds.attrs["certificate"] = json.dumps(certifying.short(document), separators=(",", ":"))
+    return ds
+
+
+def _attribution(name: str | None, method: str) -> dict[str, str]:
+    """Who measured what a run has learned from, as its source wants to be named; an unknown one goes by its name."""
+    source = SOURCES.get(name or "")
+    credit = source.credit if source else name
+    out = {"source": f"{credit}; {method}" if credit else method}
+    return {**out, "references": source.reference} if source and source.reference else out
+
+
+def export(
+    run: str | Path | Run,
+    folder: str | Path,
+    *,
+    formats: Sequence[str] = ("cog", "netcdf"),
+    max_error: float | None = None,
+    max_memory: int = MAX_MEMORY,
+    places: Sequence[dict[str, Any]] = (),
+    overwrite: bool = False,
+    progress: Report | None = None,
+    **options: Unpack[MapOptions],
+) -> Export:
+    """Write the maps of one quarter.
+
+    Parameters
+    ----------
+    run : folder, or what `geogp.load` gives
+    folder : made if missing
+    formats : of FORMATS; "figures" is a PNG a layer, "html" one self-contained page
+    max_error : see `maps.raster.export`
+    max_memory : bytes to stay below
+    places : {"name", "lon", "lat"} labels on figures and page
+    overwrite : replace existing files
+    progress : called with (windows done, windows, words)
+    options : which map, see `MapOptions`
+
+    Returns
+    -------
+    Export
+
+    Raises
+    ------
+    InvalidInput
+        unknown format, layer, quarter; an output that exists; a grid that misses the region.
+    """
+    started = time.perf_counter()
+    folder, formats = Path(folder), _formats(formats)
+    run, grid, ds = _prepare(run, **options)
+    layers = options.get("layers")
+    drawn = [band.name for band in bands(ds, layers)]
+    pictures = drawn if "figures" in formats else []
+    page = "html" in formats
+    for name in (*(f"{p}.png" for p in pictures), *(["map.html"] if page else []), "manifest.json"):
+        refuse_taken(folder / name, overwrite)
+    if rasters := [name for name in formats if name in SINKS]:
+        manifest = write_rasters(
+            ds,
+            folder,
+            rasters,
+            layers=layers,
+            geometry=grid.boundary,
+            max_error=max_error,
+            max_memory=max_memory,
+            overwrite=overwrite,
+            progress=None if progress is None else (lambda done, total: progress(done, total, "")),
+            extra=_about(run),
+        )
+    else:
+        said = {k: ds.attrs[k] for k in SAID if k in ds.attrs}
+        manifest = {"schema": 1, **said, "files": [], **_about(run)}
+    notes = [grid.note]
+    if pictures or page:
+        from app.workflow.drawing import draw, picture_of
+
+        picture = picture_of(run, ds, grid)
+        notes.append(picture.note)
+        made = draw(picture, folder, pictures=pictures, page=page, layers=layers, places=places)
+        files = [file_entry(folder, path, kind, names or drawn) for path, kind, names in made]
+        manifest = {**manifest, "files": [*manifest["files"], *files]}
+        storage.write_text(
+            folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+        )
+    return Export(folder, manifest, time.perf_counter() - started, grid, tuple(n for n in notes if n))
+
+
+def _about(run: Run) -> dict[str, Any]:
+    """What a manifest says of the run."""
+    about: dict[str, Any] = {
+        "run": run.path.name,
+        "created": now(),
+        "observations_sha256": run.data["sha256"],
+    }
+    if (document := certificate_of(run)) is not None:
+        about["certificate"] = certifying.short(document)
+    return about
+
+
+def estimate(
+    run: str | Path | Run,
+    *,
+    formats: Sequence[str] = ("cog", "netcdf"),
+    **options: Unpack[MapOptions],
+) -> Estimate:
+    """Pixels, bytes and seconds of an `export` with the same arguments; a few thousand pixels are timed."""
+    formats = _formats(formats)
+    run, grid, ds = _prepare(run, **options)
+    layers = options.get("layers")
+    names = tuple(band.name for band in bands(ds, layers))
+    rng = np.random.default_rng(0)
+    places = run.support.positions_m
+    places = places[rng.integers(0, len(places), PROBE)] + rng.normal(0, 500.0, (PROBE, 2))
+    X = run.inputs(places, options.get("quarter"))
+    run.model.moments(X[:64] + 1.0)  # the first call pays for lazy set-up
+    started = time.perf_counter()
+    run.model.moments(X)
+    a_pixel = (time.perf_counter() - started) / PROBE
+    # Formula and file of a layer cost about 0.4 microseconds a pixel; opening files about 2 s in all.
+    inside = grid.n_inside
+    seconds = 2.0 + inside * (a_pixel + 4e-7 * len(names) * len(formats))
+    size = sum(BYTES[f] for f in formats) * inside * len(names)
+    height, width = grid.shape
+    return Estimate(width, height, grid.n_pixels, inside, names, tuple(formats), int(size), round(seconds, 1))
+
+
+def _formats(formats: Sequence[str]) -> list[str]:
+    found = list(dict.fromkeys(formats))
+    for name in found:
+        if name not in FORMATS:
+            raise InvalidInput(f"There is no format {name!r}; choose from {', '.join(FORMATS)}.")
+    if not found:
+        raise InvalidInput(f"No format was named; choose from {', '.join(FORMATS)}.")
+    return found
+
+
+def _prepare(
+    run: str | Path | Run,
+    *,
+    layers: Sequence[str] | None = None,
+    quarter: str | None = None,
+    thresholds: Sequence[float] | None = None,
+    level: float = 0.95,
+    tests: float | None = None,
+    **where: Any,
+) -> tuple[Run, Grid, xr.Dataset]:
+    """Load, choose the pixels, make the lazy Dataset; everything that can be refused is refused here."""
+    run = opened(run)
+    check_tests(tests)
+    wanted = [name for name in layers or () if name.startswith("exceedance_")]
+    if thresholds is None and wanted:  # exceedance_50 asks for its threshold by name
+        thresholds = [_threshold(name) for name in wanted]
+    grid = grid_of(run, **where)
+    ds = prediction(run, grid, quarter=quarter, thresholds=thresholds, level=level, tests=tests)
+    bands(ds, layers)  # refuses unknown layers before any pixel is computed
+    return run, grid, ds
+
+
+def _threshold(name: str) -> float:
+    try:
+        return float(name.removeprefix("exceedance_"))
+    except ValueError:
+        raise InvalidInput(f"There is no layer {name!r}; write exceedance_25 for P(> 25).") from None

@@ -1,0 +1,285 @@
+"""Observations become a run: read, split, train, store; resumable after a kill, deterministic by seed."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from app.console import Report
+from app.errors import InvalidInput
+from app.workflow.knowing import Known, what_is_known
+from app.workflow.machine import device_named, peak_rss_mb, versions
+from app.workflow.outputs import refuse_taken
+from app.workflow.predictors import raster_predictor
+from app.workflow.rows import Array, Flags, Rows, read_rows
+from app.workflow.training import Training
+from data_pipelines.splits import PARTS, make_split
+from geogp import storage
+from geogp.engines.check import engine_of
+from geogp.estimator import GPRegressor
+from geogp.methods import DEFAULT
+from geogp.methods import method as method_named
+from geogp.run import Run, save
+from geogp.update import recondition
+
+#: Seconds between checkpoints of an unfinished fit.
+CHECKPOINT_SECONDS = 10.0
+#: Arguments that run.json says at its head, too.
+SETTINGS = ("method", "target", "split", "refit", "counts", "seed", "device")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A finished fit: the run on disk, loaded, and how many rows went where."""
+
+    run: Run
+    resumed_from_epoch: int = 0
+
+    @property
+    def path(self) -> Path:
+        return self.run.path
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.run.facts
+
+    def summary(self) -> str:
+        """One line for people."""
+        f, rows = self.facts, self.facts["rows"]
+        dropped = ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in rows["dropped"].items() if n)
+        parts = [
+            f"{self.path}: {f['method']} on {f['target']}, {rows['fitted']:,} rows fitted",
+            f"{rows['val']:,} validation, {rows['test']:,} test"
+            if rows["val"] or rows["test"]
+            else "none held out",
+            f"dropped: {dropped}" if dropped else "",
+            f"{rows['counted_as_one']:,} without a count taken as one test" if rows["counted_as_one"] else "",
+            f"went on from epoch {self.resumed_from_epoch}" if self.resumed_from_epoch else "",
+            f"{f['fit_seconds']:.0f} s, {f['peak_rss_mb']:.0f} MB",
+        ]
+        return "; ".join(part for part in parts if part)
+
+
+def fit(
+    observations: str | Path,
+    *,
+    output: str | Path,
+    target: str = "download",
+    method: str = DEFAULT,
+    split: str = "none",
+    refit: str | None = None,
+    counts: str = "tests",
+    predictor: str | Path | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    model: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    progress: Report | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    time_limit_seconds: float | None = None,
+) -> Fit:
+    """Train one method on an observations file and store the run.
+
+    Parameters
+    ----------
+    observations : GeoParquet made by ingest
+    output : run folder to write
+    target : a key of `geogp.targets.TARGETS`
+    method : a row of the method table
+    split : "none", "random", "block", "forward" or "FILE:COLUMN"; training uses the train rows alone, and the
+        validation rows choose and stop without being conditioned on; with "none" a tenth of the rows does that
+        where there are 1,000 or more, and `refit` takes it back in
+    refit : "train+val" trains once more on both, for as many epochs as were found best; a local field keeps what it
+        learned, its calibration too, and comes to know both
+    counts : what the noise takes as the number of measurements behind a value: "tests", "devices" or "both" (their
+        geometric mean)
+    predictor : a raster file whose pixels, in the target's unit, are the mean; with method "fmgp"
+    seed : of split and training
+    device : "cpu", "cuda" or "auto"
+    model : further parameters of `geogp.GPRegressor`, such as rank or steps
+    overwrite : replace a finished run
+    progress : called with (epochs done, epochs, words)
+    checkpoint_seconds : least time between checkpoints
+    time_limit_seconds : stop after an epoch beyond this, with a checkpoint
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    InvalidInput
+        a file, target or split that cannot be used; a finished run without `overwrite`.
+    Unfinished
+        the time limit, or SIGTERM: the same call goes on from the checkpoint.
+
+    Notes
+    -----
+    An unfinished run lies in `.<output>.partial` beside the output; the same call with the same data goes on
+    from its last checkpoint to the result of an unbroken one, bit for bit. Other arguments begin anew.
+    """
+    output = Path(output)
+    refuse_taken(output, overwrite)
+    rows = read_rows(observations, target, counts)
+    part = make_split(rows.table, split, seed)
+    masks = {name: rows.usable & (part == name) for name in PARTS}
+    if not masks["train"].any():
+        raise InvalidInput(f"Split {split!r} leaves no usable {target} row of {observations} to train on.")
+    raster = None if predictor is None else raster_predictor(predictor, rows, method)
+    arguments: dict[str, Any] = {
+        "observations_sha256": rows.sha256,
+        "target": target,
+        "method": method,
+        "split": split,
+        "split_sha256": hashlib.sha256(_codes(part).tobytes()).hexdigest(),
+        "refit": refit,
+        "counts": counts,
+        "predictor": None if predictor is None else _file(predictor),
+        "seed": seed,
+        "model": dict(model or {}),
+        "device": device_named(device),
+        "torch": torch.__version__,
+    }
+    make = partial(_estimator, arguments, rows, raster)
+    training = Training(
+        storage.partial_folder(output), arguments, progress, checkpoint_seconds, time_limit_seconds
+    )
+    with training.locked():
+        estimator, refitted = _train(training, rows, masks, make, bool(refit))
+        fitted = _fitted(estimator, masks["train"] | masks["val"] if refit else masks["train"])
+        known, statistics = what_is_known(estimator, rows, fitted)
+        facts = {
+            **{name: arguments[name] for name in SETTINGS},
+            "arguments": {**arguments, "observations": str(observations), "output": str(output)},
+            "data": rows.manifest(),
+            "rows": _counted(rows, masks, known),
+            **refitted,
+            "fit_seconds": round(training.seconds(), 2),
+            "peak_rss_mb": round(peak_rss_mb(), 1),
+            "versions": versions(),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "scores": None,
+        }
+        tensors = {"split": _split(rows, part, fitted), "support": known.to_tensors(), **statistics}
+        training.clear()
+        run = save(output, estimator, facts, extra=tensors, overwrite=overwrite)
+    return Fit(run, training.resumed_from_epoch)
+
+
+def _estimator(arguments: Mapping[str, Any], rows: Rows, predictor: Any, **changes: Any) -> GPRegressor:
+    """The estimator that a fit's arguments describe, not fitted."""
+    method, asked = arguments["method"], arguments["model"]
+    options = {"device": arguments["device"], "random_state": arguments["seed"], **asked}
+    if not engine_of(method_named(method)).fixes_scale:
+        options.setdefault("target_transform", rows.goal.transform)
+    if predictor is not None:
+        options["options"] = {**(options.get("options") or {}), "predictor": predictor}
+    return GPRegressor(method, spatial=(0, 1), time=2 if rows.has_time else None, **{**options, **changes})
+
+
+def _train(
+    training: Training, rows: Rows, masks: dict[str, Flags], make: Callable[..., GPRegressor], refit: bool
+) -> tuple[GPRegressor, dict[str, Any]]:
+    """Fitted to the train rows while the validation rows choose; with `refit`, then to both.
+
+    Returns
+    -------
+    The estimator, and what the run should say about the refit.
+    """
+    if not (refit and training.notes.get("best_epoch")):
+        val = rows.select(masks["val"])
+        estimator = make()
+        estimator.fit(
+            *rows.select(masks["train"]),
+            validation=val if masks["val"].any() else None,
+            hooks=training.hooks({"words": "choosing" if refit else "fitting"}),
+        )
+        if not refit:
+            return estimator, {}
+        if estimator.refits_by_conditioning:
+            return _all_known(estimator, val), {"refit_epochs": 0}
+        capacity = None if estimator.capacity_ is None else estimator.capacity_.to_dict()
+        training.note(best_epoch=_best_epoch(estimator), capacity=capacity)
+    return _refitted(training, rows, masks["train"] | masks["val"], make)
+
+
+def _refitted(
+    training: Training, rows: Rows, both: Flags, make: Callable[..., GPRegressor]
+) -> tuple[GPRegressor, dict[str, Any]]:
+    """Fitted to all rows, for as many epochs and with the scales that the notes say were best."""
+    chosen, capacity = training.notes["best_epoch"], training.notes["capacity"]
+    changes: dict[str, Any] = {"epochs": chosen, "steps": None} if chosen else {}
+    # What the validation rows had a say in stays as it was chosen.
+    if training.arguments["model"].get("fourier_scales", "auto") == "auto":
+        changes["fourier_scales"] = capacity["fourier_scales"] if capacity else None
+    estimator = make(**changes)
+    # No rows to choose by: everything is conditioned on, and the last epoch of the chosen length stands.
+    nothing = (np.empty((0, rows.X.shape[1])), np.empty(0), None)
+    hooks = training.hooks({"words": "refitting", "epochs": chosen})
+    estimator.fit(*rows.select(both), validation=nothing, hooks=hooks)
+    return estimator, {"refit_epochs": chosen, **({"refit_capacity": capacity} if capacity else {})}
+
+
+def _best_epoch(estimator: GPRegressor) -> int:
+    """Epochs after which the validation rows were predicted best; 0 for engines that do not count them."""
+    return int(estimator.state()[1]["engine"].get("best_epoch") or 0)
+
+
+def _all_known(field: GPRegressor, val: tuple[Array, Array, Array | None]) -> GPRegressor:
+    """A local field that also knows the validation rows: what they taught it, noise and calibration, stays."""
+    n_train, n_val = field.n_rows_, len(val[1])
+    out = recondition(field, *val) if n_val else copy(field)
+    out.n_rows_, out.fitted_rows_ = n_train + n_val, np.arange(n_train + n_val)
+    low, high = field.target_range_
+    if n_val:
+        out.target_range_ = (min(low, float(val[1].min())), max(high, float(val[1].max())))
+    return out
+
+
+def _fitted(estimator: GPRegressor, given: Flags) -> Flags:
+    """Which rows of the file the estimator learned, of those it was given: (N,)."""
+    fitted = np.zeros_like(given)
+    fitted[np.flatnonzero(given)[estimator.fitted_rows_]] = True
+    return fitted
+
+
+def _counted(rows: Rows, masks: Mapping[str, Flags], known: Known) -> dict[str, Any]:
+    """How many rows went where."""
+    return {
+        "read": rows.table.num_rows,
+        "dropped": rows.dropped,
+        "counted_as_one": rows.counted_as_one,
+        "fitted": sum(known.rows.values()),
+        **{name: int(mask.sum()) for name, mask in masks.items()},
+        "known": known.rows,
+    }
+
+
+def _split(rows: Rows, part: NDArray[np.str_], fitted: Flags) -> dict[str, Tensor]:
+    """What `split.safetensors` holds: of each row of the file its part, whether it was learned, and its quarter."""
+    return {
+        "part": torch.from_numpy(_codes(part)),
+        "fitted": torch.from_numpy(fitted),
+        "quarter": torch.from_numpy(rows.quarter_codes),
+    }
+
+
+def _file(path: str | Path) -> dict[str, str]:
+    return {"path": str(Path(path).resolve()), "sha256": storage.sha256(Path(path))}
+
+
+def _codes(part: NDArray[np.str_]) -> NDArray[np.int8]:
+    """Parts as their place in `data_pipelines.splits.PARTS`."""
+    codes = np.zeros(len(part), np.int8)
+    for code, name in enumerate(PARTS):
+        codes[part == name] = code
+    return codes

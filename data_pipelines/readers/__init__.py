@@ -1,0 +1,1 @@
+"""How published files are read: what the sources have behind them."""

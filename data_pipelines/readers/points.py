@@ -1,0 +1,180 @@
+"""Any other point measurement: a CSV or GeoParquet file with named columns."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pyproj
+from numpy.typing import NDArray
+
+from data_pipelines import arrow, download, quarters
+from data_pipelines.arrow import refusing
+from data_pipelines.errors import InvalidInput
+from data_pipelines.sources.contract import Collected, Request
+
+Array = NDArray[np.float64]
+
+ROLES = ("x", "y", "value", "count", "time")
+
+
+def collect_csv(request: Request) -> Collected:
+    """Rows of a CSV file; x and y are longitude and latitude unless a CRS is given.
+
+    Raises
+    ------
+    InvalidInput
+        The file cannot be read, lacks a named column, or its x and y are not places in the CRS.
+    """
+    fetched = download.resolve(request.file or "")
+    with refusing(f"{fetched.path} cannot be read as CSV"):
+        table = pyarrow.csv.read_csv(fetched.path)
+    return _collected(_File(fetched, table, request.columns), request)
+
+
+def collect_geoparquet(request: Request) -> Collected:
+    """Rows of a GeoParquet file of points in any CRS; x and y may come from its geometry.
+
+    Raises
+    ------
+    InvalidInput
+        As for `collect_csv`; also a file without x and y columns whose geometry is no points or has no CRS.
+    """
+    fetched = download.resolve(request.file or "")
+    if "x" in request.columns or "y" in request.columns:
+        with refusing(f"{fetched.path} is not a readable Parquet file"):
+            parquet = pq.ParquetFile(fetched.path)
+            there = set(parquet.schema_arrow.names)
+            wanted = [n for role, n in request.columns.items() if role in ROLES and n in there]
+            table = parquet.read(columns=wanted)
+        return _collected(_File(fetched, table, request.columns), request)
+    import geopandas
+
+    with refusing(f"{fetched.path} cannot be read as GeoParquet", errors=(ValueError, OSError)):
+        frame = geopandas.read_parquet(fetched.path)
+    if not (frame.geometry.geom_type == "Point").all():
+        raise InvalidInput(
+            f"{fetched.path} has geometries that are not points; give points, or x and y columns."
+        )
+    crs = request.crs or frame.crs
+    if crs is None:
+        raise InvalidInput(f"{fetched.path} does not say its coordinate reference system; give crs.")
+    table = pa.Table.from_pandas(frame.drop(columns=frame.geometry.name), preserve_index=False)
+    xy = np.asarray(frame.geometry.x), np.asarray(frame.geometry.y)
+    return _collected(_File(fetched, table, request.columns, xy), replace(request, crs=crs))
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file's rows, and the names of its columns by role; xy where its geometry says the place."""
+
+    fetched: download.Fetched
+    table: pa.Table
+    columns: dict[str, str]
+    xy: tuple[Array, Array] | None = None
+
+    def check(self) -> None:
+        """Refuse roles that do not exist, are not named, or name no column."""
+        path, names = self.fetched.path, self.table.column_names
+        unknown = sorted(set(self.columns) - set(ROLES))
+        if unknown:
+            raise InvalidInput(f"Unknown column role {unknown[0]!r}; the roles are {', '.join(ROLES)}.")
+        for role in ("x", "y", "value") if self.xy is None else ("value",):
+            if role not in self.columns:
+                raise InvalidInput(f"Say which column of {path} is {role} (columns {role}=NAME).")
+        for role, name in self.columns.items():
+            if name not in names:
+                raise InvalidInput(f"{path} has no column {name!r} for {role}; it has {', '.join(names)}.")
+
+    def numbers(self, role: str) -> Array:
+        """The column of a role."""
+        name = self.columns[role]
+        with refusing(
+            f"Column {name} of {self.fetched.path} is not numeric",
+            errors=(pa.ArrowInvalid, pa.ArrowNotImplementedError),
+        ):
+            return arrow.numbers(self.table.column(name))
+
+    def times(self) -> Array:
+        """Decimal years of numbers (taken as they are), dates or ISO strings; NaN where empty."""
+        name = self.columns["time"]
+        column = self.table.column(name)
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            return self.numbers("time")
+        try:
+            stamps = pc.cast(column, pa.timestamp("s"), safe=False).to_numpy()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidInput(
+                f"Column {name} of {self.fetched.path} is no time; give decimal years or dates such as 2023-11-20."
+            ) from error
+        return _decimal_years(stamps.astype("datetime64[s]"))
+
+
+def _collected(file: _File, request: Request) -> Collected:
+    """The rows of a file that lie in the place."""
+    file.check()
+    given = {role: file.numbers(role) for role in file.columns if role != "time"}
+    x, y = file.xy or (given["x"], given["y"])
+    lon, lat = _degrees(x, y, request.crs, file.fetched.path)
+    usable = np.isfinite(lon) & np.isfinite(lat)
+    inside = usable.copy()
+    if request.place is not None:
+        inside[usable] = request.place.holds_points(lon[usable], lat[usable])
+    rows = np.flatnonzero(inside)
+    columns: dict[str, NDArray[Any]] = {"value": given["value"][rows]}
+    if "count" in given:
+        columns["tests"] = np.round(given["count"][rows])
+    if "time" in file.columns:
+        columns |= _timed(file, rows)
+    return Collected(
+        columns=columns,
+        at=(lon[rows], lat[rows]),
+        quarters=sorted(set(columns["quarter"].tolist())) if "quarter" in columns else [],
+        rows_read=file.table.num_rows,
+        dropped={"no_place": int((~usable).sum()), "outside": int((usable & ~inside).sum())},
+        sources=[{**file.fetched.record, "rows_read": file.table.num_rows, "rows_kept": len(rows)}],
+        about={"value_unit": request.value_unit},
+    )
+
+
+def _timed(file: _File, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """The columns that say when, of rows that all have a time."""
+    times = file.times()[rows]
+    empty = int((~np.isfinite(times)).sum())
+    if empty:
+        raise InvalidInput(
+            f"Column {file.columns['time']} of {file.fetched.path} has {empty:,} empty times; "
+            "fill them or leave the column out."
+        )
+    return {"time_years": times, "quarter": quarters.of_years(times)}
+
+
+def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:
+    """Longitude and latitude of WGS84; infinite where PROJ cannot place a point."""
+    if crs is None:
+        odd = np.flatnonzero((np.abs(x) > 180) | (np.abs(y) > 90))
+        if odd.size:
+            raise InvalidInput(
+                f"Row {odd[0] + 1} of {path} lies at x={x[odd[0]]:g}, y={y[odd[0]]:g}, which is no longitude "
+                "and latitude; swap x and y or say which CRS they are in."
+            )
+        return x, y
+    try:
+        source = pyproj.CRS.from_user_input(crs)
+    except pyproj.exceptions.CRSError as error:
+        raise InvalidInput(f"The CRS {crs!r} is not known to PROJ; give one such as EPSG:32604.") from error
+    if source == pyproj.CRS.from_epsg(4326):
+        return _degrees(x, y, None, path)
+    return pyproj.Transformer.from_crs(source, 4326, always_xy=True).transform(x, y)
+
+
+def _decimal_years(stamps: NDArray[np.datetime64]) -> Array:
+    """The year and the share of it that has gone; NaN for no time."""
+    year = stamps.astype("datetime64[Y]")
+    start, end = year.astype("datetime64[s]"), (year + 1).astype("datetime64[s]")
+    share = (stamps - start).astype(float) / (end - start).astype(float)
+    return np.where(np.isnat(stamps), np.nan, year.astype(float) + 1970 + share)

@@ -1,0 +1,160 @@
+"""From what a caller asks of `GPRegressor` to the plan of a fit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from geogp.basis.build import Shape, Size
+from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity
+from geogp.basis.objectives import Weights
+from geogp.basis.residuals import RESIDUALS
+from geogp.basis.schedule import Schedule
+from geogp.data import Data
+from geogp.engines.check import check, engine_of
+from geogp.engines.plan import Plan
+from geogp.errors import InvalidInput
+from geogp.holdout import kinds_asked, rows_for_the_epoch
+from geogp.methods import Method, method
+
+#: Fourier scales are chosen where the fit sees so many times the rows of one trial; there are four, mostly.
+TRIALS_WORTH = 25
+#: Parameters that replace a choice of the row.
+CHANGES = ("backbone", "expansion", "residual", "noise", "objective", "posterior")
+
+
+def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: int) -> Plan:
+    """The plan of a fit to n_rows rows of n_inputs columns.
+
+    Parameters
+    ----------
+    asked : the parameters of `GPRegressor`, by name
+
+    Raises
+    ------
+    ImpossibleCombination, InvalidInput
+        choices that cannot go together; columns or scales that are none.
+    """
+    spatial = asked["spatial"]
+    if spatial is None and n_inputs == 2:
+        spatial = (0, 1)
+    row = row_of(asked, has_position=spatial is not None)
+    if spatial is not None and (len(spatial) != 2 or max(spatial) >= n_inputs):
+        raise InvalidInput(f"spatial must name two of the {n_inputs} columns; got {tuple(spatial)}.")
+    position = None if spatial is None else (int(spatial[0]), int(spatial[1]))
+    return Plan(
+        row=row,
+        shape=Shape(n_inputs, position, asked["time"], has_counts),
+        size=_size(asked, row, n_rows),
+        schedule=_schedule(asked, row),
+        weights=_weights(asked),
+        seed=int(asked["random_state"] or 0),
+        device=_device(asked["device"]),
+        options=dict(asked["options"] or {}),
+    )
+
+
+def row_of(asked: Mapping[str, Any], *, has_position: bool = True) -> Method:
+    """The row that is asked for, its choices replaced by those named beside it.
+
+    Raises
+    ------
+    ImpossibleCombination
+    """
+    row = method(asked["method"])
+    changes = {name: asked[name] for name in CHANGES if asked[name] is not None}
+    row = replace(row, **changes)
+    if row.without_position and not has_position:
+        # Generic features have no neighbours in space.
+        row = replace(method(row.without_position), name=row.name)
+    check(row)
+    if "residual" in changes or "expansion" in changes:
+        residual = RESIDUALS[row.residual]
+        # A residual that completes a basis to its base kernel reverts where the row did; the others by themselves.
+        own = row.reverts_to_prior if residual.needs_base_kernel else residual.reverts_to_prior
+        row = replace(row, reverts_to_prior=own)
+    return row
+
+
+def _size(asked: Mapping[str, Any], row: Method, n_rows: int) -> Size:
+    size = Size()
+    if asked["hidden"] is not None:
+        size = replace(size, hidden=asked["hidden"])
+    default = min(row.rank or size.rank, max(16, n_rows))
+    size = replace(size, rank=default if asked["rank"] is None else asked["rank"])
+    scales: Sequence[float] | str | None = asked["fourier_scales"]
+    if isinstance(scales, str):
+        if scales != "auto":
+            raise InvalidInput(f"fourier_scales must be numbers, 'auto' or None; got {scales!r}.")
+    elif scales is not None:
+        size = replace(size, fourier_scales=tuple(scales))
+    return size
+
+
+def _schedule(asked: Mapping[str, Any], row: Method) -> Schedule:
+    schedule = Schedule(
+        epochs=asked["epochs"], batch_size=asked["batch_size"], learning_rate=asked["learning_rate"]
+    )
+    steps = row.steps if asked["steps"] is None else asked["steps"]
+    return schedule if steps is None else replace(schedule, steps=steps)
+
+
+def _weights(asked: Mapping[str, Any]) -> Weights:
+    trace = asked["trace_weight"]
+    return Weights(
+        trace=0.01 if trace is None else trace,
+        kl=asked["kl_weight"],
+        crps=asked["crps_weight"],
+        trace_candidates=(0.01, 0.1, 1.0) if trace is None else (),
+    )
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def with_capacity(plan: Plan, data: Data, asked: Data | None) -> tuple[Plan, Capacity | None]:
+    """A plan with the Fourier scales that rows held out of the training rows choose, and that choice.
+
+    None where there is no choice to make: no scales, or a fit so short that trials would cost more.
+
+    Parameters
+    ----------
+    asked : rows to be asked for: how they lie beside the training rows weighs the kinds of missing data
+    """
+    spatial, time = plan.shape.spatial, plan.shape.time
+    seen = plan.schedule.n_epochs(len(data)) * len(data)
+    worth = engine_of(plan.row).chooses_scales and seen >= TRIALS_WORTH * STEPS * BATCH
+    if plan.row.encoder != "fourier" or spatial is None or not worth:
+        return plan, None
+
+    def where_and_when(rows: Data) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        X = rows.X.numpy()
+        return X[:, list(spatial)], None if time is None else X[:, time]
+
+    chosen = choose_capacity(
+        data.X.numpy(),
+        data.y.double().numpy(),
+        None if data.counts is None else data.counts.double().numpy(),
+        spatial=spatial,
+        time=time,
+        asked=None if asked is None else kinds_asked(*where_and_when(data), *where_and_when(asked)),
+        seed=plan.seed,
+    )
+    if chosen is None:
+        return plan, None
+    return replace(plan, size=replace(plan.size, fourier_scales=chosen.fourier_scales)), chosen
+
+
+def rows_held_out(row: Method, n: int) -> int:
+    """Rows to hold out of n for choosing the epoch; a local field holds out what it needs itself."""
+    engine = engine_of(row)
+    if engine.holds_out:
+        return 0
+    learns = engine.trains_network or (engine.route == "variational" and row.backbone != "identity")
+    return rows_for_the_epoch(n, by_heart=learns)

@@ -1,0 +1,97 @@
+"""The joint posterior of the surface at many places: covariances of weighted sums, and draws.
+
+An average over an area needs how the surface's errors go together, not only how large each is. Three routes, one
+interface: methods with features are exact at any number of places; a local field goes through the errors of its own
+predictions (`geogp.field.joint`); the rest factorise a dense matrix and are held to some thousand places.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from geogp.basis.model import LowRankGP
+from geogp.basis.posterior import LowRankWeights, WeightPosterior
+from geogp.data import CHUNK
+from geogp.linalg import cholesky
+
+Array = NDArray[np.float64]
+
+#: Most places of a dense posterior covariance: 72 MB, and a second to factorise.
+MOST_DENSE = 3000
+
+
+class Joint(Protocol):
+    """The surface less its mean at N places, Gaussian, on the standardised scale; its variances are the latent
+    variances of `moments`."""
+
+    def covariance(self, W: sparse.csr_array) -> Array:
+        """Covariance of the sums W f for W (A, N): (A, A)."""
+
+    def draw(self, n_samples: int, generator: torch.Generator) -> Array:
+        """Joint draws of f less its mean: (N, n_samples)."""
+
+
+class FeatureJoint:
+    """f = phi'w + r with r independent from place to place: exact through the weights.
+
+    Such an r has no length, so it averages out over the points of an area, as in `GPRegressor.sample_y`.
+
+    Parameters
+    ----------
+    model : in float64; X (N, D) on its device
+    latent_variance : (N,) that `moments` gives
+
+    Notes
+    -----
+    O(N r) memory, O(A r²) a covariance.
+    """
+
+    weights: WeightPosterior | LowRankWeights
+
+    def __init__(self, model: LowRankGP, X: Tensor, latent_variance: Tensor):
+        self.weights = model.weights()
+        phi, own = [], []
+        with torch.no_grad():
+            for part in X.split(CHUNK):
+                Z, h, p = model.represent(part.to(model.constant_mean.device))
+                phi.append(p.cpu())
+                own.append(model.residual.variance(model.expansion, Z, h, p).cpu())
+            self.phi, self.own = torch.cat(phi), torch.cat(own).numpy()
+            total = self.weights.moments(self.phi)[1].numpy() + self.own
+        # One for all methods but those whose target is a curved function of their surface (a Cox process).
+        self.scale = np.sqrt(latent_variance.double().numpy() / np.maximum(total, 1e-300))
+
+    def covariance(self, W: sparse.csr_array) -> Array:
+        Ws = W @ sparse.diags_array(self.scale)
+        sums = torch.as_tensor(Ws @ self.phi.numpy())
+        with torch.no_grad():
+            shared = self.weights.covariance(sums, sums).numpy()
+        return shared + (Ws @ sparse.diags_array(self.own) @ Ws.T).toarray()
+
+    def draw(self, n_samples: int, generator: torch.Generator) -> Array:
+        with torch.no_grad():
+            weights = self.weights.sample(n_samples, generator) - self.weights.mean[:, None]
+            shared = (self.phi @ weights).numpy()
+        own = torch.randn(len(self.own), n_samples, generator=generator, dtype=torch.float64).numpy()
+        return self.scale[:, None] * (shared + np.sqrt(self.own)[:, None] * own)
+
+
+class DenseJoint:
+    """The posterior covariance of all places, (N, N), scaled to known variances (N,)."""
+
+    def __init__(self, covariance: Tensor, latent_variance: Tensor):
+        S = covariance.double().numpy()
+        scale = np.sqrt(latent_variance.double().numpy() / np.maximum(S.diagonal(), 1e-300))
+        self.S = 0.5 * (S + S.T) * scale[:, None] * scale
+
+    def covariance(self, W: sparse.csr_array) -> Array:
+        return W @ (W @ self.S).T
+
+    def draw(self, n_samples: int, generator: torch.Generator) -> Array:
+        L = cholesky(torch.as_tensor(self.S), jitter=1e-9, what="the posterior covariance of the places")
+        noise = torch.randn(len(L), n_samples, generator=generator, dtype=torch.float64)
+        return (L @ noise).numpy()

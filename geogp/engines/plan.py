@@ -1,0 +1,53 @@
+"""Everything a fit is told beside the data, and where it reports."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from geogp.basis.build import Shape, Size
+from geogp.basis.encoders import Encoder
+from geogp.basis.objectives import Weights
+from geogp.basis.schedule import Schedule
+from geogp.basis.train import Hooks
+from geogp.data import Data
+from geogp.methods import Method
+
+
+class Scaled(Protocol):
+    """A model whose inputs are scaled by its encoder."""
+
+    encoder: Encoder
+
+    def to(self, device: torch.device) -> object:
+        """Move it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a fit is told beside the data: the row, the data's shape, capacity, schedule, weights, seed.
+
+    options : further keywords of the engine (JSON-able, but for a predictor given to fmgp)
+    target_mean, target_sd : what the targets were standardised with
+    """
+
+    row: Method
+    shape: Shape
+    size: Size = Size()
+    schedule: Schedule = Schedule()
+    weights: Weights = Weights()
+    seed: int = 0
+    device: str = "cpu"
+    options: dict = field(default_factory=dict)
+    target_mean: float = 0.0
+    target_sd: float = 1.0
+
+    def place(self, model: Scaled, data: Data, validation: Data | None) -> tuple[Data, Data | None]:
+        """Scale a model to the rows it is to learn from, and bring it and all rows to the device: the rows there."""
+        device = torch.device(self.device)
+        model.encoder.fit_scaling(data.X)
+        model.to(device)
+        return data.to(device), None if validation is None else validation.to(device)
+
+
+__all__ = ["Hooks", "Plan"]

@@ -1,0 +1,140 @@
+"""Which local Gaussian process predicts held-out rows best: candidates, each fitted and judged alike."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from geogp.field.kernel import LocalKernel
+from geogp.field.left_out import LeftOut
+from geogp.field.likelihood import conditional_log_density, fit_local_gp
+from geogp.field.local_gp import LocalGP, count_columns
+from geogp.field.options import FieldOptions
+from geogp.field.regional import thinned
+from geogp.field.solve import PLACES_AT_ONCE
+from geogp.field.student import heavy_tailed
+from geogp.field.variation import Variation
+
+#: Fewer rows over space alone say too little about lengths that differ from place to place.
+VARY_FROM, VARY_AT = 10_000, 16
+
+Targets = list[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A local GP, and the mean log density it gives held-out rows, summed over the kinds of missing data."""
+
+    gp: LocalGP
+    density: float
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What candidates are fitted to and judged by: rows X (N, D), y (N,), counts (N,), those left out by kind.
+
+    per_count : whether the counts differ, so that noise and mean may depend on them
+    """
+
+    X: Tensor
+    y: Tensor
+    counts: Tensor
+    left_out: dict[str, Targets]
+    options: FieldOptions
+    per_count: bool
+
+    @classmethod
+    def of(
+        cls,
+        X: Tensor,
+        y: Tensor,
+        counts: Tensor,
+        left_out: list[LeftOut],
+        options: FieldOptions,
+        *,
+        per_count: bool,
+        device: str = "cpu",
+    ) -> "Trials":
+        """On a device, where kernels are fitted."""
+        kinds: dict[str, Targets] = {"rows": [], "blocks": [], "future": []}
+        for out in left_out:
+            kinds[out.kind].append((out.rows.to(device), out.neighbours.to(device)))
+        return cls(X.to(device), y.to(device), counts.to(device), kinds, options, per_count)
+
+    def fitted(self, targets: Targets, start: LocalKernel, *, weighted: bool) -> Candidate:
+        """A candidate fitted to the target rows given their neighbours."""
+        o = self.options
+        gp = fit_local_gp(
+            self.X,
+            self.y,
+            self.counts,
+            targets,
+            start,
+            columns=count_columns(self.counts) if self.per_count else None,
+            weighted=weighted,
+            per_count=self.per_count,
+            steps=o.steps,
+            batch=min(o.batch, max(len(self.y), 8)),
+            seed=o.seed,
+        )
+        return self.judged(gp)
+
+    def judged(self, gp: LocalGP) -> Candidate:
+        """All kinds of missing data count alike."""
+        return Candidate(gp, sum(held_out_density(gp, self, t) for t in self.left_out.values() if t))
+
+
+def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
+    """Kernel and noise that predict held-out rows best, over all kinds of missing data alike.
+
+    Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they
+    are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones:
+    both kernels are tried. In time most places have a history of their own, and the kernel of the single rows
+    serves gaps as well. Where rows are many or it is asked for, lengths and variance may vary over space. A mean
+    that shifts with the count stays only where held-out rows gain by it.
+    """
+    rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
+    best = trials.fitted(rows, start, weighted=True)
+    if heavy_tailed(best.gp.degrees_of_freedom):
+        unweighted = trials.judged(replace(best.gp, weighted=False))
+        if unweighted.density > best.density:
+            best = trials.fitted(rows, start, weighted=False)
+    if blocks and start.time_axis is None:
+        mixed = [s for i, block in enumerate(blocks) for s in (rows[i % len(rows)], block)]
+        best = _better(best, trials.fitted(mixed, start, weighted=best.gp.weighted))
+    if places := _places_to_vary_at(trials, start):
+        centres = torch.from_numpy(thinned(trials.X[:, :2].cpu().numpy(), places)[0])
+        bent = replace(best.gp.kernel, variation=Variation.flat(centres))
+        best = _better(best, trials.fitted(rows, bent, weighted=best.gp.weighted))
+    if trials.per_count:
+        still = replace(best.gp, count_shift=torch.zeros_like(best.gp.count_shift))
+        best = _better(trials.judged(still), best)
+    return best.gp
+
+
+def _better(one: Candidate, other: Candidate) -> Candidate:
+    """The other, if it is."""
+    return other if other.density > one.density else one
+
+
+def _places_to_vary_at(trials: Trials, start: LocalKernel) -> int:
+    if trials.options.varying is not None:
+        return trials.options.varying
+    return VARY_AT if start.time_axis is None and len(trials.y) >= VARY_FROM else 0
+
+
+def held_out_density(gp: LocalGP, trials: Trials, targets: Targets, most: int = 800) -> float:
+    """Mean log density of some held-out rows under the kernel and the constant noise."""
+    kernel = gp.kernel.to(trials.X.device)
+    value, noise = trials.y - gp.b(trials.counts), gp.noise_variance(trials.counts)
+    nu = None if gp.degrees_of_freedom is None else torch.as_tensor(gp.degrees_of_freedom, dtype=value.dtype)
+    share = max(1, sum(len(t) for t, _ in targets) // most)
+    total, count = 0.0, 0
+    for target, index in targets:
+        for t, i in zip(target[::share].split(PLACES_AT_ONCE), index[::share].split(PLACES_AT_ONCE)):
+            with torch.no_grad():
+                density = conditional_log_density(
+                    kernel, trials.X, value, noise, t, i, nu, weighted=gp.weighted
+                )
+            total, count = total + float(density.sum()), count + len(t)
+    return total / count

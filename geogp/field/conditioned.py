@@ -1,0 +1,118 @@
+"""Trend, local Gaussian process and count shift given observations: all of a local field but its smooth noise."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from geogp.field import neighbours
+from geogp.field.frame import SPACINGS, Frame, newest, search_among, times
+from geogp.field.kernel import LocalKernel
+from geogp.field.local_gp import LocalGP
+from geogp.field.observations import Observations
+from geogp.field.options import FieldOptions
+from geogp.field.regional import Region, RegionalSurface, fit_regional
+from geogp.field.surroundings import Surroundings, survey
+from geogp.field.trend import Trend
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Conditioned:
+    """u = β₀ + β₁ t + r(x) + b(n) + ε, r given its nearest observations. C (N, 2 or 3) are coordinates of `frame`.
+
+    has_counts : whether counts differ from row to row, so that noise and mean may depend on them
+    gp : kernel, constant noise and b
+    seen : the observations
+    horizon : how far ahead of the known rows the noise was learned; beyond it the mean drifts
+    learned_until : the newest time that kernel and noise learned from; observations may be newer after an update
+    device : where the neighbourhoods are solved; everything else, the neighbour search included, is on the CPU
+    """
+
+    options: FieldOptions
+    frame: Frame
+    has_counts: bool
+    trend: Trend
+    gp: LocalGP
+    seen: Observations
+    horizon: float
+    learned_until: float
+    device: str = "cpu"
+
+    # -- what is found once and kept -----------------------------------------------------------------
+
+    @cached_property
+    def latest(self) -> float:
+        """Time of the newest observation, 0 without a time."""
+        return newest(self.seen.X)
+
+    @cached_property
+    def search(self) -> neighbours.NeighbourSearch:
+        """Over the places of the observations."""
+        return search_among(self.seen.X)
+
+    @cached_property
+    def _on_device(self) -> tuple[LocalKernel, Observations]:
+        return self.gp.kernel.to(self.device), self.seen.to(self.device)
+
+    @cached_property
+    def _region(self) -> Region | None:
+        """Where the regional surface is supported; None where the field has none."""
+        if self.options.regional is None or not self.options.smooth:
+            return None
+        return Region.of(self.seen.X[:, :2].contiguous(), self.options.regional / SPACINGS)
+
+    @cached_property
+    def regional(self) -> RegionalSurface | None:
+        """The regional surface given all observations."""
+        return self.regional_given(torch.arange(len(self.seen)))
+
+    # -- questions -----------------------------------------------------------------------------------
+
+    def neighbours_of(self, C: Tensor) -> Tensor:
+        """(N, k) rows of the observations that predictions at C rest on, -1 for none."""
+        k = min(self.options.neighbours, len(self.seen))
+        return torch.from_numpy(neighbours.query(self.search, C.numpy(), k))
+
+    def survey(self, C: Tensor, index: Tensor, latest: float) -> Surroundings:
+        """What the observations of `index` (N, k) say about C, the newest of all known ones being at `latest`."""
+        kernel, seen = self._on_device
+        with torch.no_grad():
+            around = survey(
+                kernel,
+                seen,
+                C.to(self.device),
+                index.to(self.device),
+                spacing=1.0 / SPACINGS,
+                space=(0, 1),
+                latest=latest,
+                degrees_of_freedom=self.gp.tails,
+            )
+        return around.to("cpu")
+
+    def regional_given(self, rows: Tensor) -> RegionalSurface | None:
+        """The regional surface given some of the observations."""
+        if self._region is None:
+            return None
+        # The last component is the widest: what it carries beyond the neighbours is regional, the rest is places'.
+        variance = self.gp.kernel.log_variance.exp()
+        return fit_regional(
+            self._region,
+            rows,
+            self.seen.value,
+            self.seen.noise_variance,
+            place_variance=float(variance[:-1].sum()),
+            prior_variance=float(variance[-1]),
+            degrees_of_freedom=self.gp.tails,
+        )
+
+    def prior_mean(self, C: Tensor, counts: Tensor) -> Tensor:
+        """(N,) trend and count shift: the mean of an average of `counts` measurements before data."""
+        return self.trend(C) + self.gp.b(counts)
+
+    def drift_variance(self, C: Tensor) -> Tensor:
+        """(N,) variance of the mean ahead of the data, beyond what was learned."""
+        time = times(C)
+        if time is None:
+            return torch.zeros(len(C), dtype=C.dtype)
+        return self.trend.extra_variance((time - self.latest - self.horizon).clamp_min(0.0))

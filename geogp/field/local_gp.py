@@ -1,0 +1,56 @@
+"""The local Gaussian process as it is fitted: kernel, constant noise, tails and count shift."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from geogp.field.kernel import LocalKernel
+
+
+@dataclass(frozen=True)
+class LocalGP:
+    """y = r(x) + b(n) + ε,   r ~ GP(0, k),   b(n) = β₁/n + β₂/√n,   ε ~ Student-t(0, τ² + s²/n).
+
+    kernel : of r
+    tau2, s2 : noise variance τ² + s²/n of an average of n measurements
+    degrees_of_freedom : of a new observation, None for Gaussian noise
+    count_shift : (2,) coefficients β of b(n), or (0,) where there is none
+    loss : minibatch losses of the fit, one a step
+    weighted : whether observations are conditioned on as Student-t, else as Gaussian
+
+    Examples
+    --------
+    >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
+    >>> gp = LocalGP(kernel, 0.1, 1.0, 4.0, torch.tensor([1.0, 0.0]), ())
+    >>> gp.noise_variance(torch.tensor([1.0, 10.0])), gp.b(torch.tensor([1.0, 10.0]))
+    (tensor([1.1000, 0.2000]), tensor([1.0000, 0.1000]))
+    """
+
+    kernel: LocalKernel
+    tau2: float
+    s2: float
+    degrees_of_freedom: float | None
+    count_shift: Tensor
+    loss: tuple[float, ...]
+    weighted: bool = True
+
+    @property
+    def tails(self) -> float | None:
+        """Degrees of freedom with which observations are conditioned on, None for Gaussian ones."""
+        return self.degrees_of_freedom if self.weighted else None
+
+    def noise_variance(self, counts: Tensor) -> Tensor:
+        """τ² + s²/n for counts (N,)."""
+        return self.tau2 + self.s2 / counts
+
+    def b(self, counts: Tensor) -> Tensor:
+        """The shift with the count, b(n), for counts (N,)."""
+        if len(self.count_shift) == 0:
+            return torch.zeros_like(counts)
+        return count_columns(counts) @ self.count_shift.to(counts.device)
+
+
+def count_columns(counts: Tensor) -> Tensor:
+    """(N, 2): 1/n and 1/√n, what b(n) is made of."""
+    return torch.stack([1.0 / counts, counts.rsqrt()], dim=-1)

@@ -1,0 +1,109 @@
+"""The predictive distribution at places, from the outlook there and the noise."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geogp.calibrate import Calibration, standardised_miss
+from geogp.field.conditioned import Conditioned
+from geogp.field.noise import SmoothNoise
+from geogp.field.outlook import Outlook
+from geogp.predictive import standard_moments
+
+#: Coverage that calibration looks at.
+LEVEL = 0.95
+#: Degrees of freedom that stand for a Gaussian.
+GAUSSIAN_DF = 1e6
+#: Calibration takes away at most all but this share of the noise.
+LEAST_NOISE = 0.05
+
+
+@dataclass(frozen=True)
+class FieldMoments:
+    """(N,) each. The predictive distribution is a skewed Student-t about its mode `location`, with squared
+    scale latent + noise variance; see `Predictive`."""
+
+    location: Tensor
+    latent_variance: Tensor
+    noise_variance: Tensor
+    prior_variance: Tensor
+    degrees_of_freedom: Tensor
+    log_skewness: Tensor
+
+    @property
+    def scale(self) -> Tensor:
+        """(N,) of a new observation: its Student-t's own, not its sd."""
+        return (self.latent_variance + self.noise_variance).sqrt()
+
+    @property
+    def mean(self) -> Tensor:
+        """(N,) of a new observation."""
+        shift, _ = standard_moments(self.degrees_of_freedom.numpy(), self.log_skewness.numpy())
+        return self.location + self.scale * torch.as_tensor(shift)
+
+    def misses(self, y: Tensor) -> NDArray[np.float64]:
+        """`standardised_miss` of values y (N,) at the level that calibration looks at."""
+        return standardised_miss(
+            y.numpy(),
+            self.location.numpy(),
+            self.scale.numpy(),
+            self.degrees_of_freedom.numpy(),
+            LEVEL,
+            self.log_skewness.numpy(),
+        )
+
+    def calibrated(self, calibration: Calibration | None, group: NDArray[np.int64]) -> "FieldMoments":
+        """Stretch the predictive scale by the noise alone: the surface's own sd stays that of the model."""
+        if calibration is None:
+            return self
+        square = torch.from_numpy(calibration.factor(group)).square()
+        wanted = square * (self.latent_variance + self.noise_variance) - self.latent_variance
+        return replace(self, noise_variance=torch.maximum(wanted, LEAST_NOISE * self.noise_variance))
+
+
+def moments_of(known: Conditioned, places: Outlook, noise: SmoothNoise | None) -> FieldMoments:
+    """Moments before calibration: r and its noise, then what the prior mean and its drift add."""
+    m = _with_constant_noise(known, places) if noise is None else _with_smooth_noise(known, places, noise)
+    return replace(
+        m,
+        location=places.prior_mean + m.location,
+        latent_variance=m.latent_variance + places.drift_variance,
+        prior_variance=_bounding(known, m) + places.drift_variance,
+    )
+
+
+def _with_constant_noise(known: Conditioned, places: Outlook) -> FieldMoments:
+    around, gp = places.around, known.gp
+    return FieldMoments(
+        location=around.mean,
+        latent_variance=around.variance,
+        noise_variance=gp.noise_variance(places.counts),
+        prior_variance=places.prior_variance,
+        degrees_of_freedom=torch.full_like(around.mean, gp.degrees_of_freedom or GAUSSIAN_DF),
+        log_skewness=torch.zeros_like(around.mean),
+    )
+
+
+def _with_smooth_noise(known: Conditioned, places: Outlook, noise: SmoothNoise) -> FieldMoments:
+    around, far = places.around, known.gp.kernel.prior_variance
+    with torch.no_grad():
+        p = noise(places.inputs, around.mean, around.variance, far, places.counts)
+    return FieldMoments(
+        location=p.location,
+        latent_variance=p.latent_variance,
+        noise_variance=p.noise_variance,
+        prior_variance=places.prior_variance * noise.prior_factor(),
+        degrees_of_freedom=p.degrees_of_freedom,
+        log_skewness=p.log_skewness,
+    )
+
+
+def _bounding(known: Conditioned, m: FieldMoments) -> Tensor:
+    """Prior variance (N,), no smaller than the latent one: the smooth noise bounds that by the prior's far from data,
+    which under a kernel that varies is not the prior's at the place."""
+    if known.gp.kernel.variation is None:
+        return m.prior_variance
+    return torch.maximum(m.prior_variance, m.latent_variance)

@@ -1,0 +1,63 @@
+"""What can be chosen about a local field, and the kernel its fit starts from."""
+
+from dataclasses import dataclass
+
+import torch
+
+from geogp.field.frame import SPACINGS, SPAN_SHARE
+from geogp.field.kernel import LocalKernel
+
+#: (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term. Of data in time: what stays
+#: at a place, what comes and goes there, and the wide field.
+IN_TIME = (("matern12", 1.2, 4.0), ("matern12", 1.75, 0.4), ("matern32", 26.0, 4.0))
+IN_SPACE = (("matern12", 10.0, 1.0), ("matern32", 100.0, 1.0))
+
+
+@dataclass(frozen=True)
+class FieldOptions:
+    """Choices of a local field; the defaults are meant for every data set, whatever its size and units.
+
+    neighbours : observations a prediction rests on
+    components : (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term; None
+        takes three for data in time, two for data in space
+    smooth : fit the smooth noise and its count shift; False keeps τ² + s²/n constant over space
+    regional : range of the regional surface in spacings, None for no such surface
+    varying : places over which lengthscale and variance of the local kernel may vary smoothly, tried and kept only
+        where held-out rows gain; 0 for a stationary kernel, None for 16 of them on 10,000 rows or more without time
+    n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
+    hidden, epochs : width of the smooth noise's network and passes over its rows
+    steps, batch : of the kernel's fit
+
+    Examples
+    --------
+    >>> FieldOptions(neighbours=24).neighbours
+    24
+    """
+
+    neighbours: int = 48
+    components: tuple[tuple[str, float, float], ...] | None = None
+    smooth: bool = True
+    regional: float | None = 100.0
+    varying: int | None = None
+    n_targets: int = 12000
+    block_sizes: tuple[float, ...] = (10.0, 30.0)
+    hidden: int = 64
+    epochs: int = 20
+    steps: int = 120
+    batch: int = 128
+    seed: int = 0
+
+    def starting_kernel(self, in_time: bool) -> LocalKernel:
+        """The kernel before it is fitted, in the coordinates of a `Frame`."""
+        components = self.components or (IN_TIME if in_time else IN_SPACE)
+        lengths = [
+            [size / SPACINGS] * 2 + ([span / SPAN_SHARE] if in_time else []) for _, size, span in components
+        ]
+        # The wide and the lasting parts carry most; the network sees what is left either way.
+        variance = [0.15] * len(components)
+        return LocalKernel(
+            torch.tensor(lengths, dtype=torch.float64).log(),
+            torch.tensor(variance, dtype=torch.float64).log(),
+            tuple(name for name, _, _ in components),
+            2 if in_time else None,
+        )

@@ -1,0 +1,76 @@
+"""What is known about places to predict before the smooth noise has its say."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geogp.calibrate import groups_of
+from geogp.field.conditioned import Conditioned
+from geogp.field.observations import counted
+from geogp.field.surroundings import NAMES, Surroundings, count_features
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """N places to predict.
+
+    around : moments of r and the surroundings
+    inputs : (N, F) of the smooth noise
+    counts : (N,) measurements behind each average
+    prior_mean : (N,) trend and count shift
+    drift_variance : (N,) of the mean beyond what was learned
+    prior_variance : (N,) of r
+    group : (N,) of calibration
+    """
+
+    around: Surroundings
+    inputs: Tensor
+    counts: Tensor
+    prior_mean: Tensor
+    drift_variance: Tensor
+    prior_variance: Tensor
+    group: NDArray[np.int64]
+
+
+def outlook(known: Conditioned, X: Tensor, counts: Tensor | None) -> Outlook:
+    """At X (N, D) raw inputs, float64, for averages of `counts` (N,) measurements (default 1)."""
+    n = counted(counts, len(X))
+    C = known.frame.coordinates(X)
+    around = known.survey(C, known.neighbours_of(C), known.latest)
+    regional = None if known.regional is None else known.regional(C[:, :2])
+    distance = torch.expm1(around.features[:, NAMES.index("log_nearest")])
+    return Outlook(
+        around=around,
+        inputs=noise_inputs(known, around, n, X, regional),
+        counts=n,
+        prior_mean=known.prior_mean(C, n),
+        drift_variance=known.drift_variance(C),
+        prior_variance=known.gp.kernel.prior_at(C).expand(len(X)),
+        group=groups_of(n.numpy(), distance.numpy()),
+    )
+
+
+def noise_inputs(
+    known: Conditioned,
+    around: Surroundings,
+    counts: Tensor,
+    X: Tensor,
+    regional: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Inputs (N, F) of the smooth noise: surroundings, mean and variance of the regional surface, time (held at the
+    newest learned from), count, covariates."""
+    parts = [around.features]
+    if regional is not None:
+        g, variance = regional
+        gap = g - around.mean
+        unknown = around.variance / known.gp.kernel.prior_variance
+        parts.append(torch.stack([g, gap, gap * unknown, variance.clamp_min(1e-12).log()], dim=-1))
+    if known.frame.time is not None:
+        parts.append(known.frame.coordinates(X)[:, 2:].clamp_max(known.learned_until))
+    if known.has_counts:
+        parts.append(count_features(counts))
+    parts += [X[:, d : d + 1] for d in known.frame.others]
+    return torch.cat(parts, dim=-1)

@@ -1,0 +1,138 @@
+"""A local field as named tensors and JSON-able facts, and back. The names are those of every run folder written."""
+
+from dataclasses import asdict
+from typing import Any
+
+from torch import Tensor
+
+from geogp.calibrate import Calibration
+from geogp.field.conditioned import Conditioned
+from geogp.field.frame import Frame, newest
+from geogp.field.kernel import LocalKernel
+from geogp.field.local_gp import LocalGP
+from geogp.field.noise import SmoothNoise, new_smooth_noise
+from geogp.field.observations import Observations
+from geogp.field.options import FieldOptions
+from geogp.field.trend import Trend
+from geogp.field.variation import Variation
+
+#: What trend and noise call by another name than run folders do.
+STORED = {"intercept": "level"}
+NOISE = "noise."
+
+
+def state_of(
+    known: Conditioned, noise: SmoothNoise | None, calibration: Calibration | None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and JSON-able facts from which `restored` makes the same again."""
+    gp = known.gp
+    tensors = {
+        "kernel.log_lengthscale": gp.kernel.log_lengthscale,
+        "kernel.log_variance": gp.kernel.log_variance,
+        "shift": gp.count_shift,
+        "seen.X": known.seen.X,
+        "seen.value": known.seen.value,
+        "seen.counts": known.seen.counts,
+    }
+    if (bumps := gp.kernel.variation) is not None:
+        tensors |= {
+            "kernel.centres": bumps.centres,
+            "kernel.stretch": bumps.lengthscale,
+            "kernel.amplitude": bumps.variance,
+        }
+    if noise is not None:
+        tensors |= {NOISE + STORED.get(name, name): value for name, value in noise.state_dict().items()}
+    facts = {
+        "options": asdict(known.options),
+        "frame": asdict(known.frame),
+        "trend": {STORED.get(name, name): value for name, value in asdict(known.trend).items()},
+        "has_counts": known.has_counts,
+        "horizon": known.horizon,
+        "learned_until": known.learned_until,
+        "smoothness": list(gp.kernel.smoothness),
+        "tau2": gp.tau2,
+        "s2": gp.s2,
+        "degrees_of_freedom": gp.degrees_of_freedom,
+        "loss": list(gp.loss),
+        "width": None if bumps is None else bumps.width,
+        "weighted": gp.weighted,
+        "calibration": None if calibration is None else asdict(calibration),
+    }
+    return {name: value.detach().contiguous() for name, value in tensors.items()}, facts
+
+
+def restored(
+    tensors: dict[str, Tensor], facts: dict[str, Any], *, device: str = "cpu"
+) -> tuple[Conditioned, SmoothNoise | None, Calibration | None]:
+    """What `state_of` described."""
+    options, frame = _options(facts["options"]), _frame(facts["frame"])
+    gp = _gp(tensors, facts, frame)
+    X, counts = tensors["seen.X"], tensors["seen.counts"]
+    learned_until = facts.get("learned_until")  # absent before there were updates
+    known = Conditioned(
+        options=options,
+        frame=frame,
+        has_counts=facts["has_counts"],
+        trend=Trend(**_named_as_here(facts["trend"])),
+        gp=gp,
+        seen=Observations(X, tensors["seen.value"], counts, gp.noise_variance(counts)),
+        horizon=facts["horizon"],
+        learned_until=newest(X) if learned_until is None else learned_until,
+        device=device,
+    )
+    return known, _noise(tensors, options), _calibration(facts["calibration"])
+
+
+def _options(facts: dict[str, Any]) -> FieldOptions:
+    given = {"regional": None} | facts  # absent before there was a regional surface
+    if given["components"] is not None:
+        given["components"] = tuple((str(n), float(a), float(b)) for n, a, b in given["components"])
+    return FieldOptions(**given | {"block_sizes": tuple(given["block_sizes"])})
+
+
+def _frame(facts: dict[str, Any]) -> Frame:
+    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+    return Frame(**given)
+
+
+def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> LocalGP:
+    variation = None
+    if "kernel.centres" in tensors:
+        stretch, amplitude = tensors["kernel.stretch"], tensors["kernel.amplitude"]
+        variation = Variation(tensors["kernel.centres"], facts["width"], stretch, amplitude)
+    kernel = LocalKernel(
+        tensors["kernel.log_lengthscale"],
+        tensors["kernel.log_variance"],
+        tuple(facts["smoothness"]),
+        frame.time_axis,
+        variation,
+    )
+    return LocalGP(
+        kernel,
+        facts["tau2"],
+        facts["s2"],
+        facts["degrees_of_freedom"],
+        tensors["shift"],
+        tuple(facts["loss"]),
+        facts["weighted"],
+    )
+
+
+def _noise(tensors: dict[str, Tensor], options: FieldOptions) -> SmoothNoise | None:
+    own = {name.removeprefix(NOISE): v for name, v in tensors.items() if name.startswith(NOISE)}
+    if not own:
+        return None
+    noise = new_smooth_noise(len(own["center"]), hidden=options.hidden)
+    noise.load_state_dict(_named_as_here(own))
+    return noise.eval()
+
+
+def _calibration(facts: dict[str, Any] | None) -> Calibration | None:
+    if facts is None:
+        return None
+    return Calibration(facts["pooled"], tuple(facts["factors"]), tuple(facts["rows"]), facts["level"])
+
+
+def _named_as_here(stored: dict[str, Any]) -> dict[str, Any]:
+    here = {there: name for name, there in STORED.items()}
+    return {here.get(name, name): value for name, value in stored.items()}

@@ -1,0 +1,54 @@
+"""Student-t observations of a Gaussian process: each weighed by how well its neighbours bear it out."""
+
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+#: Variational steps for the weights; they come near to convergence fast.
+REWEIGHTINGS = 3
+#: From these degrees of freedom on observations count as Gaussian: no weight would leave 1 by more than a tenth.
+GAUSSIAN_FROM = 30.0
+
+
+def heavy_tailed(degrees_of_freedom: float | None) -> TypeGuard[float]:
+    """Whether observations with these degrees of freedom (None: Gaussian ones) are weighed at all."""
+    return degrees_of_freedom is not None and degrees_of_freedom < GAUSSIAN_FROM
+
+
+def student_weights(
+    K: Tensor, noise_variance: Tensor, y: Tensor, degrees_of_freedom: float, steps: int = REWEIGHTINGS
+) -> Tensor:
+    """Expected precision of Student-t observations of a Gaussian process, in units of 1/noise_variance: (B, k).
+
+    w = (ν + 1) / (ν + E[(y − f)²] / σ²), the expectation under the Gaussian posterior that the weights of the
+    step before give: E[(y − f)²] = (Σ α)² + Σ − Σ² diag Q, Q = (K + Σ)⁻¹, α = Q y, Σ = σ² / w.
+
+    Parameters
+    ----------
+    K : (B, k, k) prior covariances
+    noise_variance, y : (B, k) squared scales σ² and values
+
+    Notes
+    -----
+    O(steps · B k³).
+
+    References
+    ----------
+    Tipping and Lawrence 2005, Variational inference for Student-t models, section 3
+
+    Examples
+    --------
+    >>> K, y = torch.ones(1, 3, 3).double(), torch.tensor([[0.1, -0.1, 9.0]]).double()
+    >>> [round(w, 1) for w in student_weights(K, torch.full((1, 3), 0.1).double(), y, 4.0)[0].tolist()]
+    [1.0, 0.9, 0.0]
+    """
+    nu = float(degrees_of_freedom)
+    weights = torch.ones_like(y)
+    for _ in range(steps):
+        noise = noise_variance / weights
+        Q = torch.linalg.inv(K + torch.diag_embed(noise))
+        missed = noise * (Q @ y[..., None])[..., 0]
+        square = missed.square() + noise - noise.square() * Q.diagonal(dim1=-2, dim2=-1)
+        weights = (nu + 1.0) / (nu + square / noise_variance)
+    return weights

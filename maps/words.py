@@ -1,0 +1,80 @@
+"""Words for people: numbers, and what a map is a map of, from the Dataset's own attributes.
+
+A prediction names its target itself: `target_title` ("download speed"), `target_unit`, and `target_noun`, what a new
+observation is called. So a new target needs no word here.
+"""
+
+import numpy as np
+import xarray as xr
+
+AVERAGES = "tile averages"  # of how many tests is said after it
+PLAIN = "measurements"
+
+
+def number(value: float) -> str:
+    """`value` with three significant digits and no exponent below a billion: 90, 0.37, 1250.
+
+    >>> number(90.04), number(0.0372), number(1249.6)
+    ('90', '0.0372', '1250')
+    """
+    if not np.isfinite(value):
+        return "no value"
+    if value == 0 or not 1e-6 < abs(value) < 1e9:
+        return f"{value:.3g}"
+    decimals = max(0, 2 - int(np.floor(np.log10(abs(value)))))
+    return np.format_float_positional(round(float(value), decimals), trim="-")
+
+
+def level_text(ds: xr.Dataset) -> str:
+    """`95%` from the attribute `level` = 0.95."""
+    return f"{number(100 * float(ds.attrs.get('level', 0.95)))}%"
+
+
+def tail_text(ds: xr.Dataset) -> str:
+    """`2.5%`: how many fall below an interval, and as many above it."""
+    return f"{number(50 * (1 - float(ds.attrs.get('level', 0.95))))}%"
+
+
+def target_text(ds: xr.Dataset) -> str:
+    """`download speed`: the attribute `target_title`, else the target's name."""
+    return str(ds.attrs.get("target_title") or ds.attrs.get("target") or "value")
+
+
+def target_unit(ds: xr.Dataset) -> str:
+    """The target's unit as people read it: nothing for a pure number."""
+    return "" if ds.attrs.get("target_unit") == "1" else str(ds.attrs.get("target_unit", ""))
+
+
+def new_text(ds: xr.Dataset) -> str:
+    """What the intervals are for: `tile averages of 5 tests`, `tile counts` or `measurements`.
+
+    The attribute `target_noun`; without it averages where the Dataset says of how many `tests`. Averages of nobody
+    knows how many are measurements.
+
+    >>> new_text(xr.Dataset(attrs={"tests": 1})), new_text(xr.Dataset(attrs={"target_noun": "tile counts"}))
+    ('tile averages of 1 test', 'tile counts')
+    """
+    tests = ds.attrs.get("tests")
+    noun = str(ds.attrs.get("target_noun") or (PLAIN if tests is None else AVERAGES))
+    if noun != AVERAGES:
+        return noun
+    if tests is None:
+        return PLAIN
+    count = number(float(tests))
+    return f"{AVERAGES} of {count} test{'' if count == '1' else 's'}"
+
+
+def subtitle(ds: xr.Dataset) -> str:
+    """What the map is a map of: quarter, tests per tile, level.
+
+    >>> subtitle(xr.Dataset(attrs={"quarter": "2023Q4", "tests": 5, "level": 0.95}))
+    '2023 Q4 · new tile averages of 5 tests · 95% intervals'
+    """
+    parts = []
+    quarter = str(ds.attrs.get("quarter", "") or "")
+    if quarter:
+        parts.append(quarter.replace("Q", " Q"))
+    if ds.attrs.get("tests") is not None:
+        parts.append(f"new {new_text(ds)}")
+    parts.append(f"{level_text(ds)} intervals")
+    return " · ".join(parts)

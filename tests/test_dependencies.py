@@ -1,0 +1,121 @@
+"""What pyproject.toml declares is what the code imports, in both directions; constraints.txt pins what is needed."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("app", "geogp", "maps", "data_pipelines")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+#: Who may import what: folders, and the parts of pyproject.toml that serve them.
+SERVED = {
+    "runtime": (PACKAGES, ("dependencies",)),
+    "bench": (("app/peers", "benchmarks"), ("dependencies", "bench")),
+    "test": (("tests",), ("dependencies", "test", "bench")),
+    "docs": ((".docs",), ("dependencies", "docs")),
+}
+#: Declared and never imported by us: where each is put to use, and by which words.
+UNSEEN = {
+    "pytest-timeout": ("pyproject.toml", "timeout ="),
+    "pytest-xdist": ("Makefile", "--dist"),
+    "httpx2": ("tests/app_dashboard/test_routes.py", "TestClient"),
+    "compliance-checker": ("tests/maps/test_raster.py", "compliance-checker"),
+    "import-linter": ("Makefile", "lint-imports"),
+    "ruff": ("Makefile", "ruff check"),
+    "mypy": ("Makefile", "mypy"),
+    "mkdocstrings": (".docs/mkdocs.yml", "mkdocstrings"),
+}
+DISTRIBUTIONS = packages_distributions()
+
+
+def declared(part: str) -> list[Requirement]:
+    lines = PROJECT["dependencies"] if part == "dependencies" else PROJECT["optional-dependencies"][part]
+    return [Requirement(line) for line in lines]
+
+
+def names(*parts: str) -> set[str]:
+    return {canonicalize_name(r.name) for part in parts for r in declared(part)}
+
+
+def imported(folder: str) -> Iterator[tuple[str, set[str]]]:
+    """(where, distributions that may provide it) of each import from outside the house."""
+    own = {*PACKAGES, "benchmarks", "tests"}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                modules = [node.module]
+            else:
+                continue
+            for top in {m.split(".")[0] for m in modules} - own - sys.stdlib_module_names:
+                # Not installed (an extra): its name is as good as any.
+                providers = {canonicalize_name(d) for d in DISTRIBUTIONS.get(top, [top])}
+                yield f"{path.relative_to(ROOT)}:{node.lineno} imports {top}", providers
+
+
+@pytest.mark.parametrize("use", SERVED)
+def test_what_is_imported_is_declared(use: str) -> None:
+    folders, parts = SERVED[use]
+    allowed = names(*parts)
+    peers = names("bench") if use == "runtime" else set()
+    strangers = [
+        where
+        for folder in folders
+        for where, providers in imported(folder)
+        if not providers & (allowed | (peers if where.startswith("app/peers/") else set()))
+    ]
+    assert not strangers, "\n".join(strangers)
+
+
+@pytest.mark.parametrize("part", ["dependencies", *PROJECT["optional-dependencies"]])
+def test_what_is_declared_is_used(part: str) -> None:
+    folders = SERVED["runtime" if part == "dependencies" else part][0]
+    used = set().union(*(providers for folder in folders for _, providers in imported(folder)))
+    idle = {name for name in names(part) - used if not put_to_use(name)}
+    assert not idle, f"declared in {part} and never imported: {', '.join(sorted(idle))}"
+
+
+def put_to_use(name: str) -> bool:
+    file, words = UNSEEN.get(name, ("", ""))
+    return bool(file) and words in (ROOT / file).read_text()
+
+
+def test_pins_are_of_what_is_needed() -> None:
+    """All that is declared is pinned, and no pin has outlived what needed it."""
+    pins = {
+        canonicalize_name(name)
+        for name in re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    }
+    parts = ("dependencies", *PROJECT["optional-dependencies"])
+    assert names(*parts) <= pins
+    stale = pins - brought_by(r for part in parts for r in declared(part))
+    assert not {name for name in stale if installed(name)}
+
+
+def installed(name: str) -> bool:
+    return name in {canonicalize_name(d) for providers in DISTRIBUTIONS.values() for d in providers}
+
+
+def brought_by(requirements: Iterable[Requirement]) -> set[str]:
+    """Names of what installing `requirements` brings; what is not installed here brings only itself."""
+    seen: set[tuple[str, frozenset[str]]] = set()
+    todo = list(requirements)
+    while todo:
+        wanted = todo.pop()
+        name, extras = canonicalize_name(wanted.name), frozenset(wanted.extras or {""})
+        if (name, extras) not in seen:
+            seen.add((name, extras))
+            further = [Requirement(line) for line in (requires(name) if installed(name) else None) or []]
+            todo += [
+                r for r in further if not r.marker or any(r.marker.evaluate({"extra": e}) for e in extras)
+            ]
+    return {name for name, _ in seen}

@@ -2,11 +2,12 @@
 
 import threading
 from pathlib import Path
-from typing import Any
 
-from app.dashboard.atlas import Atlas, open_atlas
-from app.dashboard.slices import Slices
+from app.dashboard.atlas import Atlas
+from app.dashboard.caches import DiskCache
+from app.dashboard.pace import Pace
 from app.errors import InvalidInput
+from geogp import load
 from geogp.storage import SUMS
 
 
@@ -16,14 +17,13 @@ class Holding:
     Parameters
     ----------
     path : run folder
-    options : of `open_atlas`
+    pace : how fine its maps are; the default suits the speed of the model
     """
 
-    def __init__(self, path: str | Path, **options: Any):
-        self.path, self._options = Path(path), options
+    def __init__(self, path: str | Path, pace: Pace | None = None):
+        self.path, self._pace = Path(path), pace
         self._lock = threading.Lock()
         self._atlas: Atlas | None = None
-        self._slices: Slices | None = None
         self._mark: object = None
 
     def atlas(self) -> Atlas:
@@ -37,10 +37,9 @@ class Holding:
         with self._lock:
             mark = self._now()
             if self._atlas is None or mark != self._mark:
-                self._atlas = self._slices = None
+                self._atlas = None
                 try:
-                    self._atlas = open_atlas(self.path, **self._options)
-                    self._slices = Slices(self._atlas)
+                    self._atlas = Atlas(load(self.path), DiskCache(), pace=self._pace)
                 except (KeyError, TypeError, OSError, AttributeError) as error:
                     raise InvalidInput(
                         f"{self.path} cannot be read as a run ({type(error).__name__}: {error}); fit it again."
@@ -52,11 +51,6 @@ class Holding:
     def known(self) -> Atlas | None:
         """The atlas if it is open already; never waits."""
         return self._atlas
-
-    def slices(self) -> Slices:
-        self.atlas()
-        assert self._slices is not None
-        return self._slices
 
     def _now(self) -> object:
         """Changes when any file of the run is written or removed."""
@@ -71,10 +65,10 @@ class Holding:
 _held: Holding | None = None
 
 
-def hold(path: str | Path, **options: Any) -> Holding:
+def hold(path: str | Path, pace: Pace | None = None) -> Holding:
     """Make a run folder the one this process shows."""
     global _held
-    _held = Holding(path, **options)
+    _held = Holding(path, pace)
     return _held
 
 

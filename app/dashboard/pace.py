@@ -1,18 +1,19 @@
-"""How fine the maps of a run may be so that nobody waits long: decided once from the model's measured speed."""
+"""How long people wait: how fine the maps of a run may be, and how far the one in the making is."""
 
-import json
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from pyproj import Transformer
+from numpy.typing import NDArray
 
-from app.dashboard.cache import Cache
-from geogp.run import Run, quarter_to_years
+from app.dashboard.caches import DiskCache
+from app.dashboard.canvas import support_of
+from geogp.run import Run
 from maps.region import polygon
 
-PROBE = 900  # places timed: too few to be remembered (`Remembering`), enough to share what a call costs
+PROBE = 900  # places timed: enough to share what a call costs
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,15 @@ PACES: dict[str, tuple[float, Pace]] = {
 }
 
 
-def pace_of(run: Run, cache: Cache, run_id: str) -> Pace:
+def pace_of(run: Run, disk: DiskCache, run_id: str) -> Pace:
     """The pace for a run: measured at its first opening, remembered beside its maps so that they stay valid."""
-    path = cache.path(run_id, "pace.json")
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return PACES[json.loads(path.read_text("utf-8"))["pace"]][1]
+    noted = disk.note(run_id, "pace.json")
+    known = noted.get("pace") if isinstance(noted, dict) else None
+    if known in PACES:
+        return PACES[known][1]
     seconds = seconds_a_place(run)
     name = next(name for name, (most, _) in PACES.items() if seconds <= most)
-    cache.write_text(path, json.dumps({"pace": name, "seconds_a_place": seconds}))
+    disk.write_note(run_id, "pace.json", {"pace": name, "seconds_a_place": seconds})
     return PACES[name][1]
 
 
@@ -60,16 +62,47 @@ def seconds_a_place(run: Run) -> float:
     return min(took)
 
 
-def _places(run: Run, n: int) -> np.ndarray:
+def _places(run: Run, n: int) -> NDArray[np.float64]:
+    """Inputs of the model near its training places, else anywhere in the region's box."""
     rng = np.random.default_rng(0)
-    data = run.facts.get("data") or {}
-    if (run.path / "support.safetensors").is_file():
-        places = run.tensors("support")["positions_m"].numpy()
-        xy = places[rng.integers(0, len(places), n)] + rng.normal(0, 500.0, (n, 2))
+    support = support_of(run)
+    if support is not None:
+        known = support.positions_m
+        xy = known[rng.integers(0, len(known), n)] + rng.normal(0, 500.0, (n, 2))
     else:
-        west, south, east, north = polygon(data["boundary"]).bounds
-        to = Transformer.from_crs("EPSG:4326", data["crs"], always_xy=True)
-        xy = np.stack(to.transform(rng.uniform(west, east, n), rng.uniform(south, north, n)), axis=1)
-    if run.model.engine_.plan.shape.time is None:
-        return xy
-    return np.column_stack([xy, np.full(n, quarter_to_years(data["last_quarter"]))])
+        west, south, east, north = polygon(run.boundary or {}).bounds
+        xy = run.from_degrees(rng.uniform(west, east, n), rng.uniform(south, north, n))
+    return run.inputs(xy, run.quarters[-1] if run.quarters else None)
+
+
+class Progress:
+    """The task at hand: what, done, total. Written by the thread that computes, read by others.
+
+    Examples
+    --------
+    >>> progress = Progress()
+    >>> with progress.task("Computing the map", 16) as step:
+    ...     step()
+    ...     progress.to_json()
+    {'what': 'Computing the map', 'done': 1, 'total': 16}
+    """
+
+    def __init__(self) -> None:
+        self._now = ("", 0, 0)  # replaced as a whole, so that a reader never sees half of it
+
+    @contextmanager
+    def task(self, what: str, total: int) -> Iterator[Callable[[], None]]:
+        """Announce a task of `total` steps; the function given counts one."""
+        self._now = (what, 0, total)
+
+        def step() -> None:
+            self._now = (what, self._now[1] + 1, total)
+
+        try:
+            yield step
+        finally:
+            self._now = ("", 0, 0)
+
+    def to_json(self) -> dict[str, str | int]:
+        what, done, total = self._now
+        return {"what": what, "done": done, "total": total}

@@ -1,5 +1,193 @@
-"""The page: settings beside the map, and below it what the model says about the marked place. Run by Streamlit."""
+"""The page: settings beside the map, and what the panels say of it. A rerun only calls functions."""
 
-from app.dashboard import panels
+from pathlib import Path
 
-panels.page()
+import streamlit as st
+
+from app.dashboard.atlas import Atlas
+from app.dashboard.holding import held
+from app.dashboard.panels import PANELS, Panel, Scene
+from app.dashboard.setting import Setting, place
+from app.dashboard.words import degrees, literal
+from app.errors import InvalidInput
+from geogp.scores import LEVELS
+
+MAP = Path(__file__).parent / "map"
+#: Streamlit makes a module of this and gives it its element; ours is a file of this server, see `routes.FILES`.
+LOADER = """export default async (given) => (
+  await import(new URL("/geogp/map/map.js", document.baseURI))).default(given);
+"""
+mount = st.components.v2.component(
+    "geogp_map",
+    html=(MAP / "map.html").read_text("utf-8"),
+    css=(MAP / "map.css").read_text("utf-8"),
+    js=LOADER,
+)
+
+
+def page() -> None:
+    """The whole page, or one sentence when the run cannot be shown."""
+    st.set_page_config(page_title="GeoGP", layout="wide", initial_sidebar_state="auto")
+    st.html(MAP / "page.css")
+    atlas = _opened()
+    if atlas is None:
+        return
+    with st.sidebar:
+        top = st.container()
+        setting = settings(atlas)
+    scene = Scene(atlas, setting, mapped(setting))
+    with top:
+        beside(scene, "top")
+    with st.sidebar:
+        beside(scene, "sidebar", "fold")
+    below(scene)
+
+
+def _opened() -> Atlas | None:
+    """The atlas of the run, or None when it cannot be shown, which is then said."""
+    try:
+        return held().atlas()
+    except ValueError as error:
+        if not hasattr(error, "exit_code"):
+            raise
+        with st.container(key="failed"):
+            st.error(literal(str(error)), icon=None)
+            if st.button("Try again"):
+                st.rerun()
+        return None
+
+
+def mapped(setting: Setting) -> tuple[float, float] | None:
+    """The map, and the place marked on it; until the map has spoken, the one in the address."""
+    named = st.query_params.get("at", "").split(",")
+    told = mount(
+        key="map", data={"setting": setting.params}, default={"at": named}, on_at_change=lambda: None
+    )
+    try:
+        lat, lon = told.at
+        return place({"lat": str(lat), "lon": str(lon)})
+    except (InvalidInput, TypeError, ValueError):  # none, or the address names none
+        return None
+
+
+def panels(scene: Scene, *spots: str) -> list[Panel]:
+    """The panels that stand in one of the spots and have something to say."""
+    return [panel for panel in PANELS.values() if panel.spot in spots and panel.shows(scene)]
+
+
+def beside(scene: Scene, *spots: str) -> None:
+    """Panels of the sidebar."""
+    for panel in panels(scene, *spots):
+        if panel.spot == "fold":
+            with st.expander(panel.title):
+                panel.draw(scene)
+            continue
+        if panel.title:
+            st.subheader(panel.title, anchor=False, divider=False)
+        panel.draw(scene)
+
+
+def below(scene: Scene) -> None:
+    """Panels of the marked place, below the map."""
+    if scene.at is None:
+        with st.container(key="empty"):
+            st.caption(
+                "Mark a place on the map to see its chances, its quarters and what the model thinks is similar to it."
+            )
+        return
+    with st.container(key="details"):
+        if not scene.atlas.canvas.contains(*scene.at):
+            lat, lon = scene.at
+            st.info(f"{degrees(lat, lon)} lies outside the mapped region; mark a place inside.", icon=None)
+            return
+        beside(scene, "place")
+        shown = panels(scene, "tab")
+        tabs = st.tabs([panel.title for panel in shown], key="tab", on_change="rerun") if shown else []
+        for tab, panel in zip(tabs, shown):
+            if tab.open:
+                with tab:
+                    panel.draw(scene)
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def settings(atlas: Atlas) -> Setting:
+    """Quarter, threshold, tests and level; the address decides where they start."""
+    if "start" not in st.session_state:
+        st.session_state.start = atlas.choices.lenient(st.query_params.to_dict())
+    start: Setting = st.session_state.start
+    quarter = _quarter(atlas, start)
+    threshold = _threshold(atlas, start)
+    level = st.segmented_control(
+        "Prediction interval",
+        LEVELS,
+        default=start.level,
+        format_func=lambda v: f"{100 * v:g}%",
+        key="level",
+        required=True,
+        help="How often a new measured average should fall inside.",
+    )
+    return Setting(quarter, _tests(atlas, start), float(level), threshold)
+
+
+def _quarter(atlas: Atlas, start: Setting) -> str | None:
+    quarters = atlas.choices.quarters
+    if len(quarters) == 1:
+        st.caption(f"Quarter {quarters[0].replace('Q', ' Q')}, the only one of this run")
+    if len(quarters) < 2:
+        return start.quarter
+    return st.select_slider(
+        "Quarter",
+        quarters,
+        value=start.quarter,
+        key="quarter",
+        format_func=lambda q: q.replace("Q", " Q"),
+    )
+
+
+def _threshold(atlas: Atlas, start: Setting) -> float:
+    """A number, and buttons of the usual ones."""
+
+    def chosen() -> None:
+        if st.session_state.preset is not None:
+            st.session_state.threshold = st.session_state.preset
+
+    if "threshold" not in st.session_state:
+        st.session_state.threshold = start.threshold
+    now, usual = st.session_state.threshold, atlas.run.thresholds
+    value = st.number_input(
+        "Threshold" + (f" ({literal(atlas.unit)})" if atlas.unit else ""),
+        min_value=1e-6 if atlas.choices.positive else None,
+        max_value=1e9,
+        step=5.0,
+        format="%g",
+        key="threshold",
+        help="The map of the probability that a new average exceeds this.",
+    )
+    st.session_state.preset = now if now in usual else None
+    st.pills(
+        "Presets",
+        usual,
+        key="preset",
+        on_change=chosen,
+        format_func=lambda t: f"{t:g}",
+        label_visibility="collapsed",
+    )
+    return float(value) if value is not None else start.threshold
+
+
+def _tests(atlas: Atlas, start: Setting) -> float | None:
+    if start.tests is None:
+        return None
+    return float(
+        st.number_input(
+            "Tests behind a new tile average",
+            min_value=1,
+            max_value=100_000,
+            value=round(start.tests or 1),
+            key="tests",
+            help="The average of many tests scatters less than one of few. "
+            f"Half of the training tiles had {atlas.choices.tests:g} or fewer.",
+        )
+    )

@@ -1,4 +1,4 @@
-"""Arrays as PNG: indexed where a colour map suffices, which is small and quick to write."""
+"""Arrays as PNG, indexed where a colour map suffices, which is small and quick to write; and what colours mean."""
 
 import io
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maps.colours import Scale, table
+from maps.words import number
 
 
 def colour_index(values: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
@@ -17,6 +18,13 @@ def colour_index(values: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
     out = np.zeros(values.shape, np.uint8)
     out[known] = scale.fraction(values[known]) * 254 + 1.5
     return out
+
+
+def legend(scale: Scale, colours: NDArray[np.uint8]) -> dict[str, Any]:
+    """How colours (n, 3) along a scale are read, JSON-able: a ramp and ticks as (position, text)."""
+    ramp = colours[np.linspace(0, len(colours) - 1, 33).round().astype(int)]
+    ticks = [[round(float(scale.fraction(np.array(t))), 4), number(t)] for t in scale.ticks(6)]
+    return {"ramp": hexes(ramp), "ticks": ticks}
 
 
 def hexes(colours: NDArray[np.uint8]) -> list[str]:

@@ -9,16 +9,17 @@ from pathlib import Path
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: the map page has no inline script or style and talks to this server only
-MAP_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-)
+#: our own addresses answer with scripts, pictures and numbers for the page: none is a page itself
+OUR_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
 @cache
 def page_policy() -> str:
-    """For Streamlit's own page: its inline scripts by their hashes, its styles, its socket on this origin."""
+    """For Streamlit's own page: its inline scripts by their hashes, its styles, its socket on this origin.
+
+    `blob:` is how Streamlit loads the one line of script of a component (`page.LOADER`); only a script that runs
+    already can make such an address.
+    """
     import streamlit
 
     page = (Path(streamlit.__file__).parent / "static" / "index.html").read_text("utf-8")
@@ -27,8 +28,8 @@ def page_policy() -> str:
         f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'" for body in inline
     )
     return (
-        f"default-src 'self'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; "
-        "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-src 'self'; "
+        f"default-src 'self'; script-src 'self' blob: {hashes}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-src 'none'; "
         "worker-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
@@ -48,7 +49,7 @@ class Policy:
         async def add(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers["Content-Security-Policy"] = MAP_POLICY if ours else page_policy()
+                headers["Content-Security-Policy"] = OUR_POLICY if ours else page_policy()
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers["Referrer-Policy"] = "no-referrer"
                 headers["Cross-Origin-Resource-Policy"] = "same-origin"

@@ -1,18 +1,24 @@
 """Serve the dashboard of a run on this machine, without the internet."""
 
+import gc
 import os
 import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.errors import InvalidInput
 
-PAGE = Path(__file__).parent / "page.py"
+if TYPE_CHECKING:
+    import streamlit as st
+
+    from app.dashboard.atlas import Atlas
+
+PAGE = Path(__file__).parent / "script.py"
 
 
 def serve(
@@ -41,22 +47,25 @@ def serve(
 
     _check_port(host, port)
     atlas = hold(run_path).atlas()
-    import app.dashboard.panels  # noqa: F401  # loads the page's libraries now, not for the first visitor
+    import app.dashboard.page  # noqa: F401  # loads the page's libraries now, not for the first visitor
 
+    # Streamlit collects garbage after every rerun; what is imported by now lives as long as the process.
+    gc.collect()
+    gc.freeze()
     first = threading.Thread(target=_warm, args=(atlas,), name="first map", daemon=True)
     first.start()
     page = build(lambda: _announce(host, port, open_browser))
     page.run(config=settings(host, port))
 
 
-def _warm(atlas: Any) -> None:
+def _warm(atlas: "Atlas") -> None:
     """The map that people see first, ready when they come; its failure is told to whoever asks for it."""
     with suppress(Exception):
         atlas.layers(atlas.choices.default)
         atlas.picture("median", atlas.choices.default)
 
 
-def build(started: Any = lambda: None) -> Any:
+def build(started: Callable[[], None] = lambda: None) -> "st.App":
     """The ASGI application: Streamlit's page, our routes, our headers."""
     import streamlit as st
     from starlette.middleware import Middleware
@@ -65,7 +74,7 @@ def build(started: Any = lambda: None) -> Any:
     from app.dashboard.security import Policy
 
     @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[None]:
+    async def lifespan(app: object) -> AsyncIterator[None]:
         started()
         yield
 

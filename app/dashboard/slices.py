@@ -1,7 +1,5 @@
 """The kernel slice of a place: how the model thinks the surface elsewhere goes with the surface here."""
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,17 +9,15 @@ from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import Geod
 
-from app.dashboard.atlas import Atlas
-from app.dashboard.grid import Where, pixels
-from app.dashboard.pictures import colour_index, hexes, indexed_png
-from app.dashboard.point import plain
-from app.dashboard.view import View
+from app.dashboard.caches import MemoryCache
+from app.dashboard.canvas import Canvas, masked, pixels
+from app.dashboard.pictures import colour_index, indexed_png, legend
+from app.dashboard.words import plain
 from geogp.slices import kernel_slice
 from maps.colours import Scale, table
 from maps.layers import LAYERS
-from maps.words import number
 
-KEPT = 8
+KEPT_BYTES = 32 * 2**20
 TENTH = 0.1  # share of the region called most similar
 RINGS = 40
 
@@ -40,6 +36,10 @@ class Slice:
     correlation: NDArray[np.float32]
     distance_km: NDArray[np.float32]
     area_km2: NDArray[np.float32]
+
+    @property
+    def nbytes(self) -> int:
+        return self.correlation.nbytes + self.distance_km.nbytes + self.area_km2.nbytes
 
     @cached_property
     def alike(self) -> float:
@@ -92,13 +92,7 @@ class Slice:
 
     def legend(self) -> dict[str, Any]:
         """Legend of this slice, JSON-able."""
-        steps = self.colours()
-        return {
-            "ramp": hexes(steps[np.linspace(0, len(steps) - 1, 33).round().astype(int)]),
-            "ticks": [
-                [round(float(self.scale.fraction(np.array(t))), 4), number(t)] for t in self.scale.ticks(6)
-            ],
-        }
+        return legend(self.scale, self.colours())
 
     def picture(self, marked: bool = False) -> bytes:
         """PNG on the map's rectangle; `marked` with a dot at the place, on white."""
@@ -117,37 +111,33 @@ class Slice:
 
 
 class Slices:
-    """Slices of one atlas, the latest kept."""
+    """Slices of one canvas, the latest kept.
 
-    def __init__(self, atlas: Atlas, pixels: int | None = None):
-        self.atlas, self._pixels = atlas, pixels or atlas.pace.slice
-        self._kept: OrderedDict[tuple[float, float, str | None], Slice] = OrderedDict()
-        self._lock = threading.Lock()
+    Parameters
+    ----------
+    places : pixels inside of a slice, about
+    """
+
+    def __init__(self, canvas: Canvas, places: int):
+        self.canvas, self._places = canvas, places
+        self._kept = MemoryCache(KEPT_BYTES)
 
     @cached_property
     def _grid(self) -> tuple[GeoBox, NDArray[np.bool_], NDArray[Any], NDArray[Any]]:
         """A thinned grid, which of its pixels are inside, and longitude and latitude (h, w) of all."""
-        geobox, inside = self.atlas.ground.thinned(self._pixels)
+        geobox, inside = self.canvas.thinned(self._places)
         lon, lat = (v.reshape(inside.shape) for v in pixels(geobox))
         return geobox, inside, (lon + 180) % 360 - 180, lat
 
-    def of(self, lat: float, lon: float, view: View) -> Slice:
+    def of(self, lat: float, lon: float, quarter: str | None) -> Slice:
         """The slice of a place in a quarter; about 0.5 s, nothing when asked again."""
-        key = (round(lat, 6), round(lon, 6), view.quarter)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-            found = self._compute(lat, lon, view)
-            self._kept[key] = found
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-            return found
+        key = (round(lat, 6), round(lon, 6), quarter)
+        return self._kept.get(key, lambda: self._computed(lat, lon, quarter))
 
-    def _compute(self, lat: float, lon: float, view: View) -> Slice:
+    def _computed(self, lat: float, lon: float, quarter: str | None) -> Slice:
         geobox, inside, lons, lats = self._grid
-        where = Where(geobox, inside)
-        ds = kernel_slice(self.atlas.run, geobox, (lon, lat), quarter=view.quarter, where=where)
+        where = masked(geobox, inside)
+        ds = kernel_slice(self.canvas.run, geobox, (lon, lat), quarter=quarter, where=where)
         correlation = np.asarray(ds["correlation"].values, np.float32)
         away = Geod(ellps="WGS84").inv(np.full(lons.shape, lon), np.full(lats.shape, lat), lons, lats)[2]
         # Web Mercator stretches lengths by 1 / cos(latitude).

@@ -18,7 +18,7 @@ from pyproj import CRS, Transformer
 
 from app.dashboard import holding
 from app.dashboard.atlas import Atlas
-from app.dashboard.cache import Cache
+from app.dashboard.caches import DiskCache
 from app.dashboard.pace import Pace
 from geogp import GPRegressor, load
 from geogp import run as runs
@@ -109,13 +109,13 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def atlas(run_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
-    return Atlas(load(run_path), Cache(tmp_path_factory.mktemp("atlas")), pace=TINY)
+    return Atlas(load(run_path), DiskCache(tmp_path_factory.mktemp("atlas")), pace=TINY)
 
 
 @pytest.fixture
 def shown(run_path: Path) -> Iterator[holding.Holding]:
     """The tiny run as the one this process shows."""
-    yield holding.hold(run_path, pace=TINY)
+    yield holding.hold(run_path, TINY)
     holding._held = None
 
 
@@ -129,7 +129,7 @@ def free_port() -> int:
 def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
     """The dashboard in a process of its own: its address."""
     port = free_port()
-    command = [sys.executable, "-m", "app.dashboard", str(run_path), "--port", str(port)]
+    command = [sys.executable, "-m", "app", "app", str(run_path), "--port", str(port), "--no-open"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GEOGP_CACHE": str(cache_folder)}
     root = Path(__file__).parents[2]
     with subprocess.Popen(

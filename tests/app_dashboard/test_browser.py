@@ -46,7 +46,7 @@ class Visit:
         self.page.on("console", lambda m: self.problems.append(m.text) if m.type == "error" else None)
         self.page.on("request", self._note)
         self.page.goto(f"{server}/?{query}")
-        self.map = self.page.frame_locator("iframe.stCustomComponentV1")
+        self.map = self.page.locator("#frame")  # in a shadow root of the page
         self.wait("[data-ready]")
 
     def _note(self, request: Any) -> None:
@@ -58,7 +58,7 @@ class Visit:
         route.continue_() if url.startswith((self.server, "data:", "blob:")) else route.abort()
 
     def wait(self, condition: str) -> None:
-        self.map.locator(f"html{condition}").wait_for(state="attached", timeout=WAIT)
+        self.page.locator(f"#frame{condition}").wait_for(state="attached", timeout=WAIT)
 
     def click(self, x: float, y: float) -> None:
         """At a share of the map's width and height."""
@@ -122,7 +122,7 @@ def test_settings_change_the_map_without_building_it_again(chromium: Any, server
     visit = Visit(chromium, server, f"{HUB}&layer=exceedance&at={LATITUDE},{LONGITUDE}")
     visit.wait("[data-said]")
     before = visit.picture()
-    visit.map.locator("html").evaluate("node => { node.dataset.mine = 'same'; }")
+    visit.map.evaluate("node => { node.dataset.mine = 'same'; }")
     visit.page.locator(".st-key-preset").get_by_text("25", exact=True).click()
     visit.map.get_by_text("P(> 25 Mbit/s)").first.wait_for()
     visit.map.locator("#said").get_by_text("P(> 25)").wait_for()
@@ -170,10 +170,35 @@ def test_coordinates_keyboard_and_detail(chromium: Any, server: str) -> None:
     visit.close()
 
 
+def test_the_map_is_part_of_the_page(chromium: Any, server: str) -> None:
+    """No frame around it; it takes the page's colours and width."""
+    visit = Visit(chromium, server, color_scheme="dark")
+    assert visit.page.locator("iframe").count() == 0
+    colour = "n => getComputedStyle(n).backgroundColor"
+    assert visit.map.evaluate(colour) == "rgb(16, 22, 29)"
+    visit.page.emulate_media(color_scheme="light")
+    visit.page.wait_for_function(
+        f"n => ({colour})(n) === 'rgb(233, 238, 243)'", arg=visit.map.element_handle()
+    )
+
+    before = visit.map.bounding_box()["width"]
+    visit.page.get_by_test_id("stSidebarHeader").hover()
+    visit.page.get_by_test_id("stSidebarCollapseButton").locator("button").click()
+    visit.page.get_by_test_id("stExpandSidebarButton").wait_for()
+    visit.page.wait_for_timeout(600)
+    assert visit.map.bounding_box()["width"] > before + 200
+    visit.click(0.5, 0.5)  # the middle, where the address says the map's centre is
+    visit.wait("[data-said]")
+    at = [float(v) for v in visit.address()["at"].split(",")]
+    centre = [float(visit.address()[name]) for name in ("lat", "lon")]
+    assert at == pytest.approx(centre, abs=0.005)
+    visit.close()
+
+
 def test_a_phone(chromium: Any, server: str) -> None:
     visit = Visit(chromium, server, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert visit.map.locator("html").evaluate("n => n.scrollWidth") <= 390
+    assert visit.map.evaluate("n => n.scrollWidth") <= 390
     assert not visit.map.locator("#list").is_visible()
     visit.map.locator("#layers summary").tap()
     visit.map.get_by_label("Interval width").tap()

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from app.dashboard.atlas import Atlas
-from app.dashboard.cache import Cache
-from app.dashboard.point import reading
+from app.dashboard.caches import DiskCache
 from geogp import load
 from maps.layers import LAYERS, Layer
 
@@ -31,17 +30,17 @@ FACTOR = Layer(
 def test_it_is_listed_painted_told_and_follows_the_level(
     run_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Atlas(load(run_path), Cache(tmp_path), pace=TINY)
-    view = before.choices.default
-    assert "factor" not in before.legend  # and its legend now lies in the cache
+    before = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
+    setting = before.choices.default
+    assert "factor" not in before.scales  # and its legend now lies in the cache
     monkeypatch.setitem(LAYERS, "factor", FACTOR)
-    atlas = Atlas(load(run_path), Cache(tmp_path), pace=TINY)
-    assert [layer["id"] for layer in atlas.layers(view)][2:4] == ["factor", "pi_width"]
-    assert atlas.picture("factor", view).startswith(b"\x89PNG")
-    values = atlas.plane("factor", view)
-    np.testing.assert_array_equal(np.isfinite(values), atlas.ground.inside)
-    expected = atlas.plane("upper", view) / atlas.plane("lower", view)
-    np.testing.assert_allclose(values[atlas.ground.inside], expected[atlas.ground.inside], rtol=1e-5)
-    narrower = atlas.plane("factor", replace(view, level=0.5))
-    assert (narrower[atlas.ground.inside] < values[atlas.ground.inside]).all()
-    assert reading(atlas, LAT, LON, view)["values"]["factor"] > 1
+    atlas = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
+    assert [layer["id"] for layer in atlas.layers(setting)][2:4] == ["factor", "pi_width"]
+    assert atlas.picture("factor", setting).startswith(b"\x89PNG")
+    values = atlas.plane("factor", setting)
+    np.testing.assert_array_equal(np.isfinite(values), atlas.canvas.inside)
+    expected = atlas.plane("upper", setting) / atlas.plane("lower", setting)
+    np.testing.assert_allclose(values[atlas.canvas.inside], expected[atlas.canvas.inside], rtol=1e-5)
+    narrower = atlas.plane("factor", replace(setting, level=0.5))
+    assert (narrower[atlas.canvas.inside] < values[atlas.canvas.inside]).all()
+    assert atlas.reading(LAT, LON, setting)["values"]["factor"] > 1

@@ -6,8 +6,8 @@ import pytest
 
 from app.dashboard import pace
 from app.dashboard.atlas import Atlas
-from app.dashboard.cache import Cache
-from app.dashboard.grid import survey
+from app.dashboard.caches import DiskCache
+from app.dashboard.canvas import canvas_of
 from geogp import load
 
 
@@ -18,19 +18,19 @@ def test_a_slower_model_gets_a_coarser_map(
     run_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, name: str
 ) -> None:
     monkeypatch.setattr(pace, "seconds_a_place", lambda run: seconds)
-    assert pace.pace_of(load(run_path), Cache(tmp_path), "run") == pace.PACES[name][1]
+    assert pace.pace_of(load(run_path), DiskCache(tmp_path), "run") == pace.PACES[name][1]
 
 
 def test_the_pace_is_kept_so_that_computed_maps_stay_valid(
     run_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Atlas(load(run_path), Cache(tmp_path))
+    first = Atlas(load(run_path), DiskCache(tmp_path))
     monkeypatch.setattr(pace, "seconds_a_place", lambda run: 1.0)
-    again = Atlas(load(run_path), Cache(tmp_path))
+    again = Atlas(load(run_path), DiskCache(tmp_path))
     assert (again.pace, again.id) == (first.pace, first.id)
     (note,) = tmp_path.glob("*/pace.json")
     note.write_text(json.dumps({"pace": "warp"}))
-    assert Atlas(load(run_path), Cache(tmp_path)).pace == pace.PACES["slow"][1]
+    assert Atlas(load(run_path), DiskCache(tmp_path)).pace == pace.PACES["slow"][1]
 
 
 def test_the_speed_is_that_of_the_model(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +49,6 @@ def test_the_speed_is_that_of_the_model(run_path: Path, monkeypatch: pytest.Monk
 
 
 def test_slow_and_fast_maps_show_the_same_region(run_path: Path) -> None:
-    fine, coarse = (survey(load(run_path), inside=n) for n in (20_000, 500))
+    fine, coarse = (canvas_of(load(run_path), inside=n) for n in (20_000, 500))
     for a, b in zip(fine.bounds, coarse.bounds):
         assert a == pytest.approx(b, abs=0.02)

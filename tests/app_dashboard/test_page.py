@@ -1,32 +1,20 @@
 """The page's logic, without a browser."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.dashboard import holding, panels
+from app.dashboard import holding
+from app.dashboard.panels import coverage
 from app.dashboard.server import PAGE
 
 from .conftest import HOSTILE, LATITUDE, LONGITUDE, TINY
 
 AT = f"{LATITUDE},{LONGITUDE}"
-
-
-@pytest.fixture(autouse=True)
-def no_component(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
-    """The map itself needs a browser; here it only notes the setting it is given."""
-    given: list[dict[str, str]] = []
-
-    def declare(name: str, url: str):
-        assert url == "/geogp/map/"
-        return lambda setting, **_: given.append(setting)
-
-    monkeypatch.setattr(panels.components, "declare_component", declare)
-    return given
 
 
 def opened(**query: str) -> AppTest:
@@ -36,24 +24,31 @@ def opened(**query: str) -> AppTest:
     return page.run()
 
 
+def given(page: AppTest) -> dict[str, str]:
+    """The setting that the map is given; the map itself needs a browser."""
+    (element,) = page.get("bidi_component")
+    setting: dict[str, str] = json.loads(element.proto.json)["setting"]
+    return setting
+
+
 def texts(page: AppTest) -> str:
     kinds = (page.markdown, page.caption, page.title, page.subheader, page.text, page.info, page.error)
     return "\n".join(str(e.value) for kind in kinds for e in kind)
 
 
-def test_the_page_opens_with_settings_coverage_and_a_hint(shown: object, no_component: list) -> None:
+def test_the_page_opens_with_settings_coverage_and_a_hint(shown: object) -> None:
     page = opened()
     assert not page.exception
-    assert no_component == [{"q": "2023Q4", "n": no_component[0]["n"], "level": "95", "t": "100"}]
+    assert given(page) == {"q": "2023Q4", "n": given(page)["n"], "level": "95", "t": "100"}
     said = texts(page)
     assert "1,357 held-out rows" in said and "**94.1%** fell inside the 95% interval" in said
     assert "Mark a place" in said
     assert page.table[0].value.index.tolist() == ["urban"]
 
 
-def test_the_address_sets_what_is_shown(shown: object, no_component: list) -> None:
+def test_the_address_sets_what_is_shown(shown: object) -> None:
     page = opened(q="2023Q3", t="42", level="80", n="3", at=AT)
-    assert no_component[-1] == {"q": "2023Q3", "n": "3", "level": "80", "t": "42"}
+    assert given(page) == {"q": "2023Q3", "n": "3", "level": "80", "t": "42"}
     assert [m.label for m in page.metric][:3] == [
         "Median",
         "80% prediction interval",
@@ -74,16 +69,16 @@ def test_a_place_outside_is_said_so(shown: object) -> None:
     assert "outside the mapped region" in texts(opened(at="10,10"))
 
 
-def test_settings_reach_the_map(shown: object, no_component: list) -> None:
+def test_settings_reach_the_map(shown: object) -> None:
     page = opened(at=AT)
     page.number_input(key="threshold").set_value(60.0).run()
-    assert no_component[-1]["t"] == "60"
+    assert given(page)["t"] == "60"
     page.button_group(key="preset").set_value(25.0).run()
-    assert no_component[-1]["t"] == "25" and page.number_input(key="threshold").value == 25.0
+    assert given(page)["t"] == "25" and page.number_input(key="threshold").value == 25.0
     page.select_slider(key="quarter").set_value("2023Q3").run()
-    assert no_component[-1]["q"] == "2023Q3"
+    assert given(page)["q"] == "2023Q3"
     page.number_input(key="tests").set_value(40).run()
-    assert no_component[-1]["n"] == "40"
+    assert given(page)["n"] == "40"
     assert not page.exception
 
 
@@ -103,7 +98,7 @@ def test_data_text_is_never_markup(shown: object) -> None:
 @pytest.fixture
 def copy(run_path: Path, tmp_path: Path) -> Iterator[Path]:
     path = Path(shutil.copytree(run_path, tmp_path / "run"))
-    holding.hold(path, pace=TINY)
+    holding.hold(path, TINY)
     yield path
     holding._held = None
 
@@ -134,6 +129,10 @@ def test_a_run_never_scored_says_how(copy: Path) -> None:
     assert len(page.metric) == 3
 
 
+def test_words_say_what_is_hatched(shown: object) -> None:
+    assert "no test within 1 km" in texts(opened())
+
+
 def test_a_certified_run_shows_every_group_beside_the_band_of_an_honest_interval(
     shown: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,10 +142,10 @@ def test_a_certified_run_shows_every_group_beside_the_band_of_an_honest_interval
         "far": {"n": 80, "achieved": [0.9], "band": [[0.88, 1.0]], "within": [None]},
     }
     document = {"levels": [0.95], "groups": groups}
-    monkeypatch.setattr(panels, "certificate_of", lambda run: document)
+    monkeypatch.setattr(coverage, "certificate_of", lambda run: document)
     table = opened().table[0].value
     assert table.index.tolist() == ["tests 1", "far"]
     assert table["inside"].tolist() == ["91.0%", "90.0%"]
     assert table["honest"].tolist() == ["not 92–97%", "too few"]
     # A level the certificate does not have falls back on the scores.
-    assert panels.certified(SimpleNamespace(run=None), 0.5) == []
+    assert coverage.certified(document, 0.5) == []

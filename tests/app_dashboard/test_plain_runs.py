@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from app.dashboard.atlas import Atlas
-from app.dashboard.cache import Cache
-from app.dashboard.point import reading
+from app.dashboard.caches import DiskCache
 from app.dashboard.slices import Slices
 from geogp import load
 from geogp.run import save
@@ -33,18 +32,18 @@ def test_the_map_of_a_plain_run(plain_model, tmp_path: Path, target: str, bounda
         {"target": target, "data": data},
         extra={"support": {"positions_m": torch.from_numpy(xy)}},
     )
-    atlas = Atlas(load(tmp_path / "run"), Cache(tmp_path / "cache"), pace=replace(TINY, inside=1500))
-    view = atlas.choices.default
-    assert view.quarter is None and view.tests is None and atlas.choices.quarters == ()
-    assert set(view.params) == {"level", "t"}
+    atlas = Atlas(load(tmp_path / "run"), DiskCache(tmp_path / "cache"), pace=replace(TINY, inside=1500))
+    setting = atlas.choices.default
+    assert setting.quarter is None and setting.tests is None and atlas.choices.quarters == ()
+    assert set(setting.params) == {"level", "t"}
     assert atlas.unit == ("mm/a" if target == "value" else "ms")
     assert atlas.choices.positive == (target == "latency")
-    plane = atlas.plane("median", view)
-    np.testing.assert_array_equal(np.isfinite(plane), atlas.ground.inside)
-    assert atlas.layers(view) and atlas.picture("faded", view)
-    found = reading(atlas, LAT, LON, view)
+    plane = atlas.plane("median", setting)
+    np.testing.assert_array_equal(np.isfinite(plane), atlas.canvas.inside)
+    assert atlas.layers(setting) and atlas.picture("faded", setting)
+    found = atlas.reading(LAT, LON, setting)
     assert atlas.unit in found["words"]
-    assert np.isfinite(Slices(atlas, 500).of(LAT, LON, view).alike)
+    assert np.isfinite(Slices(atlas.canvas, 500).of(LAT, LON, setting.quarter).alike)
     low, high = (float(v) for v in atlas.target.from_score(np.array(model.target_range_)))
     if target == "value":
-        assert all(low < t < high for t in atlas.presets)
+        assert low < setting.threshold < high

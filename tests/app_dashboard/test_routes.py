@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,29 +28,35 @@ def client(shown: holding.Holding) -> TestClient:
     )
 
 
-def test_the_page_and_its_parts_come_from_here(client: TestClient) -> None:
-    page = client.get("/geogp/map/")
-    assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
-    assert "http://" not in page.text and "https://" not in page.text and "//" not in page.text
-    for name in ("map.js", "map.css", "leaflet.js", "leaflet.css"):
+def test_the_map_and_its_parts_come_from_here(client: TestClient) -> None:
+    script = client.get("/geogp/map/map.js")
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert "http://" not in script.text and "https://" not in script.text
+    parts = re.findall(r'from "\./(.+)"', script.text)
+    assert len(parts) > 2
+    for name in (*parts, "leaflet.js", "leaflet.css"):
         assert client.get(f"/geogp/map/{name}").status_code == 200
 
 
 def test_every_answer_carries_the_policy(client: TestClient) -> None:
-    for path in ("/geogp/map/", "/geogp/about", "/geogp/layer/nothing", "/geogp/nowhere"):
+    for path in ("/geogp/map/map.js", "/geogp/about", "/geogp/layer/nothing", "/geogp/nowhere"):
         headers = client.get(path).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
     page = client.get("/").headers["content-security-policy"]
     assert (
-        "default-src 'self'" in page and "http" not in page and "*" not in page and "unsafe-eval" not in page
+        "default-src 'self'" in page and "http" not in page and "*" not in page and "frame-src 'none'" in page
     )
+    (scripts,) = re.findall("script-src ([^;]+)", page)
+    assert "'self'" in scripts and "unsafe" not in scripts
 
 
 @pytest.mark.parametrize(
     "path",
     [
+        "/geogp/map/",
+        "/geogp/map/map.html",
         "/geogp/map/..%2f..%2fpyproject.toml",
         "/geogp/map/%2e%2e/%2e%2e/server.py",
         "/geogp/map//etc/passwd",
@@ -104,11 +111,11 @@ def test_a_value_in_words(client: TestClient) -> None:
 
 def test_layers_pictures_and_squares(client: TestClient) -> None:
     listed = client.get("/geogp/layers?t=42").json()
-    assert listed["view"]["t"] == "42" and listed["view"]["q"] == "2023Q4"
+    assert listed["setting"]["t"] == "42" and listed["setting"]["q"] == "2023Q4"
     assert listed["subtitle"].startswith("2023 Q4 · ") and "95% intervals" in listed["subtitle"]
     shapes = set()
     for layer in listed["layers"]:
-        answer = client.get(f"/geogp/layer/{layer['id']}.png", params=listed["view"])
+        answer = client.get(f"/geogp/layer/{layer['id']}.png", params=listed["setting"])
         assert answer.headers["content-type"] == "image/png"
         assert "immutable" in answer.headers["cache-control"]
         shapes.add(Image.open(io.BytesIO(answer.content)).size)
@@ -137,7 +144,7 @@ def test_progress_is_always_answered(client: TestClient) -> None:
 @pytest.fixture
 def copy(run_path: Path, tmp_path: Path) -> Iterator[Path]:
     path = Path(shutil.copytree(run_path, tmp_path / "run"))
-    holding.hold(path, pace=TINY)
+    holding.hold(path, TINY)
     yield path
     holding._held = None
 

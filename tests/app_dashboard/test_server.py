@@ -1,4 +1,4 @@
-"""`serve` and `python -m app.dashboard`: refusals before anything is served, and a live server."""
+"""`serve` and `geogp app`: refusals before anything is served, and a live server."""
 
 import json
 import socket
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.dashboard.__main__ import main
+from app.cli import main
 from app.dashboard.server import serve, settings
 from app.errors import InvalidInput
 
@@ -15,7 +15,7 @@ from .conftest import LATITUDE, LONGITUDE, free_port
 
 
 def test_a_missing_run_is_refused_with_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "none"), "--port", str(free_port())]) == 3
+    assert main(["app", str(tmp_path / "none"), "--port", str(free_port())]) == 3
     said = capsys.readouterr().err
     assert said.startswith("geogp: ") and "is not a run folder" in said and said.count("\n") == 1
 

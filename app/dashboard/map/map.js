@@ -1,69 +1,53 @@
 /* The map of the dashboard: built once, then only pictures, legends and words change.
-   Talks to this server only. Text from data is set through textContent. Inside Streamlit it takes the setting
-   (quarter, tests, level, threshold) from the page and gives back the marked place; alone it takes all from its address. */
-"use strict";
-(() => {
-  const $ = (id) => document.getElementById(id);
-  const make = (tag, name, text) => {
-    const node = document.createElement(tag);
-    if (name) node.className = name;
-    if (text !== undefined) node.textContent = text;
-    return node;
-  };
-  const embedded = window.parent !== window;
-  const outer = embedded ? window.parent : window; // same origin; its address holds the view
-  const narrow = () => window.innerWidth <= 700;
-  const degrees = (v, plus, minus) => Math.abs(v).toFixed(4) + "° " + (v < 0 ? minus : plus);
-  const wrap = (lon) => ((lon + 180) % 360 + 360) % 360 - 180;
+   Talks to this server only. Streamlit gives it an element, the setting (quarter, tests, level, threshold) and a way to
+   say which place is marked; the address of the page holds the rest. */
+import { coordinates, pair, wrap, written } from "./coordinates.js";
+import { legend, list, make } from "./legend.js";
+import { ask, picture, words } from "./server.js";
+
+const SETTING = ["q", "n", "level", "t"];
+const BLANK = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";
+const mounted = new WeakMap(); // element -> its map
+
+/* Called by Streamlit when the element is there and whenever the setting changes; what it returns, when it goes. */
+export default function ({ parentElement, data, setStateValue }) {
+  if (!mounted.has(parentElement)) mounted.set(parentElement, mount(parentElement));
+  const { settle, remove } = mounted.get(parentElement);
+  settle(data.setting, (place) => setStateValue("at", place));
+  return () => { mounted.delete(parentElement); remove(); };
+}
+
+const loaded = (node, into) => new Promise((done, failed) => {
+  node.addEventListener("load", done);
+  node.addEventListener("error", () => failed(new Error("no answer")));
+  into.prepend(node);
+});
+/* Leaflet's style belongs to the element, its script to the page, once. */
+const leaflet = (element) => Promise.all([
+  loaded(Object.assign(make("link"), { rel: "stylesheet", href: "/geogp/map/leaflet.css" }), element),
+  window.L || loaded(Object.assign(make("script"), { src: "/geogp/map/leaflet.js" }), document.head),
+]);
+
+function mount(element) {
+  const $ = (id) => element.querySelector("#" + id);
+  const frame = $("frame"), root = $("map"), flags = frame.dataset;
+  const narrow = () => frame.clientWidth <= 700;
 
   // ---- the address ----------------------------------------------------------------------------------------------
-  const SETTING = ["q", "n", "level", "t"];
-  const given = new URLSearchParams(outer.location.search);
+  const given = new URLSearchParams(window.location.search);
   const finite = (name) => { const v = given.get(name); return v && Number.isFinite(Number(v)) ? Number(v) : null; };
   const state = { setting: null, layer: given.get("layer") || "median", mark: null, far: given.get("far") !== "0" };
-  const parsePair = (text) => {
-    const pair = (text || "").split(",").map(Number);
-    return pair.length === 2 && text.split(",").every((p) => p.trim() !== "") && pair.every(Number.isFinite)
-      && Math.abs(pair[0]) <= 90 && Math.abs(pair[1]) <= 360 ? pair : null;
-  };
   function remember() {
     if (!map || !state.setting) return;
-    const url = new URL(outer.location.href), p = url.searchParams, c = map.getCenter();
+    const url = new URL(window.location.href), p = url.searchParams, c = map.getCenter();
     for (const name of SETTING) if (state.setting[name] !== undefined) p.set(name, state.setting[name]); else p.delete(name);
     p.set("layer", state.layer); p.set("z", String(Math.round(map.getZoom() * 100) / 100));
     p.set("lat", c.lat.toFixed(4)); p.set("lon", wrap(c.lng).toFixed(4));
     if (state.mark) p.set("at", state.mark.map((v) => v.toFixed(5)).join(",")); else p.delete("at");
     if (state.far) p.delete("far"); else p.set("far", "0");
-    if (url.href !== outer.location.href) outer.history.replaceState(outer.history.state, "", url);
+    if (url.href !== window.location.href) window.history.replaceState(window.history.state, "", url);
   }
-
-  // ---- asking the server ----------------------------------------------------------------------------------------
-  async function answer(path, params, options) {
-    const response = await fetch("/geogp/" + path + "?" + new URLSearchParams(params), options);
-    if (!response.ok) {
-      let said = "The server answered " + response.status + ".";
-      try { said = (await response.json()).error || said; } catch { /* not ours */ }
-      throw Object.assign(new Error(said), { said: true });
-    }
-    return response;
-  }
-  const ask = async (path, params, options) => (await answer(path, params, options)).json();
-  const words = (error) => error.said ? error.message
-    : "The dashboard does not answer; is `geogp app` still running?";
-
-  const pictures = new Map(); // address -> blob address, the latest 40
-  async function picture(path, params) {
-    const key = path + "?" + new URLSearchParams(params);
-    if (!pictures.has(key)) {
-      const blob = await (await answer(path, params)).blob();
-      pictures.set(key, URL.createObjectURL(blob));
-      if (pictures.size > 40) {
-        const [old, url] = pictures.entries().next().value;
-        URL.revokeObjectURL(url); pictures.delete(old);
-      }
-    }
-    return pictures.get(key);
-  }
+  const asked = (more) => ({ ...state.setting, ...more, v: about.id }); // the address of a picture names the run
 
   // ---- waiting and failing ----------------------------------------------------------------------------------------
   let waiting = 0;
@@ -88,17 +72,21 @@
   function fail(error, again) {
     $("failed-text").textContent = words(error);
     $("failed").hidden = false; retry = again;
-    document.documentElement.dataset.failed = "true";
+    flags.failed = "true";
   }
   $("again").addEventListener("click", () => {
-    $("failed").hidden = true; delete document.documentElement.dataset.failed;
+    $("failed").hidden = true; delete flags.failed;
     if (retry) retry();
   });
 
   // ---- map: built once ----------------------------------------------------------------------------------------------
   let subtitle = "", fit = null, map = null, about = null, image = null, tiles = null, hatch = null, pin = null, lines = null, layers = [], similar = null;
+  const here = (lat, lon) => { // on the turn of the world where the map lies
+    const [w, , e] = about.bounds;
+    return L.latLng(lat, lon + 360 * Math.round(((w + e) / 2 - lon) / 360));
+  };
   function build() {
-    map = L.map("map", { zoomSnap: .25, zoomDelta: .5, minZoom: 1, maxZoom: 16, worldCopyJump: false, attributionControl: false });
+    map = L.map(root, { zoomSnap: .25, zoomDelta: .5, minZoom: 1, maxZoom: 16, worldCopyJump: false, attributionControl: false });
     L.control.attribution({ prefix: false }).addAttribution("GeoGP · Leaflet").addTo(map);
     L.control.scale({ imperial: false }).addTo(map);
     [["lines", 300], ["picture", 350], ["region", 400], ["mark", 620]].forEach(([name, z]) => {
@@ -106,28 +94,28 @@
       pane.style.zIndex = z; pane.style.pointerEvents = "none"; pane.classList.add(name);
     });
     const [w, s, e, n] = about.bounds;
-    const bounds = L.latLngBounds([s, w], [n, e]);
-    image = L.imageOverlay("data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==", bounds,
-      { pane: "picture", interactive: false, alt: "" }).addTo(map);
+    image = L.imageOverlay(BLANK, [[s, w], [n, e]], { pane: "picture", interactive: false, alt: "" }).addTo(map);
     if (about.outline) {
       L.geoJSON(about.outline, { pane: "region", renderer: L.svg({ pane: "region", padding: 1 }), interactive: false,
         style: { weight: 1.1, opacity: .8, fill: false } }).addTo(map);
     }
     lines = L.layerGroup().addTo(map);
-    const [fw, fs, fe, fn] = about.focus;
-    fit = () => map.fitBounds([[fs, fw], [fn, fe]], narrow()
-      ? { paddingTopLeft: [10, $("panel").offsetHeight + 10], paddingBottomRight: [10, 100] }
-      : { paddingTopLeft: [300, 20], paddingBottomRight: [20, 90] });
-    const z = finite("z"), lat = finite("lat"), lon = finite("lon");
-    if (z !== null && lat !== null && lon !== null && Math.abs(lat) <= 85) {
-      const turn = 360 * Math.round(((w + e) / 2 - lon) / 360);
-      map.setView([lat, lon + turn], Math.min(16, Math.max(1, z)));
-      fit = null; // the address says where to look
-    } else fit();
+    look();
     const renderer = L.svg({ pane: "lines", padding: .5 });
     map.on("moveend resize", () => { graticule(renderer); remember(); });
     graticule(renderer);
     listen();
+  }
+  function look() { // where the address says, else where people live
+    const [w, s, e, n] = about.focus, z = finite("z"), lat = finite("lat"), lon = finite("lon");
+    if (z !== null && lat !== null && lon !== null && Math.abs(lat) <= 85) {
+      map.setView(here(lat, lon), Math.min(16, Math.max(1, z)));
+      return;
+    }
+    fit = () => map.fitBounds([[s, w], [n, e]], narrow()
+      ? { paddingTopLeft: [10, $("panel").offsetHeight + 10], paddingBottomRight: [10, 100] }
+      : { paddingTopLeft: [300, 20], paddingBottomRight: [20, 90] });
+    fit();
   }
   function graticule(renderer) {
     lines.clearLayers();
@@ -150,52 +138,11 @@
 
   // ---- list of layers and legend ---------------------------------------------------------------------------------------
   function drawList() {
-    const groups = new Map();
-    $("list").replaceChildren();
-    for (const layer of [...layers, ...(similar ? [similar] : [])]) {
-      if (!groups.has(layer.group)) {
-        const field = make("fieldset");
-        field.append(make("legend", "", layer.group));
-        groups.set(layer.group, field); $("list").append(field);
-      }
-      const label = make("label"), radio = make("input");
-      Object.assign(radio, { type: "radio", name: "layer", value: layer.id });
-      radio.checked = layer.id === state.layer;
-      radio.disabled = layer.id === "similar" && !state.mark;
-      radio.addEventListener("change", () => choose(layer.id));
-      label.append(radio, make("span", "", layer.short + (radio.disabled ? " (mark a place first)" : "")));
-      label.title = layer.about;
-      groups.get(layer.group).append(label);
-    }
-  }
-  function ticks(marks) {
-    const box = make("div", "ticks");
-    for (const [at, text] of marks) {
-      const line = make("i"), label = make("span", "", text);
-      line.style.left = label.style.left = 100 * at + "%";
-      box.append(line, label);
-    }
-    return box;
+    $("list").replaceChildren(...list([...layers, ...(similar ? [similar] : [])], state.layer,
+      (layer) => layer.id === "similar" && !state.mark ? "mark a place first" : "", choose));
   }
   function drawLegend(layer, note) {
-    const heading = make("h2", "", layer.title + " ");
-    if (layer.unit) heading.append(make("span", "", "(" + layer.unit + ")"));
-    $("legend").replaceChildren(heading);
-    if (layer.grid) {
-      const grid = make("div", "faded");
-      layer.grid.forEach((row, i) => {
-        const cells = make("div", "row");
-        for (const colour of row) { const cell = make("b"); cell.style.background = colour; cells.append(cell); }
-        grid.append(cells, make("span", "", layer.words[i]));
-      });
-      grid.append(ticks(layer.ticks), make("span", "", "interval"));
-      $("legend").append(grid);
-    } else {
-      const ramp = make("div", "ramp");
-      if (layer.ramp.length) ramp.style.background = "linear-gradient(to right," + layer.ramp.join() + ")";
-      $("legend").append(ramp, ticks(layer.ticks));
-    }
-    $("legend").append(make("p", "of", subtitle), make("p", "", note || layer.about));
+    $("legend").replaceChildren(...legend(layer, subtitle, note));
     $("layers").querySelector("summary").textContent = narrow() ? "Layer: " + layer.short : "Layers";
   }
 
@@ -203,6 +150,7 @@
   let shown = 0;
   const layerNow = () => state.layer === "similar" && similar && state.mark ? similar
     : layers.find((l) => l.id === state.layer) || layers[0];
+  const pictureOf = (id) => picture("layer/" + id + ".png", asked());
   async function show() {
     const mine = ++shown, layer = layerNow();
     state.layer = layer.id;
@@ -211,28 +159,18 @@
     drawLegend(layer);
     remember();
     try {
-      let url, note;
-      if (layer.id === "similar") {
-        image.setOpacity(0); // until this place's own slice is there
-        const at = { ...state.setting, lat: state.mark[0], lon: state.mark[1], v: about.id };
-        url = await patiently("Comparing every place with this one", () => picture("slice.png", at));
-        const found = await ask("slice", at);
-        Object.assign(layer, found.legend);
-        note = found.words;
-      } else {
-        url = await patiently("Computing the map", () => picture("layer/" + layer.id + ".png", { ...state.setting, v: about.id }));
-      }
+      const { url, note } = await (layer.id === "similar" ? likeness(layer)
+        : patiently("Computing the map", async () => ({ url: await pictureOf(layer.id) })));
       if (mine !== shown) return;
       image.setUrl(url); image.setOpacity(1);
-      const element = image.getElement();
-      element.alt = layer.title;
-      await element.decode().catch(() => {});
+      const painted = image.getElement();
+      painted.alt = layer.title;
+      await painted.decode().catch(() => {});
       if (mine !== shown) return;
       if (note) drawLegend(layer, note);
       detail(layer.id === "similar" ? null : layer.id);
-      const root = document.documentElement;
-      root.dataset.layer = layer.id; root.dataset.ready = "true";
-      root.dataset.took = String(Math.round(performance.now() - start));
+      flags.layer = layer.id; flags.ready = "true";
+      flags.took = String(Math.round(performance.now() - start));
       hatching().then(() => prefetch(mine));
     } catch (error) {
       if (mine === shown && layer.id === "similar" && error.said) { drawLegend(layer, error.message); detail(null); }
@@ -240,22 +178,29 @@
     }
     if (last) tell(last);
   }
+  async function likeness(layer) {
+    image.setOpacity(0); // until this place's own slice is there
+    const at = asked({ lat: state.mark[0], lon: state.mark[1] });
+    const url = await patiently("Comparing every place with this one", () => picture("slice.png", at));
+    const found = await ask("slice", at);
+    Object.assign(layer, found.legend);
+    return { url, note: found.words };
+  }
   function detail(id) { // squares from the model itself where the picture's pixels would show
     if (tiles) { tiles.remove(); tiles = null; }
     if (!id) return;
-    const query = new URLSearchParams({ ...state.setting, v: about.id });
-    tiles = L.tileLayer("/geogp/tiles/" + id + "/{z}/{x}/{y}.png?" + query, { pane: "picture", minZoom: about.detail_from,
-      maxZoom: 16, updateWhenIdle: true, keepBuffer: 1, zIndex: 1, noWrap: false }).addTo(map);
-    tiles.on("load", () => { document.documentElement.dataset.detail = id; });
+    tiles = L.tileLayer("/geogp/tiles/" + id + "/{z}/{x}/{y}.png?" + new URLSearchParams(asked()), { pane: "picture",
+      minZoom: about.detail_from, maxZoom: 16, updateWhenIdle: true, keepBuffer: 1, zIndex: 1, noWrap: false }).addTo(map);
+    tiles.on("load", () => { flags.detail = id; });
   }
   async function prefetch(mine) { // the layers people turn to next, one at a time
     for (const id of ["pi_width", "exceedance", "median"]) {
       if (mine !== shown) return;
       if (layers.some((l) => l.id === id)) {
-        try { await picture("layer/" + id + ".png", { ...state.setting, v: about.id }); } catch { return; }
+        try { await pictureOf(id); } catch { return; }
       }
     }
-    document.documentElement.dataset.prefetched = "true";
+    flags.prefetched = "true";
   }
   function choose(id) {
     state.layer = id;
@@ -296,7 +241,7 @@
     last = marked;
   }
   function say(found, at) {
-    const layer = layerNow(), parts = [degrees(at.lat, "N", "S") + ", " + degrees(wrap(at.lng), "E", "W")];
+    const layer = layerNow(), parts = [written(at.lat, at.lng)];
     if (found.inside && layer && found.texts[layer.id] && !["median", "lower", "upper", "exceedance"].includes(layer.id)) {
       parts.push(layer.short + " " + found.texts[layer.id]);
     }
@@ -305,7 +250,7 @@
     }
     $("said").textContent = found.inside ? found.words : "Outside the mapped region";
     $("where-said").textContent = parts.join(" · ");
-    document.documentElement.dataset.said = at.lat.toFixed(4) + "," + wrap(at.lng).toFixed(4);
+    flags.said = at.lat.toFixed(4) + "," + wrap(at.lng).toFixed(4);
   }
   function mark(latlng, quiet) {
     marked = latlng;
@@ -319,7 +264,7 @@
     drawList();
     if (latlng) tell(latlng);
     if (state.layer === "similar") show(); else remember();
-    if (!quiet) report();
+    if (!quiet) report(state.mark);
   }
   function listen() {
     let hovering = 0;
@@ -332,121 +277,71 @@
       if (pin && map.latLngToContainerPoint(pin.getLatLng()).distanceTo(e.containerPoint) < 11) { mark(null); return; }
       mark(e.latlng);
     });
-    const root = $("map");
+    map.on("dragstart", () => frame.classList.add("dragging")).on("dragend", () => frame.classList.remove("dragging"));
     root.addEventListener("keydown", (e) => {
-      document.body.classList.add("keys");
+      frame.classList.add("keys");
       if (e.key === "Enter") mark(map.getCenter());
       if (e.key === "Escape") mark(null);
       if (!marked) tell(map.getCenter());
     });
-    root.addEventListener("pointermove", () => document.body.classList.remove("keys"));
-    root.addEventListener("blur", () => document.body.classList.remove("keys"));
-    map.on("move", () => { if (document.body.classList.contains("keys") && !marked) tell(map.getCenter()); });
+    root.addEventListener("pointermove", () => frame.classList.remove("keys"));
+    root.addEventListener("blur", () => frame.classList.remove("keys"));
+    map.on("move", () => { if (frame.classList.contains("keys") && !marked) tell(map.getCenter()); });
     L.DomEvent.disableClickPropagation($("panel")); L.DomEvent.disableScrollPropagation($("panel"));
   }
 
   // ---- search by coordinates ------------------------------------------------------------------------------------------------
-  function coordinates(text) { // "21.31, -157.86", "21.31 N 157.86 W", "21 18 36 N, 157 51 30 W"
-    const parts = text.toUpperCase().replace(/[°'"′″º]/g, " ").match(/[NSEW]|[-+]?\d+(?:\.\d+)?/g);
-    if (!parts) return null;
-    const groups = [];
-    let now = { numbers: [], side: "" };
-    const numbers = parts.filter((p) => !/[NSEW]/.test(p));
-    if (numbers.length === parts.length) {
-      if (numbers.length !== 2) return null;
-      groups.push({ numbers: [numbers[0]], side: "" }, { numbers: [numbers[1]], side: "" });
-    } else {
-      for (const part of parts) {
-        if (/[NSEW]/.test(part)) { now.side = part; groups.push(now); now = { numbers: [], side: "" }; } else now.numbers.push(part);
-      }
-      if (groups.length !== 2 || now.numbers.length) return null;
-    }
-    const value = ({ numbers: n, side }) => {
-      const v = n.map(Number);
-      if (!v.length || v.length > 3) return NaN;
-      const size = Math.abs(v[0]) + (v[1] || 0) / 60 + (v[2] || 0) / 3600;
-      return (String(n[0]).startsWith("-") ? -1 : 1) * size * (side === "S" || side === "W" ? -1 : 1);
-    };
-    if ("EW".includes(groups[0].side || "-") && groups[0].side) groups.reverse();
-    if ("NS".includes(groups[1].side || "-") && groups[1].side) return null;
-    const lat = value(groups[0]), lon = value(groups[1]);
-    return Math.abs(lat) <= 90 && Math.abs(lon) <= 360 ? [lat, lon] : null;
-  }
   $("search").addEventListener("submit", (e) => {
     e.preventDefault();
-    const pair = coordinates($("where").value);
-    $("search-said").textContent = pair ? "" : "Write latitude, longitude in degrees, as 34.05, -143.2";
-    if (!pair) return;
-    const [w, , east] = about.bounds, turn = 360 * Math.round(((w + east) / 2 - pair[1]) / 360);
-    const latlng = L.latLng(pair[0], pair[1] + turn);
+    const found = coordinates($("where").value);
+    $("search-said").textContent = found ? "" : "Write latitude, longitude in degrees, as 34.05, -143.2";
+    if (!found) return;
+    const latlng = here(...found);
     map.setView(latlng, Math.max(map.getZoom(), 10), { animate: false });
     mark(latlng);
   });
   $("layers").addEventListener("toggle", () => $("panel").classList.toggle("open", $("layers").open));
 
-  // ---- Streamlit ----------------------------------------------------------------------------------------------------------
-  const send = (type, more) => window.parent.postMessage({ isStreamlitMessage: true, type, ...more }, location.origin);
-  function report() {
-    if (embedded) send("streamlit:setComponentValue", { dataType: "json", value: state.mark ? { at: state.mark } : { at: null } });
-  }
-  let height = 0;
-  function size() {
-    if (!embedded) return;
-    const tall = outer.innerHeight, want = outer.innerWidth <= 700 ? Math.max(420, Math.round(.8 * tall)) : Math.max(460, tall - 150);
-    if (want !== height) { height = want; send("streamlit:setFrameHeight", { height }); }
-  }
-  async function settle(setting) {
-    const text = JSON.stringify(setting);
-    if (state.setting && JSON.stringify(state.setting) === text) return;
+  // ---- the setting, from Streamlit --------------------------------------------------------------------------------------------
+  let report = null, opening = null;
+  async function settle(setting, reporting) {
+    report = reporting;
+    if (JSON.stringify(state.setting) === JSON.stringify(setting)) return;
     state.setting = setting;
     await refresh();
   }
   async function refresh() {
     const setting = state.setting;
     try {
-      if (!about) {
-        about = await patiently("Opening the run", () => ask("about", {}));
+      if (!map) {
+        opening = opening || Promise.all([patiently("Opening the run", () => ask("about", {})), leaflet(element)]);
+        [about] = await opening;
         if (!map) build();
       }
       const found = await patiently("Reading the legend", () => ask("layers", setting));
       if (state.setting !== setting) return;
       ({ layers, similar, subtitle } = found);
-      state.setting = found.view;
+      state.setting = found.setting;
       if (found.id !== about.id) { // the run was fitted again behind this page
-        outer.location.reload(); return;
+        window.location.reload(); return;
       }
-      const start = parsePair(given.get("at"));
-      if (start && !state.begun) {
-        const [w, , e] = about.bounds;
-        mark(L.latLng(start[0], start[1] + 360 * Math.round(((w + e) / 2 - start[1]) / 360)), true);
-      }
-      if (!state.begun) {
-        $("said").textContent = narrow() ? "Tap the map for the value" : "Point at the map, click to mark a place";
-        $("where-said").textContent = narrow() ? "" : "Keyboard: Tab to the map, arrows and + −, Enter marks";
-        state.begun = true;
-      }
+      if (!state.begun) begin();
       drawList();
       drawLegend(layerNow());
       if (fit) { fit(); fit = null; } // again, now that the panel has its height
       await show();
       if (marked) tell(marked);
-    } catch (error) { fail(error, () => refresh()); }
+    } catch (error) { opening = null; fail(error, refresh); }
   }
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const theme = (base) => { document.documentElement.dataset.theme = base === "dark" ? "dark" : "light"; };
-  theme(dark.matches ? "dark" : "light");
+  function begin() {
+    state.begun = true;
+    $("said").textContent = narrow() ? "Tap the map for the value" : "Point at the map, click to mark a place";
+    $("where-said").textContent = narrow() ? "" : "Keyboard: Tab to the map, arrows and + −, Enter marks";
+    const start = pair(given.get("at"));
+    if (start) mark(here(...start), true);
+  }
   if (narrow()) $("layers").open = false;
-  if (embedded) {
-    window.addEventListener("message", (event) => {
-      if (event.source !== window.parent || event.origin !== location.origin || event.data?.type !== "streamlit:render") return;
-      if (event.data.theme) theme(event.data.theme.base);
-      size();
-      settle(event.data.args.setting);
-    });
-    outer.addEventListener("resize", size);
-    send("streamlit:componentReady", { apiVersion: 1 });
-    size();
-  } else {
-    settle(Object.fromEntries(SETTING.filter((n) => given.get(n)).map((n) => [n, given.get(n)])));
-  }
-})();
+  const resized = new ResizeObserver(() => { if (map) map.invalidateSize({ pan: false }); });
+  resized.observe(frame);
+  return { settle, remove: () => { resized.disconnect(); if (map) map.remove(); } };
+}

@@ -1,7 +1,7 @@
 """The pixels of the map: a Web Mercator grid over the region, so that the browser draws it without warping."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,54 +9,89 @@ from typing import Any
 import numpy as np
 import shapely
 from affine import Affine
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from odc.geo.geobox import GeoBox
-from pyproj import Transformer
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
 from app.workflow.grids import usual_reach_m
-from geogp.run import Run
+from geogp.blocks import Where
+from geogp.run import Run, Support
 from maps.grid import Window, continuous
-from maps.mercator import degrees, mercator
+from maps.mercator import MERCATOR_HALF, degrees, mercator
 from maps.region import around, near_data, polygon
 
 WHOLE = 4_000_000  # pixels of the whole rectangle, for a region of small islands
-FAR_M = 5_000.0  # farther than this from any training place is hatched
 
 
-@dataclass(frozen=True)
-class Ground:
-    """Where the map lies: its grid, its outline in degrees, and which pixels it fills.
+def support_of(run: Run) -> Support | None:
+    """The training places, or None for a run that does not record them."""
+    return run.support if (run.path / "support.safetensors").is_file() else None
+
+
+def masked(geobox: GeoBox, inside: NDArray[np.bool_]) -> Where:
+    """The mask of a grid as `geogp.predict` asks for it: by parts of that grid."""
+    whole = geobox.affine
+
+    def where(part: GeoBox) -> NDArray[np.bool_]:
+        row = round((whole.f - part.affine.f) / -whole.e)
+        column = round((part.affine.c - whole.c) / whole.a)
+        return inside[row : row + part.height, column : column + part.width]
+
+    return where
+
+
+def pixels(geobox: GeoBox) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Longitude and latitude of pixel centres, row by row."""
+    a = geobox.affine
+    x, y = np.meshgrid(
+        a.c + a.a * (np.arange(geobox.width) + 0.5), a.f + a.e * (np.arange(geobox.height) + 0.5)
+    )
+    return degrees(x.ravel(), y.ravel())
+
+
+@dataclass(frozen=True, eq=False)
+class Canvas:
+    """Where the map lies: its grid, its outline in degrees, and which pixels it fills. Make one with `canvas_of`.
 
     outline : the region in one piece (longitudes may pass 180), or None for a run without a polygon
     inside : (H, W), True where the map has a value
+    reach_m : of a run without a polygon: how far beyond its training places the map goes
     """
 
+    run: Run
     geobox: GeoBox
     outline: BaseGeometry | None
     inside: NDArray[np.bool_]
-    support: "Support | None"
-    reach_m: float = 0.0  # of a run without a polygon: how far beyond its training places the map goes
+    reach_m: float = 0.0
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.inside.shape[0], self.inside.shape[1]
 
+    @property
+    def support(self) -> Support | None:
+        """The training places, where the run records them."""
+        return support_of(self.run)
+
+    def away_m(self, lon: ArrayLike, lat: ArrayLike, most: float = math.inf) -> NDArray[np.float64]:
+        """(N,) metres from places to the nearest training place, in the run's own projection; inf beyond `most`."""
+        return self.run.support.distances_m(self.run.from_degrees(lon, lat), most)
+
     @cached_property
     def bounds(self) -> tuple[float, float, float, float]:
         """W, S, E, N in degrees; E may pass 180."""
         box = self.geobox.extent.boundingbox
-        lon, lat = degrees(np.array([box.left, box.right]), np.array([box.bottom, box.top]))
+        lon, lat = degrees([box.left, box.right], [box.bottom, box.top])
         return float(lon[0]), float(lat[0]), float(lon[1]), float(lat[1])
 
     @cached_property
     def focus(self) -> tuple[float, float, float, float]:
-        """Where people live on the map, W, S, E, N: all but the outermost 1% of training places, and the ground."""
+        """Where people live on the map, W, S, E, N: all but the outermost 1% of training places, within the bounds."""
         west, south, east, north = self.bounds
         if self.support is None:
             return self.bounds
-        lon, lat = self.support.lonlat()
+        lon, lat = self.run.to_degrees(self.support.positions_m)
         lon = continuous(lon, (west + east) / 2)
         w, e = np.quantile(lon, (0.005, 0.995))
         s, n = np.quantile(lat, (0.005, 0.995))
@@ -96,129 +131,93 @@ class Ground:
         affine = self.geobox.affine * Affine.translation(shift, shift) * Affine.scale(step)
         return GeoBox(inside.shape, affine, self.geobox.crs), inside
 
+    def square(self, z: int, x: int, y: int, side: int) -> GeoBox:
+        """A grid of `side` x `side` places on the square numbered x, y of zoom z, on the turn where the map lies."""
+        width = 2 * MERCATOR_HALF / 2**z
+        left = -MERCATOR_HALF + x * width
+        middle = self.geobox.extent.centroid.coords[0][0]
+        left += 2 * MERCATOR_HALF * round((middle - left - width / 2) / (2 * MERCATOR_HALF))
+        pixel = width / side
+        return GeoBox(
+            (side, side), Affine(pixel, 0, left, 0, -pixel, MERCATOR_HALF - y * width), self.geobox.crs
+        )
+
     def mask(self, geobox: GeoBox) -> NDArray[np.bool_]:
         """Which pixels of another Web Mercator grid the map fills."""
         if self.outline is None:
-            assert self.support is not None
-            near = self.support.distances_m(*pixels(geobox), self.reach_m)
+            near = self.away_m(*pixels(geobox), self.reach_m)
             return np.isfinite(near).reshape(geobox.shape)
         box = geobox.extent.boundingbox
         margin = abs(geobox.affine.a)
-        near = shapely.clip_by_rect(
-            self.mercator_outline,
+        part = shapely.clip_by_rect(
+            self._mercator_outline,
             box.left - margin,
             box.bottom - margin,
             box.right + margin,
             box.top + margin,
         )
-        return _filled(near, geobox) if near.area > 0 else np.zeros(geobox.shape, bool)
+        return _filled(part, geobox) if part.area > 0 else np.zeros(geobox.shape, bool)
 
     @cached_property
-    def mercator_outline(self) -> BaseGeometry:
-        assert self.outline is not None
+    def _mercator_outline(self) -> BaseGeometry:
         return shapely.transform(self.outline, _to_mercator)
 
     def contains(self, lat: float, lon: float) -> bool:
         """Whether the map has a value at a place."""
+        if self.outline is None:
+            return bool(self.away_m(lon, lat)[0] <= self.reach_m)
         west, _, east, _ = self.bounds
         lon = float(continuous(np.array([lon]), (west + east) / 2)[0])
-        if self.outline is not None:
-            return bool(self.outline.intersects(shapely.Point(lon, lat)))
-        return self.support is not None and self.support.distance_m(lat, lon) <= self.reach_m
+        return bool(self.outline.intersects(shapely.Point(lon, lat)))
 
 
-@dataclass(frozen=True)
-class Where:
-    """The mask of a grid, as `geogp.predict` asks for it: by parts of that grid."""
+def canvas_of(run: Run, *, inside: int, whole: int = WHOLE) -> Canvas:
+    """The canvas of a run: over its polygon, else over what lies within reach of its training places.
 
-    geobox: GeoBox
-    inside: NDArray[np.bool_]
-
-    def __call__(self, part: GeoBox) -> NDArray[np.bool_]:
-        whole = self.geobox.affine
-        row = round((whole.f - part.affine.f) / -whole.e)
-        column = round((part.affine.c - whole.c) / whole.a)
-        return self.inside[row : row + part.height, column : column + part.width]
-
-
-class Support:
-    """The training places, asked how far away the nearest one is."""
-
-    def __init__(self, positions_m: NDArray[np.float64], crs: str):
-        from scipy.spatial import cKDTree
-
-        self.positions_m, self.tree = positions_m, cKDTree(positions_m)
-        self._to = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
-
-    def lonlat(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        east, north = self.positions_m.T
-        lon, lat = self._to.transform(east, north, direction="INVERSE")
-        return np.asarray(lon), np.asarray(lat)
-
-    def distance_m(self, lat: float, lon: float) -> float:
-        """Metres from a place to the nearest training place, in the run's own projection."""
-        return float(self.distances_m(np.array([lon]), np.array([lat]))[0])
-
-    def distances_m(self, lon: NDArray[Any], lat: NDArray[Any], most: float = math.inf) -> NDArray[Any]:
-        """The same for many places; inf beyond `most`."""
-        xy = np.stack(self._to.transform(np.asarray(lon), np.asarray(lat)), axis=-1)
-        out = np.full(len(xy), math.inf)
-        good = np.isfinite(xy).all(1)
-        out[good] = self.tree.query(xy[good], distance_upper_bound=np.nextafter(most, math.inf))[0]
-        return out
-
-
-def survey(run: Run, *, inside: int, whole: int = WHOLE) -> Ground:
-    """The ground of a run: over its polygon, else over what lies within reach of its training places.
+    Parameters
+    ----------
+    inside : pixels inside the region, about; whole : pixels of the rectangle, at most
 
     Raises
     ------
-    InvalidInput
+    InvalidInput (of geogp or of this package)
         the run records neither a polygon nor places, or no CRS.
     """
-    data: Mapping[str, Any] = run.facts.get("data") or {}
-    if not data.get("crs"):
-        raise InvalidInput(
-            f"{run.path} does not record a CRS, so it cannot be put on a map; fit it with `geogp fit`."
-        )
-    support = None
-    if (run.path / "support.safetensors").is_file():
-        support = Support(run.tensors("support")["positions_m"].numpy(), data["crs"])
-    if data.get("boundary"):
-        shape = polygon(data["boundary"])
-        west, _, east, _ = shape.bounds
-        outline = around(shape, _middle(shape) if east - west > 180 else (west + east) / 2)
-        shown = shapely.transform(outline, _to_mercator)
-        if support is not None:  # parts far from data would make the picture coarse; they are in its detail
-            near = near_data(outline, support.positions_m, data["crs"])
-            shown = shown if near.all() else shapely.MultiPolygon(list(shapely.get_parts(shown)[near]))
-        geobox = _box(shown.bounds, max(math.sqrt(shown.area / inside), 1.0), whole)
-        filled = _filled(shown, geobox)
-        if not filled.any():  # a region thinner than a pixel
-            filled = _filled(shown, geobox, touched=True)
-        return Ground(geobox, outline, filled, support)
-    if support is None:
+    _ = run.crs  # refuses a run without one
+    if run.boundary:
+        return _over_polygon(run, run.boundary, inside, whole)
+    if support_of(run) is None:
         raise InvalidInput(
             f"{run.path} records neither the region's polygon nor the training places; fit it with `geogp fit`."
         )
+    return _around_places(run, inside, whole)
+
+
+def _over_polygon(run: Run, boundary: dict[str, Any], inside: int, whole: int) -> Canvas:
+    shape = polygon(boundary)
+    west, _, east, _ = shape.bounds
+    outline = around(shape, _middle(shape) if east - west > 180 else (west + east) / 2)
+    shown, support = shapely.transform(outline, _to_mercator), support_of(run)
+    if support is not None:  # parts far from data would make the picture coarse; they are in its detail
+        near = near_data(outline, support.positions_m, run.crs)
+        shown = shown if near.all() else shapely.MultiPolygon(list(shapely.get_parts(shown)[near]))
+    geobox = _box(shown.bounds, max(math.sqrt(shown.area / inside), 1.0), whole)
+    filled = _filled(shown, geobox)
+    if not filled.any():  # a region thinner than a pixel
+        filled = _filled(shown, geobox, touched=True)
+    return Canvas(run, geobox, outline, filled)
+
+
+def _around_places(run: Run, inside: int, whole: int) -> Canvas:
     reach_m = usual_reach_m(run)
-    lon, lat = support.lonlat()
+    lon, lat = run.to_degrees(run.support.positions_m)
     x, y = mercator(continuous(lon, lon[0]), lat)
     reach = reach_m / math.cos(math.radians(float(np.clip(np.abs(lat).max(), 0, 85))))
     bounds = (x.min() - reach, y.min() - reach, x.max() + reach, y.max() + reach)
     pixel = max(math.sqrt((bounds[2] - bounds[0]) * (bounds[3] - bounds[1]) / inside), 1.0)
     geobox = _box(bounds, pixel, whole)
-    near = np.isfinite(support.distances_m(*pixels(geobox), reach_m))
-    return Ground(geobox, None, near.reshape(geobox.shape), support, reach_m)
-
-
-def pixels(geobox: GeoBox) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Longitude and latitude of pixel centres, row by row."""
-    a = geobox.affine
-    x, y = np.meshgrid(
-        a.c + a.a * (np.arange(geobox.width) + 0.5), a.f + a.e * (np.arange(geobox.height) + 0.5)
-    )
-    return degrees(x.ravel(), y.ravel())
+    near = run.support.distances_m(run.from_degrees(*pixels(geobox)), reach_m)
+    return Canvas(run, geobox, None, np.isfinite(near).reshape(geobox.shape), reach_m)
 
 
 def _middle(shape: BaseGeometry) -> float:

@@ -4,23 +4,25 @@ import numpy as np
 import pytest
 
 from app.dashboard.atlas import Atlas
-from app.dashboard.point import exceedance_curve, inputs, percent, plain, reading, through_time
+from app.dashboard.panels.chances import exceedance_curve
+from app.dashboard.panels.history import through_time
 from app.dashboard.slices import Slices
+from app.dashboard.words import percent, plain
 
 from .conftest import LAT, LATITUDE, LON, LONGITUDE
 
 
 def test_a_place_in_words_is_the_models_own(atlas: Atlas) -> None:
-    view = replace(atlas.choices.default, tests=9.0, threshold=70.0)
+    setting = replace(atlas.choices.default, tests=9.0, threshold=70.0)
     model = atlas.run.model
-    X = inputs(atlas, LATITUDE, LONGITUDE, view)
+    X = atlas.run.inputs(atlas.run.from_degrees(LONGITUDE, LATITUDE), setting.quarter)
     np.testing.assert_allclose(X[0, :2], (6000, 0), atol=0.05)
     assert X[0, 2] == 2023.875
     lower, upper = (10 ** (float(v[0]) - 3) for v in model.interval(X, 0.95, counts=9.0))
     median = 10 ** (float(model.predictive(X, 9.0).median()[0]) - 3)
     p = float(model.exceedance(X, np.log10(70_000), counts=9.0)[0])
     told = percent(p) if percent(p)[0] in "<>" else f"= {percent(p)}"
-    found = reading(atlas, LATITUDE, LONGITUDE, view)
+    found = atlas.reading(LATITUDE, LONGITUDE, setting)
     assert found["words"] == (
         f"{plain(median)} Mbit/s; 95% prediction interval {plain(lower)} to {plain(upper)}; P(> 70) {told}"
     )
@@ -29,32 +31,32 @@ def test_a_place_in_words_is_the_models_own(atlas: Atlas) -> None:
 
 
 def test_more_tests_and_a_lower_level_narrow_the_interval(atlas: Atlas) -> None:
-    view = atlas.choices.default
+    setting = atlas.choices.default
 
     def width(v) -> float:
-        return reading(atlas, LAT, LON, v)["values"]["pi_width"]
+        return atlas.reading(LAT, LON, v)["values"]["pi_width"]
 
-    assert width(replace(view, tests=100.0)) < width(view) < width(replace(view, tests=1.0))
-    assert width(replace(view, level=0.5)) < width(replace(view, level=0.8)) < width(view)
+    assert width(replace(setting, tests=100.0)) < width(setting) < width(replace(setting, tests=1.0))
+    assert width(replace(setting, level=0.5)) < width(replace(setting, level=0.8)) < width(setting)
 
 
 def test_outside_nothing_is_claimed(atlas: Atlas) -> None:
-    found = reading(atlas, LAT + 3, LON, atlas.choices.default)
+    found = atlas.reading(LAT + 3, LON, atlas.choices.default)
     assert not found["inside"] and "words" not in found
 
 
 @pytest.mark.parametrize(("lat", "lon"), [(90.0, 0.0), (-90.0, 0.0), (0.0, -180.0), (85.06, 179.999)])
 def test_the_ends_of_the_world_are_outside(atlas: Atlas, lat: float, lon: float) -> None:
-    assert not reading(atlas, lat, lon, atlas.choices.default)["inside"]
+    assert not atlas.reading(lat, lon, atlas.choices.default)["inside"]
 
 
 def test_the_curve_of_chances_falls_from_one_to_nothing(atlas: Atlas) -> None:
-    view = atlas.choices.default
-    curve = exceedance_curve(atlas, LAT, LON, view)
-    assert (np.diff(curve.x) > 0).all() and (np.diff(curve.p) < 0).all()
-    np.testing.assert_allclose(curve.p[[0, -1]], (0.999, 0.001), atol=1e-6)
-    at = reading(atlas, LAT, LON, replace(view, threshold=float(curve.x[60])))
-    assert at["values"]["exceedance"] == pytest.approx(curve.p[60], abs=1e-3)
+    setting = atlas.choices.default
+    x, p = exceedance_curve(atlas.run, LAT, LON, setting)
+    assert (np.diff(x) > 0).all() and (np.diff(p) < 0).all()
+    np.testing.assert_allclose(p[[0, -1]], (0.999, 0.001), atol=1e-6)
+    at = atlas.reading(LAT, LON, replace(setting, threshold=float(x[60])))
+    assert at["values"]["exceedance"] == pytest.approx(p[60], abs=1e-3)
 
 
 def test_every_quarter_is_told(atlas: Atlas) -> None:
@@ -64,7 +66,7 @@ def test_every_quarter_is_told(atlas: Atlas) -> None:
 
 
 def test_a_slice_is_one_at_its_place_and_known_everywhere(atlas: Atlas) -> None:
-    found = Slices(atlas, 3000).of(LATITUDE, LONGITUDE, atlas.choices.default)
+    found = Slices(atlas.canvas, 3000).of(LATITUDE, LONGITUDE, atlas.choices.default.quarter)
     np.testing.assert_array_equal(np.isfinite(found.correlation), np.isfinite(found.distance_km))
     nearest = np.unravel_index(np.nanargmin(found.distance_km), found.distance_km.shape)
     assert found.correlation[nearest] > 0.95
@@ -81,9 +83,10 @@ def test_a_slice_is_one_at_its_place_and_known_everywhere(atlas: Atlas) -> None:
 
 
 def test_a_slice_is_kept(atlas: Atlas) -> None:
-    slices = Slices(atlas, 1000)
-    first = slices.of(LAT, LON, atlas.choices.default)
-    assert slices.of(LAT, LON, replace(atlas.choices.default, threshold=3.0)) is first
+    slices = Slices(atlas.canvas, 1000)
+    first = slices.of(LAT, LON, "2023Q4")
+    assert slices.of(LAT, LON, "2023Q4") is first
+    assert slices.of(LAT, LON, "2023Q3") is not first
 
 
 @pytest.mark.parametrize(

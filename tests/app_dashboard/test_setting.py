@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dashboard.view import Choices, View, place
+from app.dashboard.setting import Choices, Setting, place
 from app.errors import InvalidInput
 
 CHOICES = Choices(("2023Q3", "2023Q4"), 6.0, 100.0, positive=True)
 
 
 def test_nothing_said_is_the_default() -> None:
-    assert CHOICES.read({}) == View("2023Q4", 6.0, 0.95, 100.0) == CHOICES.default
+    assert CHOICES.read({}) == Setting("2023Q4", 6.0, 0.95, 100.0) == CHOICES.default
 
 
-def test_a_view_survives_its_own_address() -> None:
-    view = View("2023Q3", 17.0, 0.8, 33.3)
-    assert CHOICES.read(view.params) == view
+def test_a_setting_survives_its_own_address() -> None:
+    setting = Setting("2023Q3", 17.0, 0.8, 33.3)
+    assert CHOICES.read(setting.params) == setting
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(params: dict[str, str], na
 
 @given(st.dictionaries(st.sampled_from(["q", "n", "level", "t", "at"]), st.text(max_size=30)))
 def test_a_mailed_address_always_opens(params: dict[str, str]) -> None:
-    view = CHOICES.lenient(params)
-    assert view.quarter in CHOICES.quarters
-    assert view.tests is not None and 1 <= view.tests <= 1e9
-    assert math.isfinite(view.threshold) and view.threshold > 0
+    setting = CHOICES.lenient(params)
+    assert setting.quarter in CHOICES.quarters
+    assert setting.tests is not None and 1 <= setting.tests <= 1e9
+    assert math.isfinite(setting.threshold) and setting.threshold > 0
 
 
 def test_a_run_without_time_or_counts_ignores_both() -> None:
-    assert Choices((), None, 5.0, positive=False).read({"q": "x", "n": "x", "t": "-3"}) == View(
+    assert Choices((), None, 5.0, positive=False).read({"q": "x", "n": "x", "t": "-3"}) == Setting(
         None, None, 0.95, -3.0
     )
 

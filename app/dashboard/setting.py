@@ -5,19 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.errors import InvalidInput
+from geogp.run import Run, quarter_to_years
+from geogp.scores import LEVELS
 
-LEVELS = (0.5, 0.8, 0.95)
-PRESETS: dict[str, tuple[float, ...]] = {
-    "download": (25.0, 100.0),
-    "upload": (3.0, 20.0),
-    "latency": (50.0, 100.0),
-    "tests": (5.0, 20.0),
-}
 MOST = 1e9  # of a threshold or a number of tests
 
 
 @dataclass(frozen=True)
-class View:
+class Setting:
     """One setting of the maps; `quarter` is None for a run without time, `tests` for one without counts."""
 
     quarter: str | None
@@ -27,7 +22,13 @@ class View:
 
     @property
     def params(self) -> dict[str, str]:
-        """As in the address: the same names that `read` takes."""
+        """As in the address: the same names that `Choices.read` takes.
+
+        Examples
+        --------
+        >>> Setting("2023Q4", 6.0, 0.95, 100.0).params
+        {'level': '95', 't': '100', 'q': '2023Q4', 'n': '6'}
+        """
         out = {"level": f"{100 * self.level:g}", "t": f"{self.threshold:.10g}"}
         if self.quarter is not None:
             out["q"] = self.quarter
@@ -38,7 +39,13 @@ class View:
 
 @dataclass(frozen=True)
 class Choices:
-    """What a run lets one choose, and what is chosen when nothing is said."""
+    """What a run lets one choose, and what is chosen when nothing is said.
+
+    Examples
+    --------
+    >>> Choices(("2023Q3", "2023Q4"), None, 25.0, positive=True).read({"q": "2023Q3", "level": "80"})
+    Setting(quarter='2023Q3', tests=None, level=0.8, threshold=25.0)
+    """
 
     quarters: tuple[str, ...]
     tests: float | None
@@ -46,11 +53,11 @@ class Choices:
     positive: bool  # thresholds must be above 0: the target is modelled as a logarithm
 
     @property
-    def default(self) -> View:
-        return View(self.quarters[-1] if self.quarters else None, self.tests, 0.95, self.threshold)
+    def default(self) -> Setting:
+        return Setting(self.quarters[-1] if self.quarters else None, self.tests, 0.95, self.threshold)
 
-    def read(self, params: Mapping[str, str]) -> View:
-        """The view that an address asks for; what is not given is the default.
+    def read(self, params: Mapping[str, str]) -> Setting:
+        """The setting that an address asks for; what is not given is the default.
 
         Raises
         ------
@@ -77,9 +84,9 @@ class Choices:
             threshold = _number(params["t"], "The threshold", low=None)
             if self.positive and threshold <= 0:
                 raise InvalidInput(f"The threshold must be above 0; got {params['t'][:20]!r}.")
-        return View(quarter, tests, level, threshold)
+        return Setting(quarter, tests, level, threshold)
 
-    def lenient(self, params: Mapping[str, str]) -> View:
+    def lenient(self, params: Mapping[str, str]) -> Setting:
         """Like `read`, but what this run cannot show falls back to the default: for an address that was mailed."""
         kept: dict[str, str] = {}
         for name in ("q", "n", "level", "t"):
@@ -89,6 +96,23 @@ class Choices:
                 continue
             kept[name] = params.get(name, "")
         return self.read(kept)
+
+
+def choices_of(run: Run) -> Choices:
+    """What a run lets one choose; each setting starts at the last quarter, the usual tests and the last threshold.
+
+    Raises
+    ------
+    InvalidInput (of geogp or of this package)
+        the run knows time but names no quarter, or one that is none.
+    """
+    quarters = run.quarters if run.has_time else ()
+    if run.has_time and not quarters:
+        raise InvalidInput(f"{run.path} knows time but names no quarter; fit it with `geogp fit`.")
+    for quarter in quarters:
+        quarter_to_years(quarter)  # refuses what is no quarter
+    tests = float(run.model.typical_count_ or 1.0) if run.model.has_counts else None
+    return Choices(quarters, tests, run.thresholds[-1], run.target.log10)
 
 
 def _number(text: str, what: str, low: float | None) -> float:
@@ -109,6 +133,11 @@ def place(params: Mapping[str, str]) -> tuple[float, float]:
     ------
     InvalidInput
         not two finite numbers, or a latitude outside [-90, 90], or a longitude outside [-360, 360].
+
+    Examples
+    --------
+    >>> place({"lat": "21.3", "lon": "200"})
+    (21.3, -160.0)
     """
     values = []
     for name, bound in (("lat", 90.0), ("lon", 360.0)):

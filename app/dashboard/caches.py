@@ -1,0 +1,107 @@
+"""What was worked out and is kept: in memory for this visit, on disk for the next start."""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+from maps.atomic import replacing
+
+T = TypeVar("T")
+
+
+class MemoryCache:
+    """The most recent answers, up to a number of bytes; one is worked out at a time, and whoever waits finds it.
+
+    Answers are bytes, or say their size in `nbytes`.
+
+    Examples
+    --------
+    >>> kept = MemoryCache(most_bytes=9)
+    >>> kept.get("a", lambda: b"first"), kept.get("a", lambda: b"never asked for")
+    (b'first', b'first')
+    >>> kept.get("b", lambda: b"second"), kept.get("a", lambda: b"again")
+    (b'second', b'again')
+    """
+
+    def __init__(self, most_bytes: int):
+        self._kept: LRUCache[Hashable, Any] = LRUCache(most_bytes, getsizeof=_bytes)
+        self._lock = threading.RLock()  # an answer may be made of others
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The answer kept under `key`, or a new one."""
+        with self._lock:
+            if key in self._kept:
+                known: T = self._kept[key]
+                return known
+            value = make()
+            if _bytes(value) <= self._kept.maxsize:
+                self._kept[key] = value
+            return value
+
+
+def _bytes(value: Any) -> int:
+    return len(value) if isinstance(value, bytes) else int(value.nbytes)
+
+
+class DiskCache:
+    """Plain arrays and notes in a folder for each run; losing one costs seconds, so every failure is ignored.
+
+    Parameters
+    ----------
+    folder : None for the user's cache folder (or GEOGP_CACHE)
+    most_bytes : of arrays; the least recently used are removed beyond it
+    """
+
+    def __init__(self, folder: Path | None = None, most_bytes: int = 512 * 2**20):
+        if folder is None:
+            import platformdirs
+
+            base = os.environ.get("GEOGP_CACHE") or platformdirs.user_cache_dir("geogp", appauthor=False)
+            folder = Path(base) / "dashboard"
+        self.folder, self.most_bytes = folder, most_bytes
+
+    def read(self, run_id: str, name: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
+        """The array of that name, or None when there is none of this shape."""
+        path = self.folder / run_id / name
+        try:
+            values = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None
+        if not isinstance(values, np.ndarray) or values.shape != shape or values.dtype != np.float32:
+            return None
+        with suppress(OSError):
+            os.utime(path)  # the least recently used go first
+        return values
+
+    def write(self, run_id: str, name: str, values: NDArray[np.float32]) -> None:
+        path = self.folder / run_id / name
+        with suppress(OSError):  # a full or read-only disk: the map is shown all the same
+            with replacing(path) as file:
+                np.save(file, values, allow_pickle=False)
+            self._prune(keep=path)
+
+    def note(self, run_id: str, name: str) -> Any:
+        """The JSON document of that name, or None."""
+        with suppress(OSError, ValueError):
+            return json.loads((self.folder / run_id / name).read_text("utf-8"))
+        return None
+
+    def write_note(self, run_id: str, name: str, document: Any) -> None:
+        with suppress(OSError), replacing(self.folder / run_id / name) as file:
+            file.write(json.dumps(document, default=float).encode("utf-8"))
+
+    def _prune(self, keep: Path) -> None:
+        files = [(f.stat().st_mtime, f.stat().st_size, f) for f in self.folder.glob("*/*.npy")]
+        held = 0
+        for _, size, file in sorted(files, reverse=True):
+            held += size
+            if held > self.most_bytes and file != keep:
+                file.unlink(missing_ok=True)

@@ -1,0 +1,37 @@
+"""What the numbers mean, which run this is, and the command that writes these maps to files."""
+
+import shlex
+
+import streamlit as st
+
+from app.dashboard.panels.base import Panel, Scene
+from app.dashboard.setting import Setting
+from app.dashboard.words import literal
+from geogp.run import FAR_M, Run
+
+
+def draw(scene: Scene) -> None:
+    run, unit = scene.atlas.run, scene.atlas.unit
+    of = f" in {literal(unit)}" if unit else ""
+    st.markdown(
+        "Every number describes the **measured average of a new tile**, not the service on offer. "
+        f"The median{of} is the value that half of new averages exceed; the interval holds a new average with "
+        f"the stated probability. Hatched: no test within {FAR_M / 1000:g} km, so the map leans on what it learned "
+        "elsewhere."
+    )
+    st.text(f"Method {run.model.method}, {run.model.n_rows_:,} rows\n{run.path}")
+    st.caption("These maps as files:")
+    st.code(command(run, scene.setting), language=None, wrap_lines=True)
+
+
+def command(run: Run, setting: Setting) -> str:
+    """The command line that writes what is shown."""
+    parts = ["geogp", "export", str(run.path), "-o", "maps", "--format", "cog"]
+    if setting.quarter is not None:
+        parts += ["--quarter", setting.quarter]
+    if setting.tests is not None:
+        parts += ["--tests", f"{setting.tests:g}"]
+    return shlex.join([*parts, "--level", f"{setting.level:g}", "--thresholds", f"{setting.threshold:g}"])
+
+
+PANEL = Panel("About this map", "fold", draw)

@@ -1,0 +1,61 @@
+"""P(a new average > x) at the marked place."""
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import streamlit as st
+from numpy.typing import NDArray
+
+from app.dashboard.panels.base import Panel, Scene
+from app.dashboard.panels.style import BLUE, HEIGHT, RED
+from app.dashboard.setting import Setting
+from app.dashboard.words import percent
+from geogp.run import Run
+
+Line = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def draw(scene: Scene) -> None:
+    curve = exceedance_curve(scene.atlas.run, *scene.marked, scene.setting)
+    st.altair_chart(chart(curve, scene.setting, scene.atlas.unit))
+
+
+def exceedance_curve(run: Run, lat: float, lon: float, setting: Setting, points: int = 121) -> Line:
+    """x over the central 99.8% of the distribution of a new average at a place, and P(the average > x)."""
+    inputs = run.inputs(run.from_degrees(lon, lat), setting.quarter)
+    predictive = run.model.predictive(inputs, setting.tests)
+    low, high = predictive.interval(0.998)
+    t = np.linspace(float(low[0]), float(high[0]), points)
+    return run.target.from_score(t), np.array([float(predictive.exceedance(float(v))[0]) for v in t])
+
+
+def chart(curve: Line, setting: Setting, unit: str) -> Any:
+    """The curve with the central interval shaded and the threshold marked."""
+    frame = pd.DataFrame({"x": curve[0], "p": curve[1]})
+    tail = (1 - setting.level) / 2
+    inside = frame[(frame.p >= tail) & (frame.p <= 1 - tail)]
+    title = f"more than x {unit}".rstrip()
+    x = alt.X("x:Q", title=unit or "x", scale=alt.Scale(nice=False))
+    y = alt.Y("p:Q", title="chance of more than x", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
+    told = [alt.Tooltip("x:Q", title=title, format=".3~g"), alt.Tooltip("p:Q", title="chance", format=".0%")]
+    band = alt.Chart(inside).mark_area(color=BLUE, opacity=0.2).encode(x, y)
+    line = alt.Chart(frame).mark_line(color=BLUE, strokeWidth=2.5).encode(x, y, tooltip=told)
+    layers = [band, line]
+    if curve[0].min() <= setting.threshold <= curve[0].max():
+        p = float(np.interp(setting.threshold, *curve))
+        mark = pd.DataFrame(
+            {"x": [setting.threshold], "p": [p], "said": [f"> {setting.threshold:g}: {percent(p)}"]}
+        )
+        rule = alt.Chart(mark).mark_rule(color=RED, strokeDash=[4, 3]).encode(x)
+        text = (
+            alt.Chart(mark)
+            .mark_text(color=RED, align="left", dx=6, dy=-8, fontSize=13)
+            .encode(x, y, text="said:N")
+        )
+        layers += [rule, alt.Chart(mark).mark_point(color=RED, filled=True, size=60).encode(x, y), text]
+    return alt.layer(*layers).properties(height=HEIGHT)
+
+
+PANEL = Panel("Chances", "tab", draw)

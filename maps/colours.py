@@ -243,7 +243,7 @@ class Suppressing:
         return r, g, b
 
     def palette(self) -> list[list[tuple[int, int, int]]]:
-        """palette[row][class]: 8, 4, 2, 1 colours."""
+        """`palette[row][class]`: 8, 4, 2, 1 colours."""
         return [[self.colour(row, b) for b in range(2 ** (self.rows - 1 - row))] for row in range(self.rows)]
 
     def paint(self, median: NDArray[Any], lower: NDArray[Any], upper: NDArray[Any]) -> NDArray[np.uint8]:

@@ -39,10 +39,8 @@ from maps.words import subtitle
 
 FADED = "faded"
 FAR = "far"
-MAP_BYTES, SQUARE_BYTES = (
-    192 * 2**20,
-    8 * 2**20,
-)  # kept in memory: a plane takes up to 16 MB, a square about 10 kB
+MAP_BYTES = 192 * 2**20  # kept in memory: a plane takes up to 16 MB, a picture about 200 kB
+DETAIL_BYTES = 8 * 2**20  # the same of squares, about 10 kB each, and of samples
 DEEPEST = 16  # zoom: 1.2 m a place, far below a speed-test tile of 610 m
 FORMAT = 1  # of the files in the cache: raise it when a formula or the grid changes
 
@@ -70,7 +68,10 @@ class Atlas:
         self.slices = Slices(self.canvas, self.pace.slice)
         self.progress = Progress()
         self._moments = MomentsCache()
-        self._maps, self._squares = MemoryCache(MAP_BYTES), MemoryCache(SQUARE_BYTES)
+        self._maps, self._squares = MemoryCache(MAP_BYTES), MemoryCache(DETAIL_BYTES)
+        self._samples = MemoryCache(
+            DETAIL_BYTES
+        )  # apart: a map waits for its legend, which waits for a sample
 
     @cached_property
     def weights_id(self) -> str:
@@ -192,7 +193,7 @@ class Atlas:
         if self.choices.quarters:
             setting = replace(setting, quarter=self.choices.quarters[quarter])
         thin, inside = self.canvas.thinned(self.pace.sample)
-        return self._maps.get(("sample", quarter, level), lambda: self.dataset(thin, setting, inside).load())
+        return self._samples.get((quarter, level), lambda: self.dataset(thin, setting, inside).load())
 
     def layers(self, setting: Setting) -> list[dict[str, Any]]:
         """The list of layers with legends, JSON-able."""

@@ -1,4 +1,5 @@
 import io
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,25 @@ def test_legends_are_the_same_for_every_setting(atlas: Atlas) -> None:
         replace(setting, threshold=7.0),
     ):
         assert ticks(other) == ticks(setting)
+
+
+def test_a_picture_and_its_legend_do_not_wait_for_each_other(
+    run_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    atlas = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
+    setting, plane, sample = atlas.choices.default, atlas.plane, atlas._sample
+    painting, sampling = threading.Event(), threading.Event()
+    monkeypatch.setattr(atlas, "plane", lambda *a: (painting.set(), sampling.wait(60), plane(*a))[2])
+    monkeypatch.setattr(atlas, "_sample", lambda *a: (sampling.set(), sample(*a))[1])
+    visitors = [
+        threading.Thread(target=atlas.picture, args=("median", setting), daemon=True),
+        threading.Thread(target=lambda: painting.wait(60) and atlas.layers(setting), daemon=True),
+    ]
+    for visitor in visitors:
+        visitor.start()
+    for visitor in visitors:
+        visitor.join(60)
+    assert not any(visitor.is_alive() for visitor in visitors)
 
 
 def test_the_list_says_what_and_in_which_unit(atlas: Atlas) -> None:

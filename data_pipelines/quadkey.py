@@ -12,6 +12,7 @@ Microsoft, "Bing Maps Tile System" (quadkeys); EPSG:3857 for the projection.
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Int, Shaped
 from numpy.typing import ArrayLike, NDArray
 
 ZOOM = 16  # Ookla's tiles: 610.8 m at the equator
@@ -27,7 +28,7 @@ class Bounds(NamedTuple):
     north: NDArray[np.float64]
 
 
-def encode(x: ArrayLike, y: ArrayLike, zoom: int = ZOOM) -> NDArray[np.str_]:
+def encode(x: ArrayLike, y: ArrayLike, zoom: int = ZOOM) -> Shaped[np.ndarray, " N"]:
     """Quadkeys of tile indices.
 
     Parameters
@@ -59,7 +60,7 @@ def encode(x: ArrayLike, y: ArrayLike, zoom: int = ZOOM) -> NDArray[np.str_]:
 
 def decode(
     keys: ArrayLike, zoom: int = ZOOM
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
     """Tile indices of quadkeys, and which keys could be read.
 
     Parameters
@@ -145,7 +146,7 @@ def pack(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
     return np.asarray(x, np.int64) << ZOOM | np.asarray(y, np.int64)
 
 
-def unpack(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def unpack(codes: Int[np.ndarray, " N"]) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]:
     """Tile indices of packed tiles."""
     return codes >> ZOOM, codes & ((1 << ZOOM) - 1)
 

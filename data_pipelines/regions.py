@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyproj
 import shapely
+from jaxtyping import Bool, Shaped
 from numpy.typing import ArrayLike, NDArray
 from shapely.geometry.base import BaseGeometry
 
@@ -104,7 +105,7 @@ class Region:
             parts = [(west, 180.0), (-180.0, east - 360)]
         return [(w, south, e, north) for w, e in parts]
 
-    def holds_tiles(self, x: ArrayLike, y: ArrayLike) -> NDArray[np.bool_]:
+    def holds_tiles(self, x: ArrayLike, y: ArrayLike) -> Bool[np.ndarray, " N"]:
         """Which zoom-16 tiles have a box that intersects the region, (N,).
 
         Tiles are first compared with the region's box in integers, then each distinct tile is tested once
@@ -122,11 +123,11 @@ class Region:
         inside[near] = np.array([self._known[code] for code in codes.tolist()], bool)[inverse]
         return inside
 
-    def holds_points(self, lon: ArrayLike, lat: ArrayLike) -> NDArray[np.bool_]:
+    def holds_points(self, lon: ArrayLike, lat: ArrayLike) -> Bool[np.ndarray, " N"]:
         """Which points lie in the region or on its edge, (N,)."""
         return shapely.intersects_xy(self._prepared, self.turn(lon), np.asarray(lat, np.float64))
 
-    def tile_boxes(self, x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
+    def tile_boxes(self, x: ArrayLike, y: ArrayLike) -> Shaped[np.ndarray, " N"]:
         """Boxes of zoom-16 tiles in the region's turn of longitude, as shapely polygons, (N,)."""
         edges = quadkey.bounds(x, y)
         middle = self.turn((edges.west + edges.east) / 2)

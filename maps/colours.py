@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float, Num, UInt8
 from numpy.typing import NDArray
 
 from maps.bands import Band, colours_of, complete
@@ -188,7 +189,7 @@ def _from_values(parts: Mapping[str, NDArray[np.float64]], layer: Layer) -> Scal
 
 
 @cache
-def table(name: str) -> NDArray[np.uint8]:
+def table(name: str) -> UInt8[np.ndarray, "256 3"]:
     """The 256 colours of a cmcrameri map, (256, 3).
 
     Raises
@@ -202,7 +203,7 @@ def table(name: str) -> NDArray[np.uint8]:
     return np.round(cm.cmaps[name](np.linspace(0, 1, 256))[:, :3] * 255).astype(np.uint8)
 
 
-def paint(values: NDArray[Any], scale: Scale, name: str) -> NDArray[np.uint8]:
+def paint(values: Num[np.ndarray, "H W"], scale: Scale, name: str) -> UInt8[np.ndarray, "H W 4"]:
     """`values` (H, W) as RGBA (H, W, 4); NaN is transparent."""
     t = scale.fraction(values)
     known = np.isfinite(t)
@@ -230,7 +231,9 @@ class Suppressing:
 
     rows = 4  # of the palette: widths told apart
 
-    def width(self, lower: NDArray[Any], upper: NDArray[Any]) -> NDArray[np.float32]:
+    def width(
+        self, lower: Num[np.ndarray, " *shape"], upper: Num[np.ndarray, " *shape"]
+    ) -> Float[np.ndarray, " *shape"]:
         with np.errstate(divide="ignore", invalid="ignore"):
             return (upper / lower if self.ratio else upper - lower).astype(np.float32)
 
@@ -246,7 +249,9 @@ class Suppressing:
         """`palette[row][class]`: 8, 4, 2, 1 colours."""
         return [[self.colour(row, b) for b in range(2 ** (self.rows - 1 - row))] for row in range(self.rows)]
 
-    def paint(self, median: NDArray[Any], lower: NDArray[Any], upper: NDArray[Any]) -> NDArray[np.uint8]:
+    def paint(
+        self, median: Num[np.ndarray, "H W"], lower: Num[np.ndarray, "H W"], upper: Num[np.ndarray, "H W"]
+    ) -> UInt8[np.ndarray, "H W 4"]:
         """RGBA (H, W, 4); NaN is transparent."""
         t, width = self.value.fraction(median), self.width(lower, upper)
         known = np.isfinite(t) & np.isfinite(width)

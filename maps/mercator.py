@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Num
 from numpy.typing import ArrayLike, NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
@@ -71,7 +72,9 @@ class MercatorGrid:
     def _back(self) -> Transformer:
         return Transformer.from_crs("EPSG:4326", CRS.from_wkt(wkt_of(self.source)), always_xy=True)
 
-    def to_source(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def to_source(
+        self, x: Num[np.ndarray, " *shape"], y: Num[np.ndarray, " *shape"]
+    ) -> tuple[Float[np.ndarray, " *shape"], Float[np.ndarray, " *shape"]]:
         """Fractional (column, row) of the source for Mercator metres; NaN where there is none."""
         lon, lat = degrees(x, y)
         if not is_geographic(self.source):
@@ -86,7 +89,7 @@ class MercatorGrid:
         col[bad], row[bad] = np.nan, np.nan
         return col, row
 
-    def mesh(self, tolerance: float = 0.1) -> tuple[NDArray[Any], NDArray[Any]]:
+    def mesh(self, tolerance: float = 0.1) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"]]:
         """Source (column, row) at the nodes of an even mesh over the grid, each (n, n).
 
         n is the smallest of 9, 17, .. 257 with which bilinear interpolation errs by less than `tolerance`

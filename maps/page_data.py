@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import shapely
 import xarray as xr
+from jaxtyping import Bool, Num
 from numpy.typing import NDArray
 
 from maps.bands import Band, bands, list_order
@@ -25,7 +26,7 @@ STEPS = 4094  # codes of a plane: 0.2% of a value over three decades
 
 def page_data(
     ds: xr.Dataset,
-    inside: NDArray[np.bool_],
+    inside: Bool[np.ndarray, "H W"],
     *,
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
@@ -101,7 +102,7 @@ def _readout(ds: xr.Dataset, planes: Sequence[Band]) -> dict[str, Any]:
     }
 
 
-def quantise(values: NDArray[Any], layer: Layer) -> dict[str, Any]:
+def quantise(values: Num[np.ndarray, "H W"], layer: Layer) -> dict[str, Any]:
     """A plane as integer codes: 0 no value, 1..steps evenly (on a log or linear scale) between low and high.
 
     The codes' row differences are stored as a plane of high bytes and one of low bytes, deflated, in base64.

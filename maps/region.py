@@ -7,6 +7,7 @@ import numpy as np
 import shapely
 import shapely.geometry
 from affine import Affine
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
@@ -127,7 +128,9 @@ def _projection(target: CRS) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return project
 
 
-def near_data(shape: BaseGeometry, places_m: NDArray[np.float64], crs: Any) -> NDArray[np.bool_]:
+def near_data(
+    shape: BaseGeometry, places_m: Float[np.ndarray, "n 2"], crs: Any
+) -> Bool[np.ndarray, " parts"]:
     """Which parts of a region belong to its pictures: those with a measured place in them or within `NEAR_M`.
 
     A far islet would shrink everything else to a speck; files hold all parts. Without a part near, all belong.
@@ -223,7 +226,7 @@ class Mask:
         """False when no pixel of the window can be inside; cheap."""
         return self.shape is None or bool(self.shape.intersects(self._box(w)))
 
-    def inside(self, w: Window) -> NDArray[np.bool_]:
+    def inside(self, w: Window) -> Bool[np.ndarray, "rows columns"]:
         """True for pixels of the window inside the region, (rows, columns)."""
         if self.shape is None:
             return np.ones(w.shape, dtype=bool)

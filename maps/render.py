@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Bool
 from numpy.typing import NDArray
 
 from maps.bands import bands, complete
@@ -180,7 +181,7 @@ def in_memory(
     geometry: Mapping[str, Any] | None = None,
     layers: Iterable[str] | None = None,
     max_pixels: int = 1_000_000,
-) -> tuple[xr.Dataset, NDArray[np.bool_]]:
+) -> tuple[xr.Dataset, Bool[np.ndarray, "H W"]]:
     """A thinned copy of a lazy Dataset for drawing, and which of its pixels lie inside the region."""
     small = thin(ds, max_pixels)
     sink = MemorySink()
@@ -188,7 +189,7 @@ def in_memory(
     return sink.result, sink.inside
 
 
-def bleed(ds: xr.Dataset, inside: NDArray[np.bool_]) -> xr.Dataset:
+def bleed(ds: xr.Dataset, inside: Bool[np.ndarray, "H W"]) -> xr.Dataset:
     """For drawing: every pixel next to the region takes its nearest neighbour inside, so that a picture
     clipped at the region's line has no teeth. Values inside stay as they are; files never see this."""
     from scipy.ndimage import distance_transform_edt
@@ -208,7 +209,7 @@ def bleed(ds: xr.Dataset, inside: NDArray[np.bool_]) -> xr.Dataset:
 OUTLYING = 0.005  # share of pixels that may lie outside the frame when that at least halves it
 
 
-def frame(shown: NDArray[np.bool_]) -> tuple[Window, float]:
+def frame(shown: Bool[np.ndarray, "H W"]) -> tuple[Window, float]:
     """The window a map opens on, and the share of the pixels shown that lies outside it.
 
     The bounding box of the pixels shown; but when leaving out half a percent of them or less makes it half as

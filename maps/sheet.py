@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from jaxtyping import Bool
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
 from shapely.geometry.base import BaseGeometry
@@ -96,7 +96,9 @@ def prepare(
     return bleed(small, inside), sheet_of(box, shape, inside, note)
 
 
-def sheet_of(box: GeoBox, shape: BaseGeometry | None, shown: NDArray[np.bool_], note: str = "") -> Sheet:
+def sheet_of(
+    box: GeoBox, shape: BaseGeometry | None, shown: Bool[np.ndarray, "H W"], note: str = ""
+) -> Sheet:
     """The sheet around the pixels shown, (rows, columns) of the grid; `note` tells what was left out before."""
     a, (rows, cols) = box.affine, box.shape
     xs, ys = tuple(sorted((a.c, a.c + cols * a.a))), tuple(sorted((a.f, a.f + rows * a.e)))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float, Num
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -91,30 +92,32 @@ class Engine(ABC):
         """Train on `data`; `validation` rows choose and stop but are never conditioned on."""
 
     @abstractmethod
-    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+    def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
         """Mean, latent, noise and prior variance at X, each (N,). No gradient. Any N: chunk inside."""
 
-    def features(self, X: Tensor) -> Tensor | None:
+    def features(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N r"] | None:
         """phi(x) on the CPU, (N, r), of a kernel that is phi'phi (and a residual); None for any other."""
         return None
 
-    def prior_variance(self, X: Tensor) -> Tensor:
+    def prior_variance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         """k(x, x) before data: (N,)."""
         n = X.new_ones(len(X), dtype=torch.float32) if self.plan.shape.has_counts else None
         return self.moments(X, n).prior_variance
 
-    def prior_slice(self, X: Tensor, x_ref: Tensor) -> tuple[Tensor, Tensor]:
+    def prior_slice(
+        self, X: Float[Tensor, "N D"], x_ref: Float[Tensor, "1 D"]
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Prior covariance and correlation of the surface at X (N, D) with one place x_ref (1, D): (N,) float64 each."""
         covariance = self.prior_covariance(X, x_ref)[:, 0].double()
         variance = self.prior_variance(X).double() * float(self.prior_variance(x_ref)[0])
         return covariance, (covariance / variance.clamp_min(1e-30).sqrt()).clamp(-1.0, 1.0)
 
     @abstractmethod
-    def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
+    def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         """k(x, x_ref) before data: (N, M)."""
 
     @abstractmethod
-    def posterior_covariance(self, X: Tensor) -> Tensor:
+    def posterior_covariance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
         """Covariance of the surface at X given the data: (N, N)."""
 
     # -- joint posterior ---------------------------------------------------------------------------
@@ -124,7 +127,7 @@ class Engine(ABC):
         """How many places `joint` takes at once; None for as many as one likes."""
         return MOST_DENSE
 
-    def joint(self, X: Tensor, latent_variance: Tensor) -> Joint:
+    def joint(self, X: Float[Tensor, "N D"], latent_variance: Float[Tensor, " N"]) -> Joint:
         """The joint posterior of the surface at X (N, D), whose latent variances are already known.
 
         This general way factorises the posterior covariance, O(N^3).
@@ -171,13 +174,13 @@ class Engine(ABC):
             "`recondition`."
         )
 
-    def reconditioned(self, data: Data | None, keep: Tensor | None) -> "Engine":
+    def reconditioned(self, data: Data | None, keep: Bool[Tensor, " n"] | None) -> "Engine":
         """This engine knowing other observations: those of before that `keep` names (all for None), and new ones."""
         raise InvalidInput(
             f"method {self.plan.row.name!r} is no local field; renew its weights with `refresh`."
         )
 
-    def observed_times(self) -> NDArray[np.float64] | None:
+    def observed_times(self) -> Float[np.ndarray, " n"] | None:
         """The time of each observation it is conditioned on, as X had it: (n,), or None without a time."""
         raise InvalidInput(
             f"method {self.plan.row.name!r} is no local field; renew its weights with `refresh`."
@@ -189,7 +192,9 @@ class Engine(ABC):
         """Use `predictor` for the mean from now on; refused by all but fixed-mean GPs."""
         raise InvalidInput(f"method {self.plan.row.name!r} takes no predictor.")
 
-    def sample(self, X: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+    def sample(
+        self, X: Float[Tensor, "N D"], n_samples: int, generator: torch.Generator
+    ) -> Float[Tensor, "N n_samples"]:
         """Joint draws of the surface at X given the data: (N, n_samples) float64.
 
         This general way factorises the posterior covariance, O(N^3); engines with features draw weights.

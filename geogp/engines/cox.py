@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
+from jaxtyping import Float, Num
 from scipy.stats import gamma
 from torch import Tensor
 
@@ -133,7 +134,7 @@ class CoxEngine(LowRankEngine):
             c = self.model.noise(torch.zeros(1, self.model.encoder.n_inputs, device=self.device), None)
         return float(c)
 
-    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+    def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
         """Of t = log10(1 + N), or of N on scale "count": the latent part is what f leaves open."""
         m = super().moments(X)
         eta, variance = m.mean.double(), m.latent_variance.double()
@@ -152,7 +153,9 @@ class CoxEngine(LowRankEngine):
             (prior / scale**2).float(),
         )
 
-    def sample(self, X: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+    def sample(
+        self, X: Float[Tensor, "N D"], n_samples: int, generator: torch.Generator
+    ) -> Float[Tensor, "N n_samples"]:
         """Draws of the expected target given f: E[t | f], or exp f on scale "count"."""
         eta = super().sample(X, n_samples, generator)
         if self.plan.options.get("scale") == "count":

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
+from jaxtyping import Float, Num
 from torch import Tensor
 
 from geogp.basis.backbones import BACKBONES
@@ -84,7 +85,7 @@ class ExactEngine(Engine):
     def device(self) -> torch.device:
         return self.model.constant_mean.device
 
-    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+    def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
         parts: list[Moments] = []
         with torch.no_grad():
             for i in range(0, max(len(X), 1), DENSE_ROWS):
@@ -94,11 +95,11 @@ class ExactEngine(Engine):
                 parts.append(Moments(*(v.cpu() for v in values)))
         return Moments.joined(parts)
 
-    def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
+    def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         with torch.no_grad():
             return self.model.covariance(X.to(self.device), X_ref.to(self.device)).cpu()
 
-    def posterior_covariance(self, X: Tensor) -> Tensor:
+    def posterior_covariance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
         with torch.no_grad():
             return self.model.posterior_covariance(X.to(self.device)).cpu()
 

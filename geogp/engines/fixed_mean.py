@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 import xarray as xr
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from geogp.basis.build import build
@@ -166,7 +167,7 @@ class FixedMeanEngine(LowRankEngine):
             )
         return Data(torch.cat([data.X.cpu(), mean[:, None]], 1), data.y, data.counts)
 
-    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+    def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
         fixed = self.mean_in_units(X)
         z = (fixed - self.plan.target_mean) / self.plan.target_sd
         m = super().moments(X, counts)

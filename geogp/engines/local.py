@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float, Num
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -90,7 +91,7 @@ class LocalEngine(Engine):
         )
         return cls(plan, field, base)
 
-    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+    def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
         X, counts = X.cpu(), None if counts is None else counts.cpu()
         m = self.field.moments(X, counts)
         below = None if self.base is None else self.base.moments(X, counts)
@@ -103,15 +104,15 @@ class LocalEngine(Engine):
             log_skewness=m.log_skewness,
         )
 
-    def prior_variance(self, X: Tensor) -> Tensor:
+    def prior_variance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         variance = self.field.prior_variance(X.cpu()).float()
         return variance if self.base is None else variance + self.base.prior_variance(X)
 
-    def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
+    def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         covariance = self.field.prior_covariance(X.cpu(), X_ref.cpu())
         return covariance if self.base is None else covariance + self.base.prior_covariance(X, X_ref)
 
-    def posterior_covariance(self, X: Tensor) -> Tensor:
+    def posterior_covariance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
         return self.field.posterior_covariance(X.cpu())
 
     def observations(self, data: Data) -> Observations:
@@ -124,7 +125,7 @@ class LocalEngine(Engine):
     def most_places(self) -> int | None:
         return self.field.most_places
 
-    def joint(self, X: Tensor, latent_variance: Tensor) -> Joint:
+    def joint(self, X: Float[Tensor, "N D"], latent_variance: Float[Tensor, " N"]) -> Joint:
         """Through the errors of the field's own predictions; see `geogp.field.joint`."""
         return self.field.joint(X, latent_variance)
 
@@ -138,7 +139,7 @@ class LocalEngine(Engine):
                 "this local field was fitted to a single time and knows no other; fit it again on all quarters."
             )
 
-    def reconditioned(self, data: Data | None, keep: Tensor | None) -> "LocalEngine":
+    def reconditioned(self, data: Data | None, keep: Bool[Tensor, " n"] | None) -> "LocalEngine":
         seen, parts = self.field.seen, []
         if keep is None or bool(keep.any()):
             chosen = slice(None) if keep is None else keep

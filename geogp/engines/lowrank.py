@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
+from jaxtyping import Float, Num
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -86,7 +87,7 @@ class LowRankEngine(Engine):
     def device(self) -> torch.device:
         return self.model.constant_mean.device
 
-    def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
+    def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
         parts: list[Moments] = []
         model = in_double(self.model) if len(X) <= EXACT_ROWS else self.model
         with torch.no_grad():
@@ -101,14 +102,14 @@ class LowRankEngine(Engine):
                 parts.append(Moments(mean, latent, noise, prior, degrees_of_freedom=tails))
         return Moments.joined(parts)
 
-    def features(self, X: Tensor) -> Tensor:
+    def features(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N r"]:
         """phi(x) on the CPU: (N, r)."""
         with torch.no_grad():
             return torch.cat(
                 [self.model.features(X[i : i + CHUNK].to(self.device)).cpu() for i in range(0, len(X), CHUNK)]
             )
 
-    def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
+    def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         with torch.no_grad():
             return torch.cat(
                 [
@@ -117,7 +118,7 @@ class LowRankEngine(Engine):
                 ]
             )
 
-    def posterior_covariance(self, X: Tensor) -> Tensor:
+    def posterior_covariance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
         with torch.no_grad():
             return in_double(self.model).posterior_covariance(X.to(self.device)).cpu()
 
@@ -125,7 +126,7 @@ class LowRankEngine(Engine):
     def most_places(self) -> int | None:
         return super().most_places if self.model.residual.needs_base_kernel else None
 
-    def joint(self, X: Tensor, latent_variance: Tensor) -> Joint:
+    def joint(self, X: Float[Tensor, "N D"], latent_variance: Float[Tensor, " N"]) -> Joint:
         """Exact through the weights at any number of places; see `Engine.joint`."""
         if self.model.residual.needs_base_kernel:
             return super().joint(X, latent_variance)
@@ -182,7 +183,9 @@ class LowRankEngine(Engine):
 
     # -- draws -------------------------------------------------------------------------------------
 
-    def sample(self, X: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+    def sample(
+        self, X: Float[Tensor, "N D"], n_samples: int, generator: torch.Generator
+    ) -> Float[Tensor, "N n_samples"]:
         """Draws of the weights, so exact at any number of places: O(N (network + r n_samples) + r^2 n_samples).
 
         A residual that completes the basis to a base kernel is itself a process over the places: then the

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
@@ -71,11 +72,11 @@ class FieldJoint:
         self,
         kernel: LocalKernel,
         seen: Observations,
-        C: Tensor,
-        index: Tensor,
+        C: Float[Tensor, "N D"],
+        index: Int[Tensor, "N k"],
         *,
-        variance: Array,
-        drift_variance: Array,
+        variance: Float[np.ndarray, " N"],
+        drift_variance: Float[np.ndarray, " N"],
         degrees_of_freedom: float | None,
     ):
         self.kernel = kernel
@@ -93,7 +94,7 @@ class FieldJoint:
         self.points = torch.cat([C, seen.X[torch.from_numpy(rows)]])
         self._prior: PriorSampler | None = None
 
-    def covariance(self, W: sparse.csr_array) -> Array:
+    def covariance(self, W: sparse.csr_array) -> Float[np.ndarray, "A A"]:
         """Covariance of the sums W f for W (A, N): (A, A), positive semi-definite."""
         Ws: Any = W @ sparse.diags_array(self.scale)
         back: Any = -(Ws @ self.B)
@@ -102,11 +103,11 @@ class FieldJoint:
         common = W @ self.common
         return total + (back @ sparse.diags_array(self.noise) @ back.T).toarray() + np.outer(common, common)
 
-    def dense(self) -> Array:
+    def dense(self) -> Float[np.ndarray, "N N"]:
         """Covariance of the surface at the places: (N, N), its diagonal the variances given."""
         return self.covariance(sparse.csr_array(sparse.eye_array(len(self.scale))))
 
-    def draw(self, n_samples: int, generator: torch.Generator) -> Array:
+    def draw(self, n_samples: int, generator: torch.Generator) -> Float[np.ndarray, "N n_samples"]:
         """Joint draws of the errors: (N, n_samples)."""
         draw = self._from_prior if self.kernel.variation is None else self._from_dense
         return draw(n_samples, generator)

@@ -10,6 +10,7 @@ import operator
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from geogp.densities import matern
@@ -36,8 +37,8 @@ class LocalKernel:
     0.00674
     """
 
-    log_lengthscale: Tensor
-    log_variance: Tensor
+    log_lengthscale: Float[Tensor, "C D"]
+    log_variance: Float[Tensor, " C"]
     smoothness: tuple[str, ...]
     time_axis: int | None = None
     variation: Variation | None = None
@@ -48,17 +49,19 @@ class LocalKernel:
         return [d for d in range(self.log_lengthscale.shape[1]) if d != self.time_axis]
 
     @property
-    def prior_variance(self) -> Tensor:
+    def prior_variance(self) -> Float[Tensor, ""]:
         """k(x, x), the same everywhere; with a variation that far from data."""
         return self.log_variance.exp().sum()
 
-    def prior_at(self, X: Tensor) -> Tensor:
+    def prior_at(self, X: Float[Tensor, "*batch D"]) -> Tensor:
         """k(x, x) at X (N, D): (N,), or a scalar that holds everywhere."""
         if self.variation is None:
             return self.prior_variance
         return self.prior_variance * self.variation(X[..., self.space_axes])[1].exp()
 
-    def __call__(self, A: Tensor, B: Tensor) -> Tensor:
+    def __call__(
+        self, A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*batch M D"]
+    ) -> Float[Tensor, "*batch N M"]:
         """Covariance of (..., N, D) and (..., M, D): (..., N, M)."""
         components = range(len(self.smoothness))
         if self.variation is None:

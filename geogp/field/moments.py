@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from geogp.calibrate import Calibration, standardised_miss
@@ -26,25 +26,25 @@ class FieldMoments:
     """(N,) each. The predictive distribution is a skewed Student-t about its mode `location`, with squared
     scale latent + noise variance; see `Predictive`."""
 
-    location: Tensor
-    latent_variance: Tensor
-    noise_variance: Tensor
-    prior_variance: Tensor
-    degrees_of_freedom: Tensor
-    log_skewness: Tensor
+    location: Float[Tensor, " N"]
+    latent_variance: Float[Tensor, " N"]
+    noise_variance: Float[Tensor, " N"]
+    prior_variance: Float[Tensor, " N"]
+    degrees_of_freedom: Float[Tensor, " N"]
+    log_skewness: Float[Tensor, " N"]
 
     @property
-    def scale(self) -> Tensor:
+    def scale(self) -> Float[Tensor, " N"]:
         """(N,) of a new observation: its Student-t's own, not its sd."""
         return (self.latent_variance + self.noise_variance).sqrt()
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> Float[Tensor, " N"]:
         """(N,) of a new observation."""
         shift, _ = standard_moments(self.degrees_of_freedom.numpy(), self.log_skewness.numpy())
         return self.location + self.scale * torch.as_tensor(shift)
 
-    def misses(self, y: Tensor) -> NDArray[np.float64]:
+    def misses(self, y: Float[Tensor, " N"]) -> Float[np.ndarray, " N"]:
         """`standardised_miss` of values y (N,) at the level that calibration looks at."""
         return standardised_miss(
             y.numpy(),
@@ -55,7 +55,7 @@ class FieldMoments:
             self.log_skewness.numpy(),
         )
 
-    def calibrated(self, calibration: Calibration | None, group: NDArray[np.int64]) -> "FieldMoments":
+    def calibrated(self, calibration: Calibration | None, group: Int[np.ndarray, " N"]) -> "FieldMoments":
         """Stretch the predictive scale by the noise alone: the surface's own sd stays that of the model."""
         if calibration is None:
             return self

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from geogp.field.columns import Columns
@@ -14,18 +14,20 @@ from geogp.field.columns import Columns
 class Observations(Columns):
     """Coordinates (N, D), values (N,) less trend and count shift, counts (N,), noise variances (N,)."""
 
-    X: Tensor
-    value: Tensor
-    counts: Tensor
-    noise_variance: Tensor
+    X: Float[Tensor, "N D"]
+    value: Float[Tensor, " N"]
+    counts: Float[Tensor, " N"]
+    noise_variance: Float[Tensor, " N"]
 
 
-def counted(counts: Tensor | None, n: int) -> Tensor:
+def counted(counts: Num[Tensor, " n"] | None, n: int) -> Float[Tensor, " n"]:
     """Measurements behind each of n rows: (n,) float64, 1 where nothing counts them."""
     return torch.ones(n, dtype=torch.float64) if counts is None else counts.double().clamp_min(1.0)
 
 
-def canonical_order(X: Tensor, value: Tensor, counts: Tensor) -> NDArray[np.int64]:
+def canonical_order(
+    X: Float[Tensor, "N D"], value: Float[Tensor, " N"], counts: Num[Tensor, " N"]
+) -> Int[np.ndarray, " N"]:
     """Rows by the columns of X, then by value and count: the same table for every order of the rows given.
 
     Examples
@@ -36,7 +38,9 @@ def canonical_order(X: Tensor, value: Tensor, counts: Tensor) -> NDArray[np.int6
     return np.lexsort((counts.numpy(), value.numpy(), *X.numpy().T[::-1]))
 
 
-def canonical(X: Tensor, value: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def canonical(
+    X: Float[Tensor, "N D"], value: Float[Tensor, " N"], counts: Num[Tensor, " N"] | None
+) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"], Float[Tensor, " N"]]:
     """X (N, D), values and counts (N,) in float64 and in `canonical_order`, the counts 1 where there are none."""
     X, value, n = X.double(), value.double(), counted(counts, len(value))
     order = canonical_order(X, value, n)

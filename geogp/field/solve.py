@@ -6,6 +6,7 @@ Cost grows with the rows and not with their cube; with all observations as neigh
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from geogp.field.columns import Columns
@@ -29,13 +30,19 @@ class Neighbourhoods:
     rows, present : (B, k) the neighbours' rows, and whether there is one
     """
 
-    among: Tensor
-    across: Tensor
-    rows: Tensor
-    present: Tensor
+    among: Float[Tensor, "B k k"]
+    across: Float[Tensor, "B k"]
+    rows: Int[Tensor, "B k"]
+    present: Bool[Tensor, "B k"]
 
     @classmethod
-    def of(cls, kernel: LocalKernel, X_new: Tensor, X: Tensor, index: Tensor) -> "Neighbourhoods":
+    def of(
+        cls,
+        kernel: LocalKernel,
+        X_new: Float[Tensor, "B D"],
+        X: Float[Tensor, "N D"],
+        index: Int[Tensor, "B k"],
+    ) -> "Neighbourhoods":
         """Of places X_new (B, D) among X (N, D); index (B, k) rows of X, -1 for none."""
         present, rows = index >= 0, index.clamp_min(0)
         A = X[rows]
@@ -45,12 +52,14 @@ class Neighbourhoods:
             K, k = K * (mask[:, :, None] * mask[:, None, :]), k * mask
         return cls(K, k, rows, present)
 
-    def of_neighbours(self, values: Tensor) -> Tensor:
+    def of_neighbours(self, values: Float[Tensor, " N *q"]) -> Float[Tensor, "B k *q"]:
         """Values (N,) or (N, Q) of all rows at the neighbours: (B, k) or (B, k, Q), 0 where there is none."""
         mask = self.present.to(values.dtype)
         return values[self.rows] * (mask if values.ndim == 1 else mask[..., None])
 
-    def noise(self, noise_variance: Tensor, y: Tensor, degrees_of_freedom: float | None) -> Tensor:
+    def noise(
+        self, noise_variance: Float[Tensor, " N"], y: Float[Tensor, " N *q"], degrees_of_freedom: float | None
+    ) -> Float[Tensor, "B k"]:
         """Noise variances (B, k) to solve with, from those (N,) and the values (N,) of all rows; 1 for no neighbour.
 
         Those of Student-t observations are divided by their `student_weights`, so that one wild value does not pull
@@ -73,18 +82,18 @@ class Conditional:
     covariance : (B, k) prior covariance with each neighbour, 0 where there is none
     """
 
-    mean: Tensor
-    variance: Tensor
-    covariance: Tensor
+    mean: Float[Tensor, " B *q"]
+    variance: Float[Tensor, " B"]
+    covariance: Float[Tensor, "B k"]
 
 
 def conditional_moments(
     kernel: LocalKernel,
-    X_new: Tensor,
-    X: Tensor,
-    y: Tensor,
-    noise_variance: Tensor,
-    index: Tensor,
+    X_new: Float[Tensor, "B D"],
+    X: Float[Tensor, "N D"],
+    y: Float[Tensor, " N *q"],
+    noise_variance: Float[Tensor, " N"],
+    index: Int[Tensor, "B k"],
     degrees_of_freedom: float | None = None,
 ) -> Conditional:
     """Mean and variance of r at X_new given the observations that each row of `index` names.
@@ -137,13 +146,17 @@ class Predictors(Columns):
     noise : (B, k) noise variance with which a neighbour counts, 0 for none
     """
 
-    weights: Tensor
-    left: Tensor
-    noise: Tensor
+    weights: Float[Tensor, "B k"]
+    left: Float[Tensor, " B"]
+    noise: Float[Tensor, "B k"]
 
 
 def predictors(
-    kernel: LocalKernel, X_new: Tensor, seen: Observations, index: Tensor, degrees_of_freedom: float | None
+    kernel: LocalKernel,
+    X_new: Float[Tensor, "B D"],
+    seen: Observations,
+    index: Int[Tensor, "B k"],
+    degrees_of_freedom: float | None,
 ) -> Predictors:
     """The weights behind `conditional_moments`: b = (K + Σ)⁻¹ k,   k(x, x) − 2 b'k + b'K b.
 

@@ -129,6 +129,14 @@ class LocalEngine(Engine):
         """Through the errors of the field's own predictions; see `geogp.field.joint`."""
         return self.field.joint(X, latent_variance)
 
+    def sample(
+        self, X: Float[Tensor, "N D"], n_samples: int, generator: torch.Generator
+    ) -> Float[Tensor, "N n_samples"]:
+        """Joint draws of the surface, (N, n_samples) float64, through the errors of the field's own predictions."""
+        m = self.moments(X)
+        errors = self.joint(X, m.latent_variance).draw(n_samples, generator)
+        return m.mean.double()[:, None] + torch.as_tensor(errors)
+
     @property
     def refits_by_conditioning(self) -> bool:
         return self.base is None
@@ -140,16 +148,14 @@ class LocalEngine(Engine):
             )
 
     def reconditioned(self, data: Data | None, keep: Bool[Tensor, " n"] | None) -> "LocalEngine":
-        seen, parts = self.field.seen, []
+        parts: list[Observations] = []
         if keep is None or bool(keep.any()):
-            chosen = slice(None) if keep is None else keep
-            parts.append([getattr(seen, name)[chosen] for name in ("X", "value", "counts", "noise_variance")])
+            parts.append(self.field.seen if keep is None else self.field.seen.at(keep))
         if data is not None:
-            new = self.observations(data)
-            parts.append([new.X, new.value, new.counts, new.noise_variance])
+            parts.append(self.observations(data))
         if not parts:
             raise InvalidInput("no observation would be left to know; keep at least one quarter.")
-        whole = Observations(*(torch.cat(columns) for columns in zip(*parts)))
+        whole = Observations.together(parts)
         return LocalEngine(self.plan, self.field.conditioned_on(whole), self.base)
 
     def observed_times(self) -> NDArray[np.float64] | None:

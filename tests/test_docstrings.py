@@ -14,7 +14,7 @@ from tests.maps.conftest import make
 PACKAGES = ("app", "geogp", "maps", "data_pipelines")
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 #: To import these is to run them.
-SCRIPTS = ("__main__", "dashboard.page")
+SCRIPTS = ("__main__", "dashboard.script")
 
 
 def modules() -> list[str]:

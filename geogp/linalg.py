@@ -90,7 +90,7 @@ def squared_distances(A: Float[Tensor, "N D"], B: Float[Tensor, "M D"]) -> Float
     return torch.addmm(b2, A, B.T, alpha=-2.0).add_(a2).clamp_min(0.0)
 
 
-def distances(A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch N M"]:
+def distances(A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*other M D"]) -> Float[Tensor, "... N M"]:
     """||a - b|| of (..., N, D) and (..., M, D) without the cancellation of the squared-norm trick; gradient 0 at 0."""
     return torch.cdist(A, B, compute_mode="donot_use_mm_for_euclid_dist")
 

@@ -126,7 +126,7 @@ def test_a_run_never_scored_says_how(copy: Path) -> None:
     storage.update_facts(copy, {"scores": None})
     page = opened(at=AT)
     assert not page.exception and "geogp evaluate" in texts(page)
-    assert len(page.metric) == 3
+    assert len(page.metric) >= 3  # those of the numbers, whatever else a panel shows
 
 
 def test_words_say_what_is_hatched(shown: object) -> None:

@@ -62,7 +62,18 @@ def test_a_derived_layer_changes_with_what_it_needs(key: str) -> None:
 
 
 def test_the_short_lists_are_what_they_were() -> None:
-    known = "median pi_width exceedance lower upper explained latent_median latent_sd noise_sd mean".split()
+    known = [
+        "median",
+        "pi_width",
+        "exceedance",
+        "lower",
+        "upper",
+        "explained",
+        "latent_median",
+        "latent_sd",
+        "noise_sd",
+        "mean",
+    ]
     assert [key for key in listed() if key in known] == known  # a further layer stands where it likes
     assert {key for key in known if not LAYERS[key].embedded} == {"mean", "latent_median"}
     level = {"lower", "upper", "pi_width", "latent_lower", "latent_upper"}

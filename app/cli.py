@@ -58,7 +58,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # half the time to answer --help goes into importing what it needs
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for _name, _command in commands().items():
     app.command(_name, cls=_Command)(_command)

@@ -16,6 +16,7 @@ class Method:
     engine : which class carries it, a key of `geogp.engines.ENGINES`; it says how the weights get their distribution
     encoder, backbone, expansion, residual, noise, objective, posterior : keys of the registries in `geogp.basis`
     without_position : the row that takes over where the columns are generic features and have no position
+    instead : what to take where there are more rows than the row takes, in words
     reverts_to_prior : latent variance far from data is at least that at the data
     rank, steps : the row's own defaults of these, where they differ from everyone's
     latent : outputs of the backbone; several are compared on validation rows
@@ -39,6 +40,7 @@ class Method:
     steps: int | None = None
     latent: tuple[int, ...] = ()
     without_position: str = ""
+    instead: str = ""
     use_when: str = ""
     cost: str = "O(n (h^2 + h r + r^2))"
 
@@ -198,12 +200,14 @@ _ROWS = [
         DBK, "1",
         engine="exact", encoder="standardise", backbone="identity", expansion="exact", objective="mll",
         posterior="solved", reverts_to_prior=True,
+        instead="'sgpr' for the same kernel or 'dbk-rbf' for a learned one",
         use_when="up to a few thousand rows: the reference that the sparse methods approximate",
         cost="O(n^3) a step, O(n^2) memory"),
     Method("dkl",
         "exact deep kernel learning: an RBF kernel on a network's output (GPyTorch)",
         DBK, "1, 7",
         engine="exact", expansion="exact", objective="mll", posterior="solved",
+        instead="'sdkl' for the same kernel or 'dbk-rbf' for another learned one",
         use_when="up to a few thousand rows: the reference that the sparse deep methods approximate; "
         "overfits where rows are few",
         cost="O(n^3) a step, O(n^2) memory"),

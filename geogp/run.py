@@ -146,7 +146,7 @@ class Run:
         InvalidInput
             a malformed quarter, or none at all where the model knows time.
         """
-        chosen = named or self.data.get("last_quarter")
+        chosen = named or (self.quarters[-1] if self.quarters else None)
         if chosen is not None:
             quarter_to_years(chosen)
         elif self.has_time:

@@ -204,9 +204,14 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _document(attrs: Mapping[str, Any], outputs: Sequence[Output]) -> dict[str, Any]:
+def manifest_head(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a manifest says of the map, from the Dataset's attributes."""
     known = ("title", "method", "target", "target_unit", "quarter", "tests", "level")
-    head = {k: attrs[k].item() if hasattr(attrs[k], "item") else attrs[k] for k in known if k in attrs}
+    return {k: attrs[k].item() if hasattr(attrs[k], "item") else attrs[k] for k in known if k in attrs}
+
+
+def _document(attrs: Mapping[str, Any], outputs: Sequence[Output]) -> dict[str, Any]:
+    head = manifest_head(attrs)
     files = [
         {
             "path": o.name,

@@ -32,7 +32,7 @@ REASON = "long because"
 #: Files that may name methods: the table, and what sets the papers' tables beside ours.
 NAMING = ("geogp/methods.py", "geogp/reproduce/")
 #: Columns of a row that are words for people.
-WORDS = {"name", "summary", "paper", "equations", "use_when", "cost"}
+WORDS = {"instead", "name", "summary", "paper", "equations", "use_when", "cost"}
 
 
 @cache
@@ -104,6 +104,9 @@ def named(file: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.Constant) and node.value in METHODS and node.value not in pieces:
             yield node.lineno, str(node.value)
+        elif isinstance(node, ast.JoinedStr):  # a message that names one in quotes
+            said = "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+            yield from ((node.lineno, name) for name in METHODS if f"'{name}'" in said and name not in pieces)
         elif isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             if any(

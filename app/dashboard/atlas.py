@@ -302,7 +302,7 @@ class Atlas:
         out["values"] = {k: v if math.isfinite(v) else None for k, v in values.items()}
         out["texts"] = {
             k: percent(v)
-            if k in ("exceedance", "explained")
+            if k in LAYERS and LAYERS[k].limits == (0.0, 1.0)
             else plain(v) + ("" if ds[k].units == "1" else unit)
             for k, v in values.items()
         }

@@ -72,7 +72,7 @@ def _places(run: Run, n: int) -> NDArray[np.float64]:
     else:
         west, south, east, north = polygon(run.boundary or {}).bounds
         xy = run.from_degrees(rng.uniform(west, east, n), rng.uniform(south, north, n))
-    return run.inputs(xy, run.quarters[-1] if run.quarters else None)
+    return run.inputs(xy)
 
 
 class Progress:

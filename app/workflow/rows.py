@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from app.choices import CountedBy
 from app.errors import InvalidInput
 from data_pipelines import quarters
+from data_pipelines.arrow import numbers
 from data_pipelines.observations import for_target, read
 from data_pipelines.splits import PARTS
 from geogp.run import Run
@@ -148,10 +149,10 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
             f"None of the {table.num_rows:,} rows of {path} has a usable {target} "
             f"({', '.join(f'{n:,} {cause}' for cause, n in dropped.items() if n)})."
         )
-    values = _numbers(table, goal.column)
+    values = numbers(table.column(goal.column))
     t = np.full(table.num_rows, np.nan)
     t[usable] = goal.to_score(values[usable])
-    inputs = [_numbers(table, "easting_m"), _numbers(table, "northing_m")]
+    inputs = [numbers(table.column("easting_m")), numbers(table.column("northing_m"))]
     time = _time(table, path)
     if time is not None:
         inputs.append(time)
@@ -208,15 +209,10 @@ def labels(run: Run, part: str) -> Flags:
     return run.tensors("split")["part"].numpy() == PARTS.index(part)
 
 
-def _numbers(table: pa.Table, name: str) -> Array:
-    column = table.column(name).cast(pa.float64())
-    return np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
 def _time(table: pa.Table, path: Path) -> Array | None:
     """Decimal years: the measured time of points, the middle of the quarter of tiles; None without either."""
     if "time_years" in table.column_names and table.column("time_years").null_count < table.num_rows:
-        return _numbers(table, "time_years")
+        return numbers(table.column("time_years"))
     if "quarter" not in table.column_names or table.column("quarter").null_count == table.num_rows:
         return None
     names = table.column("quarter")
@@ -241,7 +237,7 @@ def _counts(table: pa.Table, counted_by: str, path: Path) -> tuple[Array | None,
             raise InvalidInput(
                 f"{path} has no {name} to count by; take --counts tests, or ingest a table with it."
             )
-    columns = [_numbers(table, name) for name in names]
+    columns = [numbers(table.column(name)) for name in names]
     good = np.all([np.isfinite(c) & (c >= 1) for c in columns], axis=0)
     whole = [np.where(good, c, 1.0) for c in columns]
     return np.exp(np.mean(np.log(whole), axis=0)) if len(whole) > 1 else whole[0], ~good

@@ -162,29 +162,23 @@ class Engine(ABC):
 
     def summarise(self, data: Data, labels: NDArray[np.str_]) -> dict[str, Statistic]:
         """One statistic for each label of rows (n,): what `refreshed` merges."""
-        raise InvalidInput(
-            f"method {self.plan.row.name!r} has no features to summarise; give it other observations with "
-            "`recondition`."
-        )
+        raise self._not_so("has no features to summarise", "give it other observations with `recondition`")
 
     def refreshed(self, merged: Statistic) -> "Engine":
         """This engine with the weights of exactly the rows of a statistic."""
-        raise InvalidInput(
-            f"method {self.plan.row.name!r} has no features to summarise; give it other observations with "
-            "`recondition`."
-        )
+        raise self._not_so("has no features to summarise", "give it other observations with `recondition`")
 
     def reconditioned(self, data: Data | None, keep: Bool[Tensor, " n"] | None) -> "Engine":
         """This engine knowing other observations: those of before that `keep` names (all for None), and new ones."""
-        raise InvalidInput(
-            f"method {self.plan.row.name!r} is no local field; renew its weights with `refresh`."
-        )
+        raise self._not_so("is no local field", "renew its weights with `refresh`")
 
     def observed_times(self) -> Float[np.ndarray, " n"] | None:
         """The time of each observation it is conditioned on, as X had it: (n,), or None without a time."""
-        raise InvalidInput(
-            f"method {self.plan.row.name!r} is no local field; renew its weights with `refresh`."
-        )
+        raise self._not_so("is no local field", "renew its weights with `refresh`")
+
+    def _not_so(self, what: str, remedy: str) -> InvalidInput:
+        """What to raise where this engine cannot be updated in the way asked for."""
+        return InvalidInput(f"method {self.plan.row.name!r} {what}; {remedy}.")
 
     # -- further -----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from geogp.basis.backbones import BACKBONES
 from geogp.basis.build import build
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
@@ -163,7 +164,7 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
     weights are solved for all of them afterwards.
     """
     objective = plan.row.objective
-    if validation is None and plan.row.backbone not in ("identity", "linear") and len(data) >= WATCH_FROM:
+    if validation is None and BACKBONES[plan.row.backbone].is_network and len(data) >= WATCH_FROM:
         data, validation = random_fifth(data, plan.seed)
     loss_of = OBJECTIVES[objective]
     if loss_of.does == SOLVES_BATCHES:
@@ -192,7 +193,7 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
         epochs = schedule.epochs or min(60 + n, max(4, round(schedule.steps / math.ceil(n / size))))
         rate = BATCH_RATE * schedule.learning_rate
         return replace(schedule, epochs=epochs, batch_size=size, learning_rate=rate)
-    rate = KERNEL_RATE if row.backbone in ("identity", "linear") else 1.0
+    rate = 1.0 if BACKBONES[row.backbone].is_network else KERNEL_RATE
     schedule = replace(schedule, batch_size=n, learning_rate=rate * schedule.learning_rate)
     if schedule.epochs is not None or not rank:
         return schedule
@@ -223,8 +224,7 @@ def choose_latent(plan: Plan, data: Data, validation: Data | None) -> int | None
             trial, schedule=replace(plan.schedule, epochs=max(1, plan.schedule.n_epochs(len(data)) // 4))
         )
         model = ClosedFormEngine.new(trial)
-        model.encoder.fit_scaling(data.X)
-        model.to(data.y.device)
+        trial.place(model, data, None)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         learn(model, trial, data, None, Hooks())
         condition(model, data)

@@ -113,7 +113,7 @@ class CoxEngine(LowRankEngine):
         n = t if self.plan.options.get("scale") == "count" else 10.0**t - 1.0
         if bool((n < -1e-3).any()) or bool(n.max() > 1e9):
             raise InvalidInput(
-                f"method 'cox' needs counts; got values from {float(n.min()):g} to {float(n.max()):g}: give log10(1 + "
+                f"method {self.plan.row.name!r} needs counts; got values from {float(n.min()):g} to {float(n.max()):g}: give log10(1 + "
                 "count) as the target, or options={'scale': 'count'} with counts."
             )
         return n.clamp_min(0.0).float()

@@ -72,7 +72,7 @@ class ExactEngine(Engine):
         if len(data) > MAX_ROWS:
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} is exact, with cost n^3: it takes at most {MAX_ROWS} rows and got "
-                f"{len(data)}; take 'sgpr' for the same kernel or 'dbk-rbf' for a learned one."
+                f"{len(data)}; take {plan.row.instead}."
             )
         model = cls.new(plan.row, plan.shape, plan.size, plan.seed)
         data, validation = plan.place(model, data, validation)

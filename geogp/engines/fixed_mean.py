@@ -144,7 +144,7 @@ class FixedMeanEngine(LowRankEngine):
             own = in_double(self.own) if len(X) <= EXACT_ROWS else self.own
             device = own.constant_mean.device
             with torch.no_grad():
-                z = [own.moments(X[i : i + CHUNK].to(device)).mean for i in range(0, len(X), CHUNK)]
+                z = [own.moments(part.to(device)).mean for part in X.split(CHUNK)]
             return self.plan.target_mean + self.plan.target_sd * torch.cat(z).double().cpu()
         if self.predictor is None:
             raise InvalidInput(

@@ -69,7 +69,7 @@ class LocalEngine(Engine):
         if plan.shape.spatial is None:
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} needs a position, and the columns are generic features: name two "
-                "with spatial=(i, j), or take method 'dbk-rbf'."
+                "with spatial=(i, j), or take another residual."
             )
         options = options_of(plan)
         data = data.to(torch.device("cpu"))

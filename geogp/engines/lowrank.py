@@ -105,17 +105,13 @@ class LowRankEngine(Engine):
     def features(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N r"]:
         """phi(x) on the CPU: (N, r)."""
         with torch.no_grad():
-            return torch.cat(
-                [self.model.features(X[i : i + CHUNK].to(self.device)).cpu() for i in range(0, len(X), CHUNK)]
-            )
+            return torch.cat([self.model.features(part.to(self.device)).cpu() for part in X.split(CHUNK)])
 
     def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         with torch.no_grad():
+            ref = X_ref.to(self.device)
             return torch.cat(
-                [
-                    self.model.prior_covariance(X[i : i + CHUNK].to(self.device), X_ref.to(self.device)).cpu()
-                    for i in range(0, len(X), CHUNK)
-                ]
+                [self.model.prior_covariance(part.to(self.device), ref).cpu() for part in X.split(CHUNK)]
             )
 
     def posterior_covariance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
@@ -197,12 +193,12 @@ class LowRankEngine(Engine):
         draws = weights.sample(n_samples, generator)
         parts: list[Tensor] = []
         with torch.no_grad():
-            for i in range(0, max(len(X), 1), CHUNK):
-                Z, h, phi = self.model.represent(X[i : i + CHUNK].to(self.device))
+            for part in X.split(CHUNK):
+                Z, h, phi = self.model.represent(part.to(self.device))
                 variance = self.model.residual.variance(self.model.expansion, Z, h, phi)
                 own = torch.randn(len(phi), n_samples, generator=generator).to(phi)
-                part = self.model.constant_mean + phi @ draws.to(phi) + variance.sqrt()[:, None] * own
-                parts.append(part.double().cpu())
+                surface = self.model.constant_mean + phi @ draws.to(phi) + variance.sqrt()[:, None] * own
+                parts.append(surface.double().cpu())
         return torch.cat(parts)
 
     def state(self) -> tuple[dict[str, Tensor], dict]:

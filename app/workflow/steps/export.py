@@ -23,12 +23,11 @@ from geogp.prediction import predict
 from geogp.run import Run, opened
 from maps.bands import bands
 from maps.raster import export as write_rasters
+from maps.raster import manifest_head
 from maps.sinks import SINKS
 
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = (*SINKS, "figures", "html")
-#: Attributes of a Dataset that its manifest says, too.
-SAID = ("title", "method", "target", "target_unit", "quarter", "tests", "level")
 MAX_MEMORY = 2 * 2**30
 #: Pixels timed for an estimate.
 PROBE = 4096
@@ -201,8 +200,7 @@ def export(
             extra=_about(run),
         )
     else:
-        said = {k: ds.attrs[k] for k in SAID if k in ds.attrs}
-        manifest = {"schema": 1, **said, "files": [], **_about(run)}
+        manifest = {"schema": 1, **manifest_head(ds.attrs), "files": [], **_about(run)}
     notes = [grid.note]
     if pictures or page:
         from app.workflow.drawing import draw, picture_of

@@ -21,7 +21,7 @@ from app.workflow.machine import device_named, peak_rss_mb, versions
 from app.workflow.outputs import refuse_taken
 from app.workflow.predictors import raster_predictor
 from app.workflow.rows import Array, Flags, Rows, read_rows
-from app.workflow.training import Training
+from app.workflow.unfinished import UnfinishedFit
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
 from geogp.engines.check import engine_of
@@ -150,7 +150,7 @@ def fit(
         "torch": torch.__version__,
     }
     make = partial(_estimator, arguments, rows, raster)
-    training = Training(
+    training = UnfinishedFit(
         storage.partial_folder(output), arguments, progress, checkpoint_seconds, time_limit_seconds
     )
     with training.locked():
@@ -187,7 +187,11 @@ def _estimator(arguments: Mapping[str, Any], rows: Rows, predictor: Any, **chang
 
 
 def _train(
-    training: Training, rows: Rows, masks: dict[str, Flags], make: Callable[..., GPRegressor], refit: bool
+    training: UnfinishedFit,
+    rows: Rows,
+    masks: dict[str, Flags],
+    make: Callable[..., GPRegressor],
+    refit: bool,
 ) -> tuple[GPRegressor, dict[str, Any]]:
     """Fitted to the train rows while the validation rows choose; with `refit`, then to both.
 
@@ -213,7 +217,7 @@ def _train(
 
 
 def _refitted(
-    training: Training, rows: Rows, both: Flags, make: Callable[..., GPRegressor]
+    training: UnfinishedFit, rows: Rows, both: Flags, make: Callable[..., GPRegressor]
 ) -> tuple[GPRegressor, dict[str, Any]]:
     """Fitted to all rows, for as many epochs and with the scales that the notes say were best."""
     chosen, capacity = training.notes["best_epoch"], training.notes["capacity"]

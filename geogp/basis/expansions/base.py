@@ -28,6 +28,10 @@ class Expansion(nn.Module):
     def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Place the basis from a sample of backbone outputs h (n, H). Default: nothing to place."""
 
+    def prior_sd(self, h: Float[Tensor, "n H"]) -> Float[Tensor, ""]:
+        """Root of the mean prior variance over a sample of backbone outputs."""
+        return self(h).square().sum(1).mean().sqrt()
+
     def base_diagonal(self, h: Float[Tensor, "N H"]) -> Float[Tensor, " N"]:
         """k~(h, h) of the base kernel: (N,). Only where `has_base_kernel`."""
         raise ImpossibleCombination(

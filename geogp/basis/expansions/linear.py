@@ -40,7 +40,7 @@ class Linear(Expansion):
     def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Scale the output so that the mean prior variance over the sample is one."""
         with torch.no_grad():
-            size = self(h).square().sum(1).mean().sqrt()
+            size = self.prior_sd(h)
             if size > 0:
                 self.linear.weight.div_(size)
                 self.linear.bias.div_(size)

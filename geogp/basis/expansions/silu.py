@@ -42,7 +42,7 @@ class SiLU(Expansion):
     def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Scale the basis so that the mean prior variance over the sample is one."""
         with torch.no_grad():
-            size = self(h).square().sum(1).mean().sqrt()
+            size = self.prior_sd(h)
             if size > 0:
                 self.scale.div_(size)
 

@@ -18,7 +18,7 @@ from geogp.engines import Hooks
 NOTES, LOCK = "unfinished.json", ".lock"
 
 
-class Training:
+class UnfinishedFit:
     """An unfinished fit on disk.
 
     Parameters

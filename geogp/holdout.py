@@ -1,9 +1,9 @@
 """Every way to leave rows out of the training set: at random, in folds, and as places lack data.
 
-A part drawn at random chooses an epoch or a capacity; folds give every row a prediction that has not seen it. Three
-kinds of places lack data: single rows left out, whole blocks left out (of several sizes), and the future left out.
-What is learned on all three holds near data, in gaps and ahead in time, and no row is ever predicted with the help
-of itself.
+A part drawn at random chooses an epoch or a capacity; folds give every row a prediction that has not seen it. Four
+kinds of places lack data: single rows left out, whole blocks left out (of several sizes), all that lies on one side,
+and the future left out. What is learned on all four holds near data, in gaps, beyond the data and ahead in time, and no
+row is ever predicted with the help of itself.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,8 @@ from geogp.data import Data
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
+#: Shares of the rows that are left out at a side, and towards either side of a corner.
+SIDE, CORNER = 0.2, 0.4
 #: Continuous time is cut into this many periods.
 PERIODS = 20
 #: Sides of the square blocks left out, in units of the median spacing of places.
@@ -84,7 +86,7 @@ def random_folds(n: int, k: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Rows `target` (m,) to predict from the rows `reference` alone; kind is "rows", "blocks" or "future"."""
+    """Rows `target` (m,) to predict from the rows `reference` alone; kind is "rows", "blocks", "sides" or "future"."""
 
     kind: str
     reference: Int[np.ndarray, " n"]
@@ -114,7 +116,7 @@ def left_out_kinds(
     folds: int = 6,
     seed: int = 0,
 ) -> list[HeldOut]:
-    """Reference sets and targets of the three kinds, about `n_targets` of each.
+    """Reference sets and targets of the four kinds, about `n_targets` of each.
 
     Parameters
     ----------
@@ -136,6 +138,7 @@ def left_out_kinds(
     unit = spacing(space)
     for size in block_sizes:
         out += _blocks(rng, space, size * unit, folds, n_targets // (folds * len(block_sizes)))
+    out += _sides(rng, space, n_targets // 8)
     if time is not None:
         out += _future(rng, time, n_targets // 4)
     return [h for h in out if len(h.reference) and len(h.target)]
@@ -161,6 +164,18 @@ def _blocks(rng: np.random.Generator, space: Array, side: float, folds: int, m: 
         left = group[block] == part
         if left.any() and not left.all():
             yield HeldOut("blocks", np.flatnonzero(~left), _some(rng, np.flatnonzero(left), m))
+
+
+def _sides(rng: np.random.Generator, space: Array, m: int) -> Iterator[HeldOut]:
+    """What lies outermost on each of four sides, a fifth of the rows, and at each of four corners."""
+    low, high = np.quantile(space, [SIDE, 1.0 - SIDE], axis=0)
+    inner, outer = np.quantile(space, [CORNER, 1.0 - CORNER], axis=0)
+    ends = [(space[:, d] < low[d], space[:, d] > high[d]) for d in (0, 1)]
+    wide = [(space[:, d] < inner[d], space[:, d] > outer[d]) for d in (0, 1)]
+    outermost = [*ends[0], *ends[1], *(a & b for a in wide[0] for b in wide[1])]
+    for out in outermost:
+        if out.any() and not out.all():
+            yield HeldOut("sides", np.flatnonzero(~out), _some(rng, np.flatnonzero(out), m))
 
 
 def _future(rng: np.random.Generator, time: Array, m: int) -> Iterator[HeldOut]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from geogp.basis.noise import NOISES
 from geogp.basis.objectives.objective import NEIGHBOURS
+from geogp.basis.train import Progress
 from geogp.data import Data, Moments
 from geogp.engines.base import OBSERVATIONS, Engine, Hooks, Plan
 from geogp.engines.closed_form import ClosedFormEngine
@@ -18,6 +19,7 @@ from geogp.engines.joint import Joint
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination, InvalidInput
 from geogp.field import FieldOptions, LocalField, Observations
+from geogp.field.stages import Stages
 from geogp.holdout import random_folds
 from geogp.methods import Method
 
@@ -25,6 +27,9 @@ from geogp.methods import Method
 LOCAL = "local"
 BASES: dict[str, type[Engine]] = {"lowrank": LowRankEngine, "closed_form": ClosedFormEngine}
 
+#: Stages that most fits of a field have.
+STAGES = 6
+NO_OPTIMISER: dict[str, Any] = {"state": {}, "param_groups": []}
 #: Parts of the rows whose base is fitted without them, so that its residuals there are honest.
 FOLDS = 3
 
@@ -88,6 +93,8 @@ class LocalEngine(Engine):
             time=plan.shape.time,
             options=options,
             validation=held,
+            device=plan.device,
+            stages=_stages(hooks if base is None else Hooks()),
         )
         return cls(plan, field, base)
 
@@ -123,7 +130,7 @@ class LocalEngine(Engine):
 
     @property
     def most_places(self) -> int | None:
-        return self.field.most_places
+        return None
 
     def joint(self, X: Float[Tensor, "N D"], latent_variance: Float[Tensor, " N"]) -> Joint:
         """Through the errors of the field's own predictions; see `geogp.field.joint`."""
@@ -178,7 +185,22 @@ class LocalEngine(Engine):
             below = {k.removeprefix("base."): v for k, v in tensors.items() if k.startswith("base.")}
             base = kind.from_state(own, below, facts["base"])
         rest = {k: v for k, v in tensors.items() if not k.startswith("base.")}
-        return cls(plan, LocalField.from_state(rest, facts), base)
+        return cls(plan, LocalField.from_state(rest, facts, device=plan.device), base)
+
+
+def _stages(hooks: Hooks) -> Stages:
+    """The field's stages as a checkpoint keeps them: an epoch each, their tensors those of the model."""
+
+    def report(known: dict[str, Tensor]) -> None:
+        if hooks.checkpoint is not None:
+            done = Progress(epoch=len({k.split("/")[0] for k in known}))
+            hooks.checkpoint({"progress": done, "model": known, "optimiser": NO_OPTIMISER})
+
+    def progress(done: int) -> None:
+        if hooks.on_epoch is not None:
+            hooks.on_epoch(done, max(done, STAGES), None)
+
+    return Stages(None if hooks.resume is None else hooks.resume["model"], report, progress)
 
 
 def _base_of(plan: Plan) -> tuple[Plan, type[Engine]]:

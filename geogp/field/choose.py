@@ -12,6 +12,7 @@ from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.options import FieldOptions
 from geogp.field.regional import thinned
 from geogp.field.solve import PLACES_AT_ONCE
+from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
 from geogp.field.variation import Variation
 
@@ -42,6 +43,7 @@ class Trials:
     left_out: dict[str, Targets]
     options: FieldOptions
     per_count: bool
+    stages: Stages
 
     @classmethod
     def of(
@@ -53,18 +55,23 @@ class Trials:
         options: FieldOptions,
         *,
         per_count: bool,
+        stages: Stages,
         device: str = "cpu",
     ) -> "Trials":
         """On a device, where kernels are fitted."""
-        kinds: dict[str, Targets] = {"rows": [], "blocks": [], "future": []}
+        kinds: dict[str, Targets] = {"rows": [], "blocks": [], "sides": [], "future": []}
         for out in left_out:
             kinds[out.kind].append((out.rows.to(device), out.neighbours.to(device)))
-        return cls(X.to(device), y.to(device), counts.to(device), kinds, options, per_count)
+        return cls(X.to(device), y.to(device), counts.to(device), kinds, options, per_count, stages)
 
-    def fitted(self, targets: Targets, start: LocalKernel, *, weighted: bool) -> Candidate:
-        """A candidate fitted to the target rows given their neighbours."""
+    def fitted(self, name: str, targets: Targets, start: LocalKernel, *, weighted: bool) -> Candidate:
+        """A candidate fitted to the target rows given their neighbours; a stage of that name."""
+        made = self.stages.once(name, lambda: self._fit(targets, start, weighted).tensors())
+        return self.judged(LocalGP.from_tensors(made, start))
+
+    def _fit(self, targets: Targets, start: LocalKernel, weighted: bool) -> LocalGP:
         o = self.options
-        gp = fit_local_gp(
+        return fit_local_gp(
             self.X,
             self.y,
             self.counts,
@@ -76,8 +83,8 @@ class Trials:
             steps=o.steps,
             batch=min(o.batch, max(len(self.y), 8)),
             seed=o.seed,
+            tick=self.stages.tick,
         )
-        return self.judged(gp)
 
     def judged(self, gp: LocalGP) -> Candidate:
         """All kinds of missing data count alike."""
@@ -94,18 +101,19 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     that shifts with the count stays only where held-out rows gain by it.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
-    best = trials.fitted(rows, start, weighted=True)
+    best = trials.fitted("rows", rows, start, weighted=True)
     if heavy_tailed(best.gp.degrees_of_freedom):
         unweighted = trials.judged(replace(best.gp, weighted=False))
         if unweighted.density > best.density:
-            best = trials.fitted(rows, start, weighted=False)
+            best = trials.fitted("unweighted", rows, start, weighted=False)
     if blocks and start.time_axis is None:
-        mixed = [s for i, block in enumerate(blocks) for s in (rows[i % len(rows)], block)]
-        best = _better(best, trials.fitted(mixed, start, weighted=best.gp.weighted))
+        gaps = [*blocks, *trials.left_out["sides"]]
+        mixed = [s for i, gap in enumerate(gaps) for s in (rows[i % len(rows)], gap)]
+        best = _better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
     if places := _places_to_vary_at(trials, start):
         centres = torch.from_numpy(thinned(trials.X[:, :2].cpu().numpy(), places)[0])
         bent = replace(best.gp.kernel, variation=Variation.flat(centres))
-        best = _better(best, trials.fitted(rows, bent, weighted=best.gp.weighted))
+        best = _better(best, trials.fitted("varying", rows, bent, weighted=best.gp.weighted))
     if trials.per_count:
         still = replace(best.gp, count_shift=torch.zeros_like(best.gp.count_shift))
         best = _better(trials.judged(still), best)

@@ -1,13 +1,14 @@
 """Trend, local Gaussian process and count shift given observations: all of a local field but its smooth noise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from geogp.field import neighbours
-from geogp.field.frame import SPACINGS, Frame, newest, search_among, times
+from geogp.field.drift import Drift, Whitened
+from geogp.field.frame import SPACINGS, Frame
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.observations import Observations
@@ -15,12 +16,18 @@ from geogp.field.options import FieldOptions
 from geogp.field.regional import Region, RegionalSurface, fit_regional
 from geogp.field.surroundings import Surroundings, survey
 from geogp.field.trend import Trend
+from geogp.linalg import cholesky
+
+#: Observations that tell how the drift would have been without those left out.
+SAMPLE = 6000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Conditioned:
-    """u = β₀ + β₁ t + r(x) + b(n) + ε, r given its nearest observations. C (N, 2 or 3) are coordinates of `frame`.
+    """u = β t + Φ(x)'w + r(x) + b(n) + ε, r given its nearest observations. C (N, D) are coordinates of `frame`.
 
+    trend : β₀ + β t
+    drift : Φ'w and how uncertain w is given the observations
     has_counts : whether counts differ from row to row, so that noise and mean may depend on them
     gp : kernel, constant noise and b
     seen : the observations
@@ -33,6 +40,7 @@ class Conditioned:
     frame: Frame
     has_counts: bool
     trend: Trend
+    drift: Drift
     gp: LocalGP
     seen: Observations
     horizon: float
@@ -44,16 +52,26 @@ class Conditioned:
     @cached_property
     def latest(self) -> float:
         """Time of the newest observation, 0 without a time."""
-        return newest(self.seen.X)
+        return self.frame.newest(self.seen.X)
 
     @cached_property
     def search(self) -> neighbours.NeighbourSearch:
         """Over the places of the observations."""
-        return search_among(self.seen.X)
+        return self.frame.search_among(self.seen.X)
 
     @cached_property
     def _on_device(self) -> tuple[LocalKernel, Observations]:
         return self.gp.kernel.to(self.device), self.seen.to(self.device)
+
+    @cached_property
+    def _columns(self) -> Tensor:
+        """Φ at the observations."""
+        return self.drift.columns(self.seen.X)
+
+    @cached_property
+    def _sample(self) -> Whitened:
+        """Some observations that tell how the drift would have been without others."""
+        return Whitened.of(self.frame.near(self.seen.X), self.options.seed, SAMPLE)
 
     @cached_property
     def _region(self) -> Region | None:
@@ -72,7 +90,7 @@ class Conditioned:
     def neighbours_of(self, C: Tensor) -> Tensor:
         """(N, k) rows of the observations that predictions at C rest on, -1 for none."""
         k = min(self.options.neighbours, len(self.seen))
-        return torch.from_numpy(neighbours.query(self.search, C.numpy(), k))
+        return torch.from_numpy(neighbours.query(self.search, self.frame.near(C).numpy(), k))
 
     def survey(self, C: Tensor, index: Tensor, latest: float) -> Surroundings:
         """What the observations of `index` (N, k) say about C, the newest of all known ones being at `latest`."""
@@ -84,11 +102,19 @@ class Conditioned:
                 C.to(self.device),
                 index.to(self.device),
                 spacing=1.0 / SPACINGS,
-                space=(0, 1),
                 latest=latest,
+                columns=self._columns.to(self.device),
                 degrees_of_freedom=self.gp.tails,
             )
         return around.to("cpu")
+
+    def common(self, C: Tensor, index: Tensor) -> Tensor:
+        """(N, q + 1) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
+        weights and its walk ahead of the data bring."""
+        around = self.survey(C, index, self.latest)
+        L = cholesky(self.drift.covariance, jitter=0.0, what="the drift's covariance")
+        walk = self.time_variance(C).sqrt()[:, None]
+        return torch.cat([(self.drift.columns(C) - around.leaning) @ L, walk], dim=1)
 
     def regional_given(self, rows: Tensor) -> RegionalSurface | None:
         """The regional surface given some of the observations."""
@@ -106,13 +132,28 @@ class Conditioned:
             degrees_of_freedom=self.gp.tails,
         )
 
-    def prior_mean(self, C: Tensor, counts: Tensor) -> Tensor:
-        """(N,) trend and count shift: the mean of an average of `counts` measurements before data."""
-        return self.trend(C) + self.gp.b(counts)
+    def drift_given(self, rows: Tensor) -> Drift:
+        """The drift as it would be known from some of the observations; from a sample of those where they are many."""
+        value = self.seen.value + self._columns @ self.drift.weights
+        return self._sample.among(len(self.seen), rows).drift(
+            self.drift, self.gp.kernel, self.seen.X, value, self.seen.noise_variance, self.gp.tails
+        )
 
-    def drift_variance(self, C: Tensor) -> Tensor:
+    def told(self, seen: Observations) -> "Conditioned":
+        """Conditioned on other observations, the drift's weights learned from them alone."""
+        total = seen.value + self.drift(seen.X)
+        drift = Whitened.of(self.frame.near(seen.X), self.options.seed).drift(
+            self.drift, self.gp.kernel, seen.X, total, seen.noise_variance, self.gp.tails
+        )
+        return replace(self, drift=drift, seen=replace(seen, value=total - drift(seen.X)))
+
+    def prior_mean(self, C: Tensor, counts: Tensor) -> Tensor:
+        """(N,) trend, drift and count shift: the mean of an average of `counts` measurements but for r."""
+        return self.trend(self.frame.times(C), len(C)) + self.drift(C) + self.gp.b(counts)
+
+    def time_variance(self, C: Tensor) -> Tensor:
         """(N,) variance of the mean ahead of the data, beyond what was learned."""
-        time = times(C)
+        time = self.frame.times(C)
         if time is None:
             return torch.zeros(len(C), dtype=C.dtype)
         return self.trend.extra_variance((time - self.latest - self.horizon).clamp_min(0.0))

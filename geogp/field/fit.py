@@ -1,13 +1,15 @@
-"""Trend, kernel, constant noise and count shift of a local field, fitted to rows."""
+"""Trend, drift, kernel, constant noise and count shift of a local field, fitted to rows."""
 
 from torch import Tensor
 
 from geogp.field.choose import Trials, best_local_gp
 from geogp.field.conditioned import Conditioned
-from geogp.field.frame import Frame, newest, times
+from geogp.field.drift import Drift, Whitened
+from geogp.field.frame import Frame
 from geogp.field.left_out import LeftOut, horizon_of
 from geogp.field.observations import Observations
 from geogp.field.options import FieldOptions
+from geogp.field.stages import Stages
 from geogp.field.trend import fit_trend
 
 
@@ -20,29 +22,40 @@ def fit_conditioned(
     frame: Frame,
     options: FieldOptions,
     has_counts: bool,
+    stages: Stages,
     device: str = "cpu",
 ) -> Conditioned:
     """What is fitted to coordinates C (N, D), values y (N,) and counts (N,), conditioned on them.
 
-    The local GP is fitted to what a first trend leaves over; the trend that is kept is fitted again, to values less
-    the count shift, which is known only then: else a mean that moves with the count passes for one that moves with
-    time, wherever counts do.
+    The local GP is fitted to what a first trend and a first plane leave over; the trend that is kept is fitted again,
+    to values less the count shift, which is known only then: else a mean that moves with the count passes for one that
+    moves with time, wherever counts do. The drift that is kept knows the field: see `geogp.field.drift`.
     """
-    time = times(C)
-    # Weights of a typical noise: a tenth of what n = 1 says stays at any n. Only the trend uses them.
+    time = frame.times(C)
+    # Weights of a typical noise: a tenth of what n = 1 says stays at any n. Only trend and first plane use them.
     weight = 1.0 / (0.15 + 1.2 / counts)
     first = fit_trend(time, y, weight)
-    trials = Trials.of(C, y - first(C), counts, left_out, options, per_count=has_counts, device=device)
-    gp = best_local_gp(trials, options.starting_kernel(time is not None))
-    trend = fit_trend(time, y - gp.b(counts), weight)
+    left = y - first(time, len(y))
+    plane = Drift.over(C, frame.time_axis)
+    plane = plane.least_squares(C, left, weight)
+    trials = Trials.of(
+        C, left - plane(C), counts, left_out, options, per_count=has_counts, stages=stages, device=device
+    )
+    gp = best_local_gp(trials, options.starting_kernel(frame))
+    value = y - gp.b(counts)
+    trend = fit_trend(time, value, weight)
+    value = value - trend(time, len(y))
+    noise = gp.noise_variance(counts)
+    drift = Whitened.of(frame.near(C), options.seed).drift(plane, gp.kernel, C, value, noise, gp.tails)
     return Conditioned(
         options=options,
         frame=frame,
         has_counts=has_counts,
         trend=trend,
+        drift=drift,
         gp=gp,
-        seen=Observations(C, y - trend(C) - gp.b(counts), counts, gp.noise_variance(counts)),
-        horizon=horizon_of(left_out, C),
-        learned_until=newest(C),
+        seen=Observations(C, value - drift(C), counts, noise),
+        horizon=horizon_of(left_out, C, frame),
+        learned_until=frame.newest(C),
         device=device,
     )

@@ -12,11 +12,18 @@ from geogp.holdout import spacing
 #: One unit of space is this many spacings of places, one unit of time this share of the time span: the metric
 #: in which neighbours are near.
 SPACINGS, SPAN_SHARE = 3.5, 0.4
+#: The metric of inputs as they are.
+ISOTROPIC = (1.0, 0.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """How raw inputs become coordinates: centred, space in units of `space_unit`, time in `time_unit`."""
+    """How raw inputs become coordinates: centred, space in units of `space_unit`, time in `time_unit`, covariates in
+    those of `other_units`.
+
+    metric : the 2 x 2 matrix, row by row, that makes the field as rough in one direction as in another
+    other_units : of the covariates, that is of the columns `others`; none where they are no coordinates
+    """
 
     space: tuple[int, int]
     time: int | None
@@ -24,22 +31,54 @@ class Frame:
     origin: tuple[float, ...]
     space_unit: float
     time_unit: float
+    metric: tuple[float, float, float, float] = ISOTROPIC
+    other_units: tuple[float, ...] = ()
 
     @property
     def time_axis(self) -> int | None:
         """The column of time in `coordinates`, None where there is none."""
         return None if self.time is None else 2
 
+    @property
+    def n_axes(self) -> int:
+        """How many columns `coordinates` has."""
+        return 2 + (self.time is not None) + len(self.other_units)
+
     def coordinates(self, X: Tensor) -> Tensor:
-        """(N, 2) or (N, 3): easting, northing and, when there is one, time."""
-        columns = [(X[:, d] - self.origin[d]) / self.space_unit for d in self.space]
+        """(N, n_axes): easting and northing in the metric, time when there is one, covariates."""
+        e, n = ((X[:, d] - self.origin[d]) / self.space_unit for d in self.space)
+        a, b, c, d = self.metric
+        columns = [e, n] if self.metric == ISOTROPIC else [a * e + b * n, c * e + d * n]
         if self.time is not None:
             columns.append((X[:, self.time] - self.origin[self.time]) / self.time_unit)
+        columns += [(X[:, o] - self.origin[o]) / unit for o, unit in zip(self.others, self.other_units)]
         return torch.stack(columns, dim=-1).contiguous()
 
+    def times(self, C: Tensor) -> Tensor | None:
+        """The times (N,) of coordinates C (N, n_axes), None where they have none."""
+        return None if self.time is None else C[:, 2]
 
-def frame_of(X: np.ndarray, space: tuple[int, int], time: int | None) -> Frame:
-    """The frame of training inputs X (N, D); time that stands still in them is none.
+    def newest(self, C: Tensor) -> float:
+        """The largest time among coordinates C (N, n_axes), 0 without a time."""
+        return 0.0 if self.time is None else float(C[:, 2].max())
+
+    def search_among(self, C: Tensor) -> neighbours.NeighbourSearch:
+        """A neighbour search over coordinates, in whose units space and time compare."""
+        P = self.near(C).numpy()
+        return neighbours.build(P, scale=np.ones(P.shape[1]), time_axis=self.time_axis)
+
+    def near(self, C: Tensor) -> Tensor:
+        """The columns of coordinates that say who is near: space and time, (N, 2 or 3)."""
+        return C[:, : 2 + (self.time is not None)]
+
+
+def frame_of(
+    X: np.ndarray,
+    space: tuple[int, int],
+    time: int | None,
+    metric: tuple[float, float, float, float] = ISOTROPIC,
+) -> Frame:
+    """The frame of training inputs X (N, D); time that stands still in them is none, and so is such a covariate.
 
     Examples
     --------
@@ -48,8 +87,8 @@ def frame_of(X: np.ndarray, space: tuple[int, int], time: int | None) -> Frame:
     array([-0.286,  0.   ,  0.286])
     """
     span = 0.0 if time is None else float(np.ptp(X[:, time]))
-    others = tuple(d for d in range(X.shape[1]) if d not in (*space, time))
-    h = spacing(X[:, list(space)])
+    others = tuple(d for d in range(X.shape[1]) if d not in (*space, time) and np.ptp(X[:, d]) > 0)
+    h = spacing(X[:, list(space)] @ np.reshape(metric, (2, 2)).T)
     return Frame(
         space=space,
         time=time if span > 0 else None,
@@ -57,20 +96,6 @@ def frame_of(X: np.ndarray, space: tuple[int, int], time: int | None) -> Frame:
         origin=tuple(float(v) for v in X.mean(axis=0)),
         space_unit=SPACINGS * h,
         time_unit=SPAN_SHARE * span if span > 0 else 1.0,
+        metric=metric,
+        other_units=tuple(float(X[:, d].std()) for d in others),
     )
-
-
-def times(C: Tensor) -> Tensor | None:
-    """The times (N,) of coordinates C (N, 2 or 3), None where they have none."""
-    return C[:, 2] if C.shape[1] > 2 else None
-
-
-def newest(C: Tensor) -> float:
-    """The largest time among coordinates, 0 without a time."""
-    return 0.0 if (t := times(C)) is None else float(t.max())
-
-
-def search_among(C: Tensor) -> neighbours.NeighbourSearch:
-    """A neighbour search over coordinates, in whose units space and time compare."""
-    time_axis = None if times(C) is None else 2
-    return neighbours.build(C.numpy(), scale=np.ones(C.shape[1]), time_axis=time_axis)

@@ -20,17 +20,8 @@ from geogp.field.kernel_sums import kernel_quadratic
 from geogp.field.observations import Observations
 from geogp.field.prior_draws import PriorSampler
 from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
-from geogp.linalg import cholesky
 
 Array = NDArray[np.float64]
-
-#: Most places at which a surface whose kernel varies is drawn, by its dense covariance: 72 MB, a second to factorise.
-MOST_DENSE = 3000
-
-
-def most_places(kernel: LocalKernel) -> int | None:
-    """How many places a `FieldJoint` takes at once; None for as many as one likes."""
-    return None if kernel.variation is None else MOST_DENSE
 
 
 class FieldJoint:
@@ -39,8 +30,8 @@ class FieldJoint:
         e(x) = r(x) - b(x)'(r_O + ε),   cov(e) = [I, -B] K [I, -B]' + B Σ B',   scaled to `variance`
 
     with b(x) the weights of the prediction at x, Student-t observations weighed as there. The scale, the ratio of
-    what the smooth noise learned of the surface's spread to the local GP's own, changes no correlation. What the mean
-    may drift ahead of the data is common to all places of a moment and does not average out.
+    what the smooth noise learned of the surface's spread to the local GP's own, changes no correlation. What is uncertain
+    of the drift, and how far the mean may walk ahead of the data, all places share: it does not average out.
 
     Parameters
     ----------
@@ -49,21 +40,20 @@ class FieldJoint:
     C : (N, D) coordinates of the places
     index : (N, k) rows of `seen` that each prediction rests on, -1 for none
     variance : (N,) latent variances that `moments` gives
-    drift_variance : (N,) how much of that is drift
+    common : (N, c) factor of how much of that all places err together
     degrees_of_freedom : with which observations are conditioned on
 
     Notes
     -----
     O(N k³) once. A covariance of A sums costs O((N + n)²) kernel values with n the observations that are anyone's
-    neighbours, far pairs left out, in memory that grows with N + n; draws are those of `PriorSampler`. A kernel that
-    varies over space leaves no pair out, and its draws factorise the covariance, O(N³).
+    neighbours, far pairs left out, in memory that grows with N + n; draws are those of `PriorSampler`.
 
     Examples
     --------
     >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
     >>> one = torch.ones(1).double()
     >>> seen = Observations(torch.zeros(1, 2).double(), one, one, one)
-    >>> given = dict(variance=np.array([0.5]), drift_variance=np.zeros(1), degrees_of_freedom=None)
+    >>> given = dict(variance=np.array([0.5]), common=torch.zeros(1, 1), degrees_of_freedom=None)
     >>> FieldJoint(kernel, seen, seen.X, torch.tensor([[0]]), **given).covariance(sparse.csr_array(np.eye(1)))
     array([[0.5]])
     """
@@ -76,7 +66,7 @@ class FieldJoint:
         index: Int[Tensor, "N k"],
         *,
         variance: Float[np.ndarray, " N"],
-        drift_variance: Float[np.ndarray, " N"],
+        common: Float[Tensor, "N c"],
         degrees_of_freedom: float | None,
     ):
         self.kernel = kernel
@@ -89,8 +79,8 @@ class FieldJoint:
         plain = seen.noise_variance.numpy()[rows]
         self.noise = _mean_noise(b**2, made.noise.numpy().ravel(), at, square, plain)
         own = np.maximum(made.left.numpy() + square @ self.noise, 1e-300)
-        self.common = np.sqrt(drift_variance)
-        self.scale = np.sqrt(np.maximum(variance - drift_variance, 0.0) / own)
+        self.common = common.numpy()
+        self.scale = np.sqrt(np.maximum(variance - np.square(self.common).sum(1), 0.0) / own)
         self.points = torch.cat([C, seen.X[torch.from_numpy(rows)]])
         self._prior: PriorSampler | None = None
 
@@ -101,32 +91,23 @@ class FieldJoint:
         with torch.no_grad():
             total = kernel_quadratic(self.kernel, self.points, sparse.hstack([Ws, back], format="csr"))
         common = W @ self.common
-        return total + (back @ sparse.diags_array(self.noise) @ back.T).toarray() + np.outer(common, common)
+        return total + (back @ sparse.diags_array(self.noise) @ back.T).toarray() + common @ common.T
 
     def dense(self) -> Float[np.ndarray, "N N"]:
         """Covariance of the surface at the places: (N, N), its diagonal the variances given."""
         return self.covariance(sparse.csr_array(sparse.eye_array(len(self.scale))))
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Float[np.ndarray, "N n_samples"]:
-        """Joint draws of the errors: (N, n_samples)."""
-        draw = self._from_prior if self.kernel.variation is None else self._from_dense
-        return draw(n_samples, generator)
-
-    def _from_prior(self, n_samples: int, generator: torch.Generator) -> Array:
-        """Prior draws, less what the prediction makes of them."""
+        """Joint draws of the errors, (N, n_samples): prior draws, less what the prediction makes of them."""
         if self._prior is None:
             self._prior = PriorSampler(self.kernel, self.points)
         N, n = self.B.shape
         f = self._prior.draw(n_samples, generator)
         noise = torch.randn(n, n_samples, generator=generator, dtype=torch.float64).numpy()
-        drift = torch.randn(1, n_samples, generator=generator, dtype=torch.float64).numpy()
+        c = self.common.shape[1]
+        drift = torch.randn(c, n_samples, generator=generator, dtype=torch.float64).numpy()
         told = f[N:] + np.sqrt(self.noise)[:, None] * noise
-        return self.scale[:, None] * (f[:N] - self.B @ told) + self.common[:, None] * drift
-
-    def _from_dense(self, n_samples: int, generator: torch.Generator) -> Array:
-        L = cholesky(torch.as_tensor(self.dense()), jitter=1e-9, what="the covariance of the places")
-        noise = torch.randn(len(L), n_samples, generator=generator, dtype=torch.float64)
-        return (L @ noise).numpy()
+        return self.scale[:, None] * (f[:N] - self.B @ told) + self.common @ drift
 
 
 def _predictors(

@@ -57,7 +57,7 @@ class LocalKernel:
         """k(x, x) at X (N, D): (N,), or a scalar that holds everywhere."""
         if self.variation is None:
             return self.prior_variance
-        return self.prior_variance * self.variation(X[..., self.space_axes])[1].exp()
+        return self.prior_variance * self.variation(X[..., :2])[1].exp()
 
     def __call__(
         self, A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*batch M D"]
@@ -66,7 +66,7 @@ class LocalKernel:
         components = range(len(self.smoothness))
         if self.variation is None:
             return functools.reduce(operator.add, (self._component(c, A, B, None) for c in components))
-        stretch, factor = self.variation.between(A[..., self.space_axes], B[..., self.space_axes])
+        stretch, factor = self.variation.between(A[..., :2], B[..., :2])
         return (
             functools.reduce(operator.add, (self._component(c, A, B, stretch) for c in components)) * factor
         )
@@ -86,13 +86,14 @@ class LocalKernel:
         return matern(distance, name) * torch.exp(self.log_variance[c] - lag)
 
     def term(self, c: int) -> "LocalKernel":
-        """Component c as a kernel of its own, stationary and in float64."""
+        """Component c as a kernel of its own, in float64."""
         one = slice(c, c + 1)
         return LocalKernel(
             self.log_lengthscale[one].double(),
             self.log_variance[one].double(),
             self.smoothness[one],
             self.time_axis,
+            self.variation,
         )
 
     def to(self, device: torch.device | str) -> "LocalKernel":

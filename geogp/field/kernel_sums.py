@@ -48,7 +48,7 @@ def kernel_quadratic(
 
     Blocks of points that are near each other are multiplied pair by pair; of far pairs those terms of the kernel are
     left out whose correlation is below `negligible` everywhere in the pair, so that no entry is off by more than
-    negligible * k(x, x) * (sum |w|)². Of a kernel that varies over space nothing is left out.
+    negligible * k(x, x) * (sum |w|)². Of a kernel that varies over space the longest lengthscales count.
 
     Notes
     -----
@@ -66,11 +66,12 @@ def kernel_quadratic(
     blocks = [b for b in (_Block.of(X, columns, rows) for rows in parts) if len(b.sums)]
     terms = [kernel.term(c) for c in range(len(kernel.smoothness))]
     out = np.zeros((W.shape[0], W.shape[0]))
+    longest = 1.0
+    if kernel.variation is not None:
+        longest = float(kernel.variation(X[:, :2])[0].max().exp())
     for one, other in combinations_with_replacement(blocks, 2):
-        near = [kernel]
-        if kernel.variation is None:
-            gap = torch.maximum(one.low - other.high, other.low - one.high).clamp_min(0.0)
-            near = [term for term in terms if _most(term, gap) > negligible]
+        gap = torch.maximum(one.low - other.high, other.low - one.high).clamp_min(0.0)
+        near = [term for term in terms if _most(term, gap, longest) > negligible]
         if not near:
             continue
         K = sum((term(one.X, other.X) for term in near[1:]), near[0](one.X, other.X)).numpy()
@@ -81,12 +82,13 @@ def kernel_quadratic(
     return 0.5 * (out + out.T)
 
 
-def _most(term: LocalKernel, gap: Tensor) -> float:
-    """The largest correlation of a term between two boxes this far apart along each axis (D,)."""
+def _most(term: LocalKernel, gap: Tensor, longest: float) -> float:
+    """The largest correlation of a term between two boxes this far apart along each axis (D,), where the lengthscales
+    over space are at most so many times the term's."""
     scaled = gap * torch.exp(-term.log_lengthscale[0])
     t = term.time_axis
     lag = 0.0 if t is None else float(scaled[t])
-    return float(matern(scaled[term.space_axes].norm(), term.smoothness[0])) * float(np.exp(-lag))
+    return float(matern(scaled[term.space_axes].norm() / longest, term.smoothness[0])) * float(np.exp(-lag))
 
 
 def _blocks(P: Array) -> list[Index]:

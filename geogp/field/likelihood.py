@@ -70,6 +70,7 @@ def fit_local_gp(
     batch: int = 128,
     learning_rate: float = 0.04,
     seed: int = 0,
+    tick: Callable[[], None] = lambda: None,
 ) -> LocalGP:
     """Kernel, noise and count shift that make the rows likely given their neighbours.
 
@@ -84,6 +85,7 @@ def fit_local_gp(
     student : Student-t with learned degrees of freedom, else Gaussian
     weighted : condition on the neighbours as Student-t too (`student_weights`), else as Gaussian
     per_count : learn s² too; False when all counts are equal
+    tick : called after each step; what it raises ends the fit
 
     Returns
     -------
@@ -132,6 +134,7 @@ def fit_local_gp(
         optimiser.step()
         cycle.step()
         history.append(loss.item())
+        tick()
     return model.cpu().learned(history, weighted and student)
 
 

@@ -16,10 +16,11 @@ from torch import Tensor
 from geogp.calibrate import Calibration
 from geogp.field.conditioned import Conditioned
 from geogp.field.fit import fit_conditioned
-from geogp.field.frame import Frame, frame_of
-from geogp.field.joint import FieldJoint, most_places
+from geogp.field.frame import ISOTROPIC, Frame, frame_of
+from geogp.field.joint import FieldJoint
 from geogp.field.left_out import leave_out
 from geogp.field.local_gp import LocalGP
+from geogp.field.metric import Metric, learned_metric
 from geogp.field.moments import FieldMoments, moments_of
 from geogp.field.noise import SmoothNoise
 from geogp.field.noise_fit import (
@@ -32,6 +33,7 @@ from geogp.field.noise_fit import (
 from geogp.field.observations import Observations, canonical, canonical_order, counted
 from geogp.field.options import FieldOptions
 from geogp.field.outlook import outlook
+from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
 
 #: Below this many rows the smooth noise has too little to learn from; the constant one stays.
@@ -74,6 +76,7 @@ class LocalField:
         options: FieldOptions = FieldOptions(),
         validation: Validation | None = None,
         device: str = "cpu",
+        stages: Stages | None = None,
     ) -> Self:
         """Fit to X (N, D) raw inputs, y (N,) standardised values, counts (N,) measurements behind each or None.
 
@@ -89,26 +92,36 @@ class LocalField:
         validation : X, y, counts of rows that are never conditioned on: they show the smooth noise what it looks
             like to miss in the way this model will be used, and calibrate the intervals
         device : where the small dense systems are solved
+        stages : what an earlier attempt has computed, and whom to tell of progress
 
         Notes
         -----
         O(N log N + (targets + steps · batch) · k³); independent of the order of the rows and of units.
         """
+        stages = stages or Stages()
         X, y, n = canonical(X, y, counts)
-        frame = frame_of(X.numpy(), space, time)
+        frame = frame_of(X.numpy(), space, time, _metric(X, y, space, time, options))
         C = frame.coordinates(X)
-        left_out = leave_out(C, options)
+        left_out = leave_out(C, frame, options)
         has_counts = counts is not None and bool((n != n[0]).any())
         known = fit_conditioned(
-            C, y, n, left_out, frame=frame, options=options, has_counts=has_counts, device=device
+            C,
+            y,
+            n,
+            left_out,
+            frame=frame,
+            options=options,
+            has_counts=has_counts,
+            stages=stages,
+            device=device,
         )
         if validation is not None and len(validation[1]) < VALIDATE_FROM:
             validation = None
         if options.smooth and len(y) >= SMOOTH_FROM:
             kinds = held_out_rows(known, left_out, X)
             if validation is None:
-                return cls(known, fit_noise(known, kinds))
-            return cls(known, *fit_noise_and_calibration(known, kinds, validation))
+                return cls(known, fit_noise(known, kinds, stages))
+            return cls(known, *fit_noise_and_calibration(known, kinds, validation, stages))
         field = cls(known)
         return field if validation is None else field.calibrated_on(*validation)
 
@@ -129,38 +142,35 @@ class LocalField:
         return moments_of(self.known, places, self.noise).calibrated(self.calibration, places.group)
 
     def prior_variance(self, X: Tensor) -> Tensor:
-        """k(x, x) before data: (N,)."""
+        """Before neighbours, (N,): k(x, x) and what is uncertain of the drift."""
         with torch.no_grad():
-            variance = self.gp.kernel.prior_at(self.frame.coordinates(X.double()))
-            return (self._prior_factor() * variance).expand(len(X))
+            C = self.frame.coordinates(X.double())
+            own = self._prior_factor() * self.gp.kernel.prior_at(C)
+            return own + self.known.drift.covariance_of(C, C, diagonal=True)
 
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
-        """k(x, x_ref) before data: (N, M)."""
+        """Before neighbours, (N, M): k(x, x_ref) and what is uncertain of the drift."""
         with torch.no_grad():
             A, B = self.frame.coordinates(X.double()), self.frame.coordinates(X_ref.double())
-            return self._prior_factor() * self.gp.kernel(A, B)
+            return self._prior_factor() * self.gp.kernel(A, B) + self.known.drift.covariance_of(A, B)
 
     def _prior_factor(self) -> float:
         return 1.0 if self.noise is None else self.noise.prior_factor()
 
     # -- joint distributions -------------------------------------------------------------------------
 
-    @property
-    def most_places(self) -> int | None:
-        """How many places `joint` takes at once; None for as many as one likes."""
-        return most_places(self.gp.kernel)
-
     def joint(self, X: Tensor, latent_variance: Tensor) -> FieldJoint:
         """The surface less its mean at X, jointly, its variances the (N,) that `moments` gave: covariances of
         weighted sums, and draws."""
         C = self.frame.coordinates(X.double())
+        index = self.known.neighbours_of(C)
         return FieldJoint(
             self.gp.kernel,
             self.seen,
             C,
-            self.known.neighbours_of(C),
+            index,
             variance=latent_variance.double().numpy(),
-            drift_variance=self.known.drift_variance(C).numpy(),
+            common=self.known.common(C, index),
             degrees_of_freedom=self.gp.tails,
         )
 
@@ -188,7 +198,7 @@ class LocalField:
         """
         seen = seen.at(canonical_order(seen.X, seen.value, seen.counts))
         seen = replace(seen, noise_variance=self.gp.noise_variance(seen.counts))
-        return replace(self, known=replace(self.known, seen=seen))
+        return replace(self, known=self.known.told(seen))
 
     def observed_times(self) -> NDArray[np.float64] | None:
         """The time of each observation, as X had it: (n,), or None without a time."""
@@ -228,3 +238,13 @@ class LocalField:
     def seen(self) -> Observations:
         """The observations, in the coordinates of `frame`."""
         return self.known.seen
+
+
+def _metric(X: Tensor, y: Tensor, space: tuple[int, int], time: int | None, options: FieldOptions) -> Metric:
+    """The metric of values y (N,) less a plane, and a line over time."""
+    if not options.metric:
+        return ISOTROPIC
+    trends = torch.cat([torch.ones(len(X), 1, dtype=X.dtype), X - X.mean(0)], dim=1)
+    trends = trends / trends.abs().max(0).values.clamp_min(1e-300)
+    left = y - trends @ torch.linalg.lstsq(trends, y[:, None], driver="gelsd").solution[:, 0]
+    return learned_metric(X[:, list(space)], left, options.seed)

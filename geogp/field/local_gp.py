@@ -1,6 +1,7 @@
 """The local Gaussian process as it is fitted: kernel, constant noise, tails and count shift."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,6 +35,36 @@ class LocalGP:
     count_shift: Tensor
     loss: tuple[float, ...]
     weighted: bool = True
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Its numbers; `from_tensors` makes it again, given the structure of its kernel."""
+        out = {
+            "log_lengthscale": self.kernel.log_lengthscale,
+            "log_variance": self.kernel.log_variance,
+            "count_shift": self.count_shift,
+            "loss": torch.tensor(self.loss, dtype=torch.float64),
+            "numbers": torch.tensor(
+                [self.tau2, self.s2, self.degrees_of_freedom or math.nan, float(self.weighted)],
+                dtype=torch.float64,
+            ),
+        }
+        if (bumps := self.kernel.variation) is not None:
+            out |= {"stretch": bumps.lengthscale, "amplitude": bumps.variance}
+        return out
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], start: LocalKernel) -> "LocalGP":
+        """From `tensors`, and a kernel of the same structure."""
+        tau2, s2, nu, weighted = tensors["numbers"].tolist()
+        bumps = start.variation
+        if bumps is not None:
+            bumps = replace(bumps, lengthscale=tensors["stretch"], variance=tensors["amplitude"])
+        lengths, variances = tensors["log_lengthscale"], tensors["log_variance"]
+        kernel = replace(start, log_lengthscale=lengths, log_variance=variances, variation=bumps)
+        df = None if math.isnan(nu) else nu
+        return cls(
+            kernel, tau2, s2, df, tensors["count_shift"], tuple(tensors["loss"].tolist()), bool(weighted)
+        )
 
     @property
     def tails(self) -> float | None:

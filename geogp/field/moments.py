@@ -67,11 +67,12 @@ class FieldMoments:
 def moments_of(known: Conditioned, places: Outlook, noise: SmoothNoise | None) -> FieldMoments:
     """Moments before calibration: r and its noise, then what the prior mean and its drift add."""
     m = _with_constant_noise(known, places) if noise is None else _with_smooth_noise(known, places, noise)
+    latent = m.latent_variance + places.drift_variance
     return replace(
         m,
         location=places.prior_mean + m.location,
-        latent_variance=m.latent_variance + places.drift_variance,
-        prior_variance=_bounding(known, m) + places.drift_variance,
+        latent_variance=latent + places.time_variance,
+        prior_variance=torch.maximum(m.prior_variance + places.open_variance, latent) + places.time_variance,
     )
 
 
@@ -99,11 +100,3 @@ def _with_smooth_noise(known: Conditioned, places: Outlook, noise: SmoothNoise) 
         degrees_of_freedom=p.degrees_of_freedom,
         log_skewness=p.log_skewness,
     )
-
-
-def _bounding(known: Conditioned, m: FieldMoments) -> Tensor:
-    """Prior variance (N,), no smaller than the latent one: the smooth noise bounds that by the prior's far from data,
-    which under a kernel that varies is not the prior's at the place."""
-    if known.gp.kernel.variation is None:
-        return m.prior_variance
-    return torch.maximum(m.prior_variance, m.latent_variance)

@@ -7,7 +7,8 @@ log a, log τ², log s², log ν and log γ are outputs of one small network of 
 weights on top, fitted by the exact likelihood of rows that were held out.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -110,11 +111,13 @@ class SmoothNoise(nn.Module):
 
 @dataclass(frozen=True)
 class HeldOutRows(Columns):
-    """Held-out rows to learn from: (N, F) features, (N,) moments of r, counts, values and weights."""
+    """Held-out rows to learn from: (N, F) features, (N,) moments of r, what the drift adds to the variance, counts,
+    values and weights."""
 
     features: Tensor
     mean: Tensor
     variance: Tensor
+    drift_variance: Tensor
     counts: Tensor
     value: Tensor
     weight: Tensor
@@ -130,6 +133,7 @@ def fit_smooth_noise(
     learning_rate: float = 3e-3,
     weight_decay: float = 1e-4,
     seed: int = 0,
+    tick: Callable[[], None] = lambda: None,
 ) -> list[float]:
     """Maximise the weighted likelihood of the held-out rows; the mean loss of each epoch.
 
@@ -152,6 +156,7 @@ def fit_smooth_noise(
         for i in range(per_epoch):
             j = order[i * batch : (i + 1) * batch]
             parts = model(rows.features[j], rows.mean[j], rows.variance[j], prior_variance, rows.counts[j])
+            parts = replace(parts, latent_variance=parts.latent_variance + rows.drift_variance[j])
             loss = -(rows.weight[j] * parts.log_density(rows.value[j])).mean()
             optimiser.zero_grad()
             loss.backward()
@@ -159,6 +164,7 @@ def fit_smooth_noise(
             cycle.step()
             total += loss.item()
         history.append(total / per_epoch)
+        tick()
     return history
 
 

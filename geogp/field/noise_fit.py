@@ -9,12 +9,13 @@ from torch import Tensor
 
 from geogp.calibrate import Calibration, fit_calibration
 from geogp.field.conditioned import Conditioned
-from geogp.field.frame import SPACINGS, Frame, newest
+from geogp.field.frame import SPACINGS, Frame
 from geogp.field.left_out import LeftOut
 from geogp.field.moments import moments_of
 from geogp.field.noise import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.observations import canonical
 from geogp.field.outlook import noise_inputs, outlook
+from geogp.field.stages import Stages
 
 #: Held-out rows within a square of this many spacings of places share their luck: one vote in calibration.
 CLUSTER_SPACINGS = 30.0
@@ -30,8 +31,11 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
     seen = known.seen
     pieces: dict[str, list[HeldOutRows]] = {}
     for out in left_out:
-        latest = newest(seen.X[out.reference])
-        around = known.survey(seen.X[out.rows], out.neighbours, latest)
+        latest = known.frame.newest(seen.X[out.reference])
+        C = seen.X[out.rows]
+        around = known.survey(C, out.neighbours, latest)
+        change, uncertain = known.drift.extra(C, around.leaning, known.drift_given(out.reference))
+        around = around.moved(change)
         surface = known.regional_given(out.reference)
         regional = None if surface is None else surface.at_observations(out.rows)
         counts = seen.counts[out.rows]
@@ -39,6 +43,7 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
             features=noise_inputs(known, around, counts, X[out.rows], regional),
             mean=around.mean,
             variance=around.variance,
+            drift_variance=uncertain,
             counts=counts,
             value=seen.value[out.rows],
             weight=torch.ones(len(out.rows), dtype=torch.float64),
@@ -47,8 +52,14 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
     return [HeldOutRows.together(parts) for parts in pieces.values()]
 
 
-def fit_noise(known: Conditioned, kinds: list[HeldOutRows], asked: HeldOutRows | None = None) -> SmoothNoise:
-    """The smooth noise of a field. Each kind of missing data counts the same, however many rows it found; of
+def fit_noise(
+    known: Conditioned,
+    kinds: list[HeldOutRows],
+    stages: Stages,
+    asked: HeldOutRows | None = None,
+    name: str = "noise",
+) -> SmoothNoise:
+    """A stage of that name: the smooth noise of a field. Each kind of missing data counts the same, however many rows it found; of
     validation rows (`asked`) none counts more than those rows do on average, so that a few cannot outvote the rest."""
     typical = sum(len(rows) for rows in kinds) / len(kinds)
     share = [replace(rows, weight=rows.weight * (typical / len(rows))) for rows in kinds]
@@ -59,12 +70,19 @@ def fit_noise(known: Conditioned, kinds: list[HeldOutRows], asked: HeldOutRows |
     model = new_smooth_noise(rows.features.shape[1], hidden=o.hidden, seed=o.seed)
     s2 = gp.s2 if known.has_counts else 1e-6
     model.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
-    fit_smooth_noise(model, rows, gp.kernel.prior_variance, epochs=o.epochs, seed=o.seed)
+
+    def fit() -> dict[str, Tensor]:
+        fit_smooth_noise(
+            model, rows, gp.kernel.prior_variance, epochs=o.epochs, seed=o.seed, tick=stages.tick
+        )
+        return model.state_dict()
+
+    model.load_state_dict(stages.once(name, fit))
     return model.eval()
 
 
 def fit_noise_and_calibration(
-    known: Conditioned, kinds: list[HeldOutRows], validation: Validation
+    known: Conditioned, kinds: list[HeldOutRows], validation: Validation, stages: Stages
 ) -> tuple[SmoothNoise, Calibration]:
     """Let validation rows be a kind of missing data of their own, and calibrate out of fold.
 
@@ -77,6 +95,7 @@ def fit_noise_and_calibration(
         features=places.inputs,
         mean=places.around.mean,
         variance=places.around.variance,
+        drift_variance=places.drift_variance,
         counts=places.counts,
         value=y - places.prior_mean,
         weight=torch.ones(len(y), dtype=torch.float64),
@@ -86,9 +105,10 @@ def fit_noise_and_calibration(
     miss = np.ones(len(y))
     for part in np.unique(fold):
         inside, outside = np.flatnonzero(fold == part), np.flatnonzero(fold != part)
-        noise = fit_noise(known, kinds, asked.at(outside) if len(outside) else None)
+        without = asked.at(outside) if len(outside) else None
+        noise = fit_noise(known, kinds, stages, without, name=f"noise without fold {part}")
         miss[inside] = moments_of(known, places, noise).misses(y)[inside]
-    noise = fit_noise(known, kinds, _at_most(options.n_targets, asked, options.seed))
+    noise = fit_noise(known, kinds, stages, _at_most(options.n_targets, asked, options.seed))
     return noise, fit_calibration(miss, places.group, cluster=cluster)
 
 

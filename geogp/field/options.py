@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 import torch
 
-from geogp.field.frame import SPACINGS, SPAN_SHARE
+from geogp.field.frame import SPACINGS, SPAN_SHARE, Frame
 from geogp.field.kernel import LocalKernel
 
 #: (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term. Of data in time: what stays
 #: at a place, what comes and goes there, and the wide field.
 IN_TIME = (("matern12", 1.2, 4.0), ("matern12", 1.75, 0.4), ("matern32", 26.0, 4.0))
-IN_SPACE = (("matern12", 10.0, 1.0), ("matern32", 100.0, 1.0))
+#: Lengthscale that a covariate starts with, in its standard deviations.
+COVARIATE_LENGTH = 4.0
+IN_SPACE = (("matern12", 10.0, 1.0), ("matern12", 50.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class FieldOptions:
     regional : range of the regional surface in spacings, None for no such surface
     varying : places over which lengthscale and variance of the local kernel may vary smoothly, tried and kept only
         where held-out rows gain; 0 for a stationary kernel, None for 16 of them on 10,000 rows or more without time
+    metric : learn in which direction the field is rougher
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     hidden, epochs : width of the smooth noise's network and passes over its rows
     steps, batch : of the kernel's fit
@@ -39,6 +42,7 @@ class FieldOptions:
     smooth: bool = True
     regional: float | None = 100.0
     varying: int | None = None
+    metric: bool = True
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)
     hidden: int = 64
@@ -47,11 +51,14 @@ class FieldOptions:
     batch: int = 128
     seed: int = 0
 
-    def starting_kernel(self, in_time: bool) -> LocalKernel:
-        """The kernel before it is fitted, in the coordinates of a `Frame`."""
+    def starting_kernel(self, frame: Frame) -> LocalKernel:
+        """The kernel before it is fitted, in the coordinates of a frame."""
+        in_time = frame.time_axis is not None
         components = self.components or (IN_TIME if in_time else IN_SPACE)
+        others = [COVARIATE_LENGTH] * len(frame.other_units)
         lengths = [
-            [size / SPACINGS] * 2 + ([span / SPAN_SHARE] if in_time else []) for _, size, span in components
+            [size / SPACINGS] * 2 + ([span / SPAN_SHARE] if in_time else []) + others
+            for _, size, span in components
         ]
         # The wide and the lasting parts carry most; the network sees what is left either way.
         variance = [0.15] * len(components)
@@ -59,5 +66,5 @@ class FieldOptions:
             torch.tensor(lengths, dtype=torch.float64).log(),
             torch.tensor(variance, dtype=torch.float64).log(),
             tuple(name for name, _, _ in components),
-            2 if in_time else None,
+            frame.time_axis,
         )

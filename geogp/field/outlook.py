@@ -20,9 +20,11 @@ class Outlook:
     around : moments of r and the surroundings
     inputs : (N, F) of the smooth noise
     counts : (N,) measurements behind each average
-    prior_mean : (N,) trend and count shift
-    drift_variance : (N,) of the mean beyond what was learned
+    prior_mean : (N,) trend, drift and count shift
+    drift_variance : (N,) that the drift's uncertain weights add
+    time_variance : (N,) of the mean beyond what was learned
     prior_variance : (N,) of r
+    open_variance : (N,) of the drift where no neighbour says anything
     group : (N,) of calibration
     """
 
@@ -31,7 +33,9 @@ class Outlook:
     counts: Tensor
     prior_mean: Tensor
     drift_variance: Tensor
+    time_variance: Tensor
     prior_variance: Tensor
+    open_variance: Tensor
     group: NDArray[np.int64]
 
 
@@ -40,6 +44,7 @@ def outlook(known: Conditioned, X: Tensor, counts: Tensor | None) -> Outlook:
     n = counted(counts, len(X))
     C = known.frame.coordinates(X)
     around = known.survey(C, known.neighbours_of(C), known.latest)
+    _, uncertain = known.drift.extra(C, around.leaning)
     regional = None if known.regional is None else known.regional(C[:, :2])
     distance = torch.expm1(around.features[:, NAMES.index("log_nearest")])
     return Outlook(
@@ -47,8 +52,10 @@ def outlook(known: Conditioned, X: Tensor, counts: Tensor | None) -> Outlook:
         inputs=noise_inputs(known, around, n, X, regional),
         counts=n,
         prior_mean=known.prior_mean(C, n),
-        drift_variance=known.drift_variance(C),
+        drift_variance=uncertain,
+        time_variance=known.time_variance(C),
         prior_variance=known.gp.kernel.prior_at(C).expand(len(X)),
+        open_variance=known.drift.covariance_of(C, C, diagonal=True),
         group=groups_of(n.numpy(), distance.numpy()),
     )
 
@@ -69,7 +76,7 @@ def noise_inputs(
         unknown = around.variance / known.gp.kernel.prior_variance
         parts.append(torch.stack([g, gap, gap * unknown, variance.clamp_min(1e-12).log()], dim=-1))
     if known.frame.time is not None:
-        parts.append(known.frame.coordinates(X)[:, 2:].clamp_max(known.learned_until))
+        parts.append(known.frame.coordinates(X)[:, 2:3].clamp_max(known.learned_until))
     if known.has_counts:
         parts.append(count_features(counts))
     parts += [X[:, d : d + 1] for d in known.frame.others]

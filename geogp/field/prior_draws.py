@@ -32,7 +32,7 @@ class PriorSampler:
 
     Notes
     -----
-    O(n m³) once, O(n m) a draw and term, with m ancestors; O(n m) memory. For stationary kernels.
+    O(n m³) once, O(n m) a draw and term, with m ancestors; O(n m) memory.
 
     References
     ----------
@@ -73,17 +73,19 @@ def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> tuple[SuperLU, Arra
     """(I - A) ready to solve with, and the conditional sds, for points in their order."""
     scaled = (P * torch.exp(-term.log_lengthscale[0])).numpy()
     index = earlier(scaled, max(min(ancestors, len(P) - 1), 1), _nearest)
-    variance = float(term.prior_variance)
     coefficients, left = [], []
     with torch.no_grad():
+        variances = term.prior_at(P).expand(len(P))
+        typical = float(variances.mean())
         for start in range(0, len(P), POINTS_AT_ONCE):
             part = slice(start, start + POINTS_AT_ONCE)
             near = Neighbourhoods.of(term, P[part], P, torch.from_numpy(index[part]))
-            missing = torch.diag_embed((~near.present).double()) * variance
+            missing = torch.diag_embed((~near.present).double()) * typical
             L = cholesky(near.among + missing, jitter=JITTER, what="the covariance of neighbouring points")
             a = torch.cholesky_solve(near.across[..., None], L)[..., 0]
             coefficients.append(a)
-            left.append((variance - (a * near.across).sum(-1)).clamp_min(JITTER * variance))
+            v = variances[part]
+            left.append(torch.maximum(v - (a * near.across).sum(-1), JITTER * v))
     n, m = index.shape
     rows, inside = np.repeat(np.arange(n), m), (index >= 0).ravel()
     values = -torch.cat(coefficients).numpy().ravel()[inside]

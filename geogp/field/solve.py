@@ -80,11 +80,13 @@ class Conditional:
     mean : (B,), or (B, Q) when Q columns of values are carried
     variance : (B,), never negative
     covariance : (B, k) prior covariance with each neighbour, 0 where there is none
+    weights : (B, k) of the neighbours' values in the mean
     """
 
     mean: Float[Tensor, " B *q"]
     variance: Float[Tensor, " B"]
     covariance: Float[Tensor, "B k"]
+    weights: Float[Tensor, "B k"]
 
 
 def conditional_moments(
@@ -129,12 +131,11 @@ def conditional_moments(
     columns = y if y.ndim == 2 else y[:, None]
     noise = near.noise(noise_variance, columns[:, 0], degrees_of_freedom)
     L = _factor(near.among + torch.diag_embed(noise))
-    both = torch.cat([near.across[..., None], near.of_neighbours(columns)], dim=-1)
-    whitened = torch.linalg.solve_triangular(L, both, upper=False)
-    v = whitened[..., :1]
-    mean = (v * whitened[..., 1:]).sum(-2)
+    v = torch.linalg.solve_triangular(L, near.across[..., None], upper=False)
+    weights = torch.linalg.solve_triangular(L.mT, v, upper=True)
+    mean = (weights * near.of_neighbours(columns)).sum(-2)
     variance = (kernel.prior_at(X_new) - v.square().sum((-2, -1))).clamp_min(0.0)
-    return Conditional(mean if y.ndim == 2 else mean[:, 0], variance, near.across)
+    return Conditional(mean if y.ndim == 2 else mean[:, 0], variance, near.across, weights[..., 0])
 
 
 @dataclass(frozen=True)

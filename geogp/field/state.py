@@ -1,13 +1,15 @@
 """A local field as named tensors and JSON-able facts, and back. The names are those of every run folder written."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from geogp.calibrate import Calibration
 from geogp.field.conditioned import Conditioned
-from geogp.field.frame import Frame, newest
+from geogp.field.drift import Drift
+from geogp.field.frame import Frame
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise import SmoothNoise, new_smooth_noise
@@ -33,6 +35,10 @@ def state_of(
         "seen.X": known.seen.X,
         "seen.value": known.seen.value,
         "seen.counts": known.seen.counts,
+        "drift.center": known.drift.center,
+        "drift.scale": known.drift.scale,
+        "drift.weights": known.drift.weights,
+        "drift.covariance": known.drift.covariance,
     }
     if (bumps := gp.kernel.variation) is not None:
         tensors |= {
@@ -74,17 +80,18 @@ def restored(
         frame=frame,
         has_counts=facts["has_counts"],
         trend=Trend(**_named_as_here(facts["trend"])),
+        drift=_drift(tensors, frame),
         gp=gp,
         seen=Observations(X, tensors["seen.value"], counts, gp.noise_variance(counts)),
         horizon=facts["horizon"],
-        learned_until=newest(X) if learned_until is None else learned_until,
+        learned_until=frame.newest(X) if learned_until is None else learned_until,
         device=device,
     )
     return known, _noise(tensors, options), _calibration(facts["calibration"])
 
 
 def _options(facts: dict[str, Any]) -> FieldOptions:
-    given = {"regional": None} | facts  # absent before there was a regional surface
+    given = {"regional": None, "metric": False} | facts  # absent before there were these
     if given["components"] is not None:
         given["components"] = tuple((str(n), float(a), float(b)) for n, a, b in given["components"])
     return FieldOptions(**given | {"block_sizes": tuple(given["block_sizes"])})
@@ -93,6 +100,20 @@ def _options(facts: dict[str, Any]) -> FieldOptions:
 def _frame(facts: dict[str, Any]) -> Frame:
     given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
     return Frame(**given)
+
+
+def _drift(tensors: dict[str, Tensor], frame: Frame) -> Drift:
+    if "drift.weights" not in tensors:  # before there was one
+        X = tensors["seen.X"]
+        none = Drift.over(X[:, :0], None)
+        return replace(none, covariance=torch.zeros_like(none.covariance))
+    return Drift(
+        tensors["drift.center"],
+        tensors["drift.scale"],
+        tuple(d for d in range(frame.n_axes) if d != frame.time_axis),
+        tensors["drift.weights"],
+        tensors["drift.covariance"],
+    )
 
 
 def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> LocalGP:

@@ -4,7 +4,7 @@ Everything is computed from the conditioning set alone, so it means the same for
 was held out and for a new place, and far from data every entry tends to a constant.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,11 +34,18 @@ PLACES_AT_ONCE_ON_DEVICE = 8192
 
 @dataclass(frozen=True)
 class Surroundings(Columns):
-    """mean, variance of r (N,) each, and features (N, len(NAMES)) with mean and variance among them."""
+    """mean, variance of r (N,) each, features (N, len(NAMES)) with mean and variance among them, and what the same
+    weights make of the drift's columns (N, q)."""
 
     mean: Tensor
     variance: Tensor
     features: Tensor
+    leaning: Tensor
+
+    def moved(self, change: Tensor) -> "Surroundings":
+        """With another mean of r: this one and a change (N,)."""
+        mean = self.mean + change
+        return replace(self, mean=mean, features=torch.cat([mean[:, None], self.features[:, 1:]], dim=1))
 
 
 def survey(
@@ -48,8 +55,8 @@ def survey(
     index: Tensor,
     *,
     spacing: float,
-    space: tuple[int, ...],
     latest: float,
+    columns: Tensor | None = None,
     degrees_of_freedom: float | None = None,
 ) -> Surroundings:
     """Local GP moments at X_new, and a summary of the observations they rest on.
@@ -61,8 +68,8 @@ def survey(
     X_new : (N, D)
     index : (N, k) rows of `seen` to condition on, -1 for none
     spacing : typical distance between neighbouring places
-    space : spatial columns of X
     latest : time of the newest observation; places after it have a time gap
+    columns : (n, q) of the drift at the observations, or None
     degrees_of_freedom : of the observations, None for Gaussian ones
 
     Returns
@@ -81,24 +88,27 @@ def survey(
     >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
     >>> one = torch.ones(1).double()
     >>> seen = Observations(torch.zeros(1, 2).double(), one, one, one)
-    >>> here = survey(kernel, seen, seen.X, torch.tensor([[0]]), spacing=1.0, space=(0, 1), latest=0.0)
+    >>> here = survey(kernel, seen, seen.X, torch.tensor([[0]]), spacing=1.0, latest=0.0)
     >>> here.mean, here.features.shape
     (tensor([0.5000], dtype=torch.float64), torch.Size([1, 10]))
     """
     busyness = seen.counts.log()
     busyness = busyness - busyness.mean()
     values = torch.stack([seen.value, busyness], dim=-1)
+    columns = seen.value.new_zeros(len(seen), 0) if columns is None else columns
     pieces = []
     chunk = PLACES_AT_ONCE if X_new.device.type == "cpu" else PLACES_AT_ONCE_ON_DEVICE
     for start in range(0, len(X_new), chunk):
         x, i = X_new[start : start + chunk], index[start : start + chunk]
         c = conditional_moments(kernel, x, seen.X, values, seen.noise_variance, i, degrees_of_freedom)
         spread, lean, total = _deviations(c, seen, i, kernel.prior_variance)
-        away = seen.X[i.clamp_min(0)][..., list(space)] - x[:, None, list(space)]
+        leaning = (c.weights * (i >= 0))[:, None, :] @ columns[i.clamp_min(0)]
+        away = seen.X[i.clamp_min(0)][..., :2] - x[:, None, :2]
         distance = torch.linalg.vector_norm(away, dim=-1) / spacing
-        near = _busyness_close_by(distance, busyness, i)
+        busy_near = _busyness_close_by(distance, busyness, i)
         first, ninth = _log_distances(distance, i)
-        gap = (x[:, -1] - latest).clamp_min(0.0) if len(space) < x.shape[1] else torch.zeros_like(near)
+        t = kernel.time_axis
+        gap = torch.zeros_like(first) if t is None else (x[:, t] - latest).clamp_min(0.0)
         mean, busy = c.mean.unbind(-1)
         features = [
             mean,
@@ -107,15 +117,17 @@ def survey(
             spread.log(),
             lean,
             torch.log(total + 1e-3),
-            near,
+            busy_near,
             first,
             ninth,
             gap,
         ]
-        pieces.append(Surroundings(mean, c.variance, torch.stack(features, dim=-1)))
+        pieces.append(Surroundings(mean, c.variance, torch.stack(features, dim=-1), leaning[:, 0]))
     if not pieces:
         empty = X_new.new_zeros(0)
-        return Surroundings(empty, empty, X_new.new_zeros(0, len(NAMES)))
+        return Surroundings(
+            empty, empty, X_new.new_zeros(0, len(NAMES)), X_new.new_zeros(0, columns.shape[1])
+        )
     return Surroundings.together(pieces)
 
 

@@ -1,4 +1,4 @@
-"""The mean over time: a line while there is evidence for one, and how far it may drift beyond the data."""
+"""The mean over time: a line while there is evidence for one, levelling off beyond the data, and its doubt there."""
 
 from dataclasses import dataclass
 
@@ -9,25 +9,43 @@ from geogp.holdout import PERIODS
 
 #: Fewer distinct periods than this say nothing trustworthy about a slope.
 SLOPE_FROM = 4
+#: Share of the mean squared change of fewer that is left to a slope nobody fitted.
+FEW = 0.25
 
 
 @dataclass(frozen=True)
 class Trend:
-    """intercept + slope · t, t in the time unit of the coordinates.
+    """intercept + slope · t, t in the time unit of the coordinates; beyond the data the line levels off:
+
+        t -> T + τ (1 - exp(-(t - T) / τ)),   T the newest time and τ the span of the data.
 
     drift : variance gained per unit of time beyond the newest data (a random walk of the mean)
     slope_variance : of the slope; its square root times the gap is how far the line may miss
+    newest, span : T and τ; None for a line that goes on for ever
+
+    References
+    ----------
+    Gardner and McKenzie 1985, Forecasting trends in time series (damped trends)
     """
 
     intercept: float
     slope: float = 0.0
     drift: float = 0.0
     slope_variance: float = 0.0
+    newest: float | None = None
+    span: float | None = None
 
-    def __call__(self, C: Tensor) -> Tensor:
-        """(N,) at coordinates C (N, 2), or (N, 3) with time last."""
-        intercept = torch.full((len(C),), self.intercept, dtype=C.dtype)
-        return intercept if C.shape[1] < 3 else intercept + self.slope * C[:, 2]
+    def __call__(self, time: Tensor | None, n: int) -> Tensor:
+        """(n,) at times (n,), or without any."""
+        intercept = torch.full((n,), self.intercept, dtype=torch.float64)
+        return intercept if time is None else intercept + self.slope * self.levelled(time)
+
+    def levelled(self, time: Tensor) -> Tensor:
+        """(N,) the times at which the line is read."""
+        if self.newest is None or not self.span:
+            return time
+        beyond = (time - self.newest).clamp_min(0.0)
+        return time - beyond + self.span * -torch.expm1(-beyond / self.span)
 
     def extra_variance(self, gap: Tensor) -> Tensor:
         """(N,) variance of the mean a time `gap` (N,) beyond what the data cover."""
@@ -40,8 +58,11 @@ def fit_trend(time: Tensor | None, y: Tensor, weight: Tensor) -> Trend:
     Examples
     --------
     >>> t = torch.arange(8.0).double()
-    >>> round(fit_trend(t, 1 + 2 * t, torch.ones(8).double()).slope, 6)
+    >>> trend = fit_trend(t, 1 + 2 * t, torch.ones(8).double())
+    >>> round(trend.slope, 6)
     2.0
+    >>> trend(torch.tensor([7.0, 8.0, 700.0]), 3).round(decimals=2).tolist()  # 15, nearly 17, and never 29
+    [15.0, 16.86, 29.0]
     """
     total = weight.sum()
     mean = float((weight * y).sum() / total)
@@ -51,8 +72,10 @@ def fit_trend(time: Tensor | None, y: Tensor, weight: Tensor) -> Trend:
     if len(when) < 2:
         return Trend(mean)
     step = when.diff()
+    newest, span = float(time.max()), float(time.max() - time.min())
     if len(when) < SLOPE_FROM:
-        change = float((means.diff() / step).square().mean())
+        # The same few differences speak of a walk and of a line: the walk has them, the line a quarter of them.
+        change = FEW * float((means.diff() / step).square().mean())
         return Trend(mean, drift=float((means.diff().square() / step).mean()), slope_variance=change)
     middle = float((weight * time).sum() / total)
     slope = float((weight * (time - middle) * y).sum() / (weight * (time - middle).square()).sum())
@@ -60,7 +83,7 @@ def fit_trend(time: Tensor | None, y: Tensor, weight: Tensor) -> Trend:
     drift = float((rest.diff().square() / step).mean())
     spread = float((when - when.mean()).square().sum())
     slope_variance = float(rest.square().sum() / (len(when) - 2) / spread)
-    return Trend(mean - slope * middle, slope, drift, slope_variance)
+    return Trend(mean - slope * middle, slope, drift, slope_variance, newest, span)
 
 
 def _period_means(time: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

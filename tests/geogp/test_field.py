@@ -94,8 +94,9 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
     ]
     noise = {f"noise.{name}" for name in ("level", "center", "scale", *parts)}
     kernel = {"kernel.log_lengthscale", "kernel.log_variance"}
-    assert set(tensors) == kernel | noise | {"shift", "seen.X", "seen.value", "seen.counts"}
-    assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance"}
+    drift = {f"drift.{name}" for name in ("center", "scale", "weights", "covariance")}
+    assert set(tensors) == kernel | noise | drift | {"shift", "seen.X", "seen.value", "seen.counts"}
+    assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance", "newest", "span"}
     assert set(facts) == {
         "options", "frame", "trend", "has_counts", "horizon", "learned_until", "smoothness", "tau2", "s2",
         "degrees_of_freedom", "loss", "width", "weighted", "calibration",
@@ -154,7 +155,7 @@ def test_a_handful_of_rows_is_enough(n):
 def test_no_target_is_in_its_own_reference():
     X, _, _ = world()
     held = left_out_kinds(X[:, :2].numpy(), X[:, 2].numpy(), n_targets=600)
-    assert {h.kind for h in held} == {"rows", "blocks", "future"}
+    assert {h.kind for h in held} == {"rows", "blocks", "sides", "future"}
     for h in held:
         assert not np.isin(h.target, h.reference).any()
         if h.kind == "future":

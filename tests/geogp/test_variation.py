@@ -1,14 +1,14 @@
 """A local kernel whose lengthscale and variance vary over space: valid, exact, learned, and dropped where idle."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 import geogp
 from geogp.densities import log_density
 from geogp.field import FieldOptions, LocalField, LocalKernel, choose
+from geogp.field.kernel_sums import kernel_quadratic
 from geogp.field.solve import conditional_moments
 from geogp.field.variation import Variation
 
@@ -107,20 +107,24 @@ def test_state_and_prior_survive(rough_west):
     torch.testing.assert_close(K.diagonal(), one.latent_variance[:30], rtol=1e-6, atol=1e-9)
 
 
-def test_a_surface_that_varies_is_drawn_from_its_dense_covariance(rough_west):
+def test_a_surface_that_varies_is_drawn_as_its_covariance_says(rough_west):
     field, X, *_ = rough_west
     P = X[:40]
     joint = field.joint(P, field.moments(P).latent_variance)
     S = field.posterior_covariance(P).numpy()
-    assert field.most_places == 3000
     draws = joint.draw(20_000, torch.Generator().manual_seed(0))
     # The sd of a sample covariance of m draws is at most sqrt(2 / m) times the largest variance.
     assert np.abs(np.cov(draws) - S).max() < 5 * np.sqrt(2 / 20_000) * S.max()
-    stationary = replace(
-        field,
-        known=replace(field.known, gp=replace(field.gp, kernel=replace(field.gp.kernel, variation=None))),
-    )
-    assert stationary.most_places is None
+
+
+def test_sums_over_a_kernel_that_varies_leave_out_only_what_is_negligible(rough_west):
+    field, X, *_ = rough_west
+    C = field.frame.coordinates(X[:1200])
+    W = sparse.random_array((3, len(C)), density=0.3, rng=np.random.default_rng(0), format="csr")
+    with torch.no_grad():
+        K = field.gp.kernel(C, C).numpy()
+    found = kernel_quadratic(field.gp.kernel, C, W)
+    np.testing.assert_allclose(found, W @ K @ W.T, rtol=1e-6)
 
 
 def test_areas_take_the_kernel_that_varies():

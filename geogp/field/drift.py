@@ -1,0 +1,191 @@
+"""The drift: a plane over space, linear in the covariates, whose weights are uncertain and known jointly with the field.
+
+    u = Φ(x)'w + r(x) + ε,   w ~ N(0, wide),   r ~ local GP
+
+Whitened by the field's conditional weights, the rows are a linear regression: with c the weights of a row's earlier
+neighbours and s² what they leave open, (u_i − c'u_N) / s = ((φ_i − Φ_N'c) / s)'w + N(0, 1). A prediction then is the
+neighbours' and what the drift adds to it: mean φ*'ŵ + c'(u_N − Φ_N ŵ), variance v + (φ* − Φ_N'c)' Cov(w) (φ* − Φ_N'c).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from geogp.field.earlier import Array, Index, earlier
+from geogp.field.kernel import LocalKernel
+from geogp.field.solve import conditional_moments
+from geogp.field.student import heavy_tailed
+from geogp.linalg import cholesky
+
+#: Prior sd of each weight: the targets are standardised and so are the columns.
+PRIOR_SD = 3.0
+#: Earlier rows that a row is whitened with, and rows whitened at once.
+ANCESTORS, ROWS_AT_ONCE = 24, 1024
+#: More rows than this say nothing more of a plane.
+MOST = 200_000
+#: Solves with weights renewed in between; Gaussian observations need one.
+SOLVES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Drift:
+    """What Φ is made of, and what the observations say of w.
+
+    center, scale : (q − 1,) of the columns of the coordinates but time
+    axes : those columns
+    weights, covariance : (q,), (q, q) of w given the observations
+
+    Examples
+    --------
+    >>> C = torch.tensor([[0.0, 0.0], [2.0, 4.0]]).double()
+    >>> drift = Drift.over(C, None)
+    >>> drift.columns(C).tolist()
+    [[1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]
+    """
+
+    center: Float[Tensor, " p"]
+    scale: Float[Tensor, " p"]
+    axes: tuple[int, ...]
+    weights: Float[Tensor, " q"]
+    covariance: Float[Tensor, "q q"]
+
+    @classmethod
+    def over(cls, C: Float[Tensor, "n D"], time_axis: int | None) -> "Drift":
+        """The drift over coordinates C, nothing known of its weights: half the extent of a column is one unit."""
+        axes = tuple(d for d in range(C.shape[1]) if d != time_axis)
+        P = C[:, axes]
+        low, high = P.min(0).values, P.max(0).values
+        half = 0.5 * (high - low)
+        q = 1 + len(axes)
+        zero, wide = torch.zeros(q, dtype=C.dtype), PRIOR_SD**2 * torch.eye(q, dtype=C.dtype)
+        return cls(0.5 * (low + high), torch.where(half > 0, half, torch.ones_like(half)), axes, zero, wide)
+
+    def columns(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N q"]:
+        """Φ at coordinates C."""
+        P = (C[:, self.axes] - self.center) / self.scale
+        return torch.cat([torch.ones(len(C), 1, dtype=C.dtype, device=C.device), P], dim=1)
+
+    def __call__(self, C: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+        """Φ ŵ at coordinates C."""
+        return self.columns(C) @ self.weights
+
+    def covariance_of(
+        self, A: Float[Tensor, "N D"], B: Float[Tensor, "M D"], *, diagonal: bool = False
+    ) -> Tensor:
+        """Covariance of the drift at A and at B given the observations: (N, M), or its diagonal (N,)."""
+        half = self.columns(A) @ self.covariance
+        return (half * self.columns(B)).sum(-1) if diagonal else half @ self.columns(B).T
+
+    def extra(
+        self, C: Float[Tensor, "N D"], leaning: Float[Tensor, "N q"], other: "Drift | None" = None
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+        """What uncertain weights add to predictions at C: a change of the mean where the weights are another drift's,
+        0 for none, and the variance.
+
+        leaning : Φ_N'c, what the neighbours' weighted values say of the drift
+        """
+        known = self if other is None else other
+        open_ = self.columns(C) - leaning
+        variance = ((open_ @ known.covariance) * open_).sum(-1)
+        return open_ @ (known.weights - self.weights), variance.clamp_min(0.0)
+
+    def least_squares(
+        self, C: Float[Tensor, "n D"], y: Float[Tensor, " n"], weight: Float[Tensor, " n"]
+    ) -> "Drift":
+        """With the weights that (n,) weighted values y at C have by themselves: where a fit of the field starts."""
+        phi = self.columns(C)
+        return self.given(phi.T @ (phi * weight[:, None]), phi.T @ (weight * y))
+
+    def given(self, precision: Float[Tensor, "q q"], right: Float[Tensor, " q"]) -> "Drift":
+        """With the weights' posterior, from the normal equations of whitened rows."""
+        q = len(right)
+        total = precision + torch.eye(q, dtype=precision.dtype) / PRIOR_SD**2
+        L = cholesky(total, jitter=0.0, what="the drift's normal equations")
+        covariance = torch.cholesky_inverse(L)
+        return Drift(self.center, self.scale, self.axes, covariance @ right, covariance)
+
+
+@dataclass(frozen=True, eq=False)
+class Whitened:
+    """Rows in a random order, each with some of those before it: what the drift's weights are learned from.
+
+    rows : (m,) numbers of observations
+    before : (m, k) numbers of observations that come before, -1 for none
+    """
+
+    rows: Int[Tensor, " m"]
+    before: Int[Tensor, "m k"]
+
+    @classmethod
+    def of(cls, P: Float[Tensor, "n d"], seed: int = 0, most: int = MOST) -> "Whitened":
+        """Of n observations at P, or of `most` of them drawn at random.
+
+        Notes
+        -----
+        O(m k log m).
+        """
+        order = np.random.default_rng(seed).permutation(len(P))[:most]
+        k = max(1, min(ANCESTORS, len(order) - 1))
+        found = earlier(P.numpy()[order], k, _nearest)
+        return cls(torch.from_numpy(order), torch.from_numpy(np.where(found >= 0, order[found], -1)))
+
+    def among(self, n: int, reference: Int[Tensor, " m"]) -> "Whitened":
+        """The same without the observations, of n, that the reference leaves out."""
+        inside = torch.zeros(n, dtype=torch.bool)
+        inside[reference] = True
+        keep = inside[self.rows]
+        before = self.before[keep]
+        return Whitened(self.rows[keep], torch.where(inside[before.clamp_min(0)] & (before >= 0), before, -1))
+
+    def drift(
+        self,
+        start: Drift,
+        kernel: LocalKernel,
+        C: Float[Tensor, "n D"],
+        y: Float[Tensor, " n"],
+        noise_variance: Float[Tensor, " n"],
+        degrees_of_freedom: float | None,
+    ) -> Drift:
+        """The drift's weights given the values y at C.
+
+        Notes
+        -----
+        Generalised least squares by the conditional weights of earlier rows, exact when all earlier rows are among
+        them; O(m k³). Student-t observations are weighed by how well they agree, anew after each solve.
+
+        References
+        ----------
+        Vecchia 1988; Rasmussen and Williams 2006, section 2.7 (explicit basis functions)
+        """
+        phi = start.columns(C)
+        both = torch.cat([(y - phi @ start.weights)[:, None], phi], dim=1)
+        pieces = []
+        with torch.no_grad():
+            for rows, before in zip(self.rows.split(ROWS_AT_ONCE), self.before.split(ROWS_AT_ONCE)):
+                c = conditional_moments(kernel, C[rows], C, both, noise_variance, before, degrees_of_freedom)
+                pieces.append(torch.cat([both[rows] - c.mean, c.variance[:, None]], dim=1))
+        left = torch.cat(pieces)
+        own, Z, v = noise_variance[self.rows], left[:, 1:-1], left[:, -1]
+        u = left[:, 0] + Z @ start.weights
+        weight = torch.ones_like(u)
+        robust = heavy_tailed(degrees_of_freedom)
+        out = start
+        for _ in range(SOLVES if robust else 1):
+            precision = 1.0 / (v + own / weight)
+            out = start.given(Z.T @ (Z * precision[:, None]), Z.T @ (precision * u))
+            if robust:
+                nu = float(degrees_of_freedom or 0.0)
+                away = u - Z @ out.weights
+                # What is expected of the noise alone, given how far the row is from its prediction.
+                share = own / weight / (v + own / weight)
+                square = (share * away).square() + share * v
+                weight = (nu + 1.0) / (nu + square / own)
+        return out
+
+
+def _nearest(known: Array, new: Array, m: int) -> Index:
+    return cKDTree(known).query(new, k=np.arange(1, m + 1))[1]

@@ -1,0 +1,173 @@
+"""The drift and the field known jointly: universal kriging, against dense algebra."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from geogp.estimator import GPRegressor
+from geogp.field import FieldOptions, LocalField, LocalKernel
+from geogp.field.conditioned import Conditioned
+from geogp.field.drift import PRIOR_SD, Drift, Whitened
+from geogp.field.frame import ISOTROPIC
+from geogp.field.metric import learned_metric
+from geogp.field.solve import conditional_moments
+
+KERNEL = LocalKernel(
+    torch.tensor([[1.0, 0.7], [3.0, 4.0]]).double().log(),
+    torch.tensor([0.3, 0.8]).double().log(),
+    ("matern12", "matern32"),
+)
+
+
+def rows(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    C = torch.from_numpy(rng.uniform(-4, 4, (n, 2)))
+    noise = torch.from_numpy(rng.uniform(0.05, 0.3, n))
+    K = KERNEL(C, C) + torch.diag(noise)
+    y = torch.linalg.cholesky(K) @ torch.from_numpy(rng.standard_normal(n))
+    return C, y + 1.0 + 0.5 * C[:, 0], noise
+
+
+def dense(C, y, noise, Phi):
+    """w's posterior by plain algebra."""
+    K = KERNEL(C, C) + torch.diag(noise)
+    A = Phi.T @ torch.linalg.solve(K, Phi) + torch.eye(Phi.shape[1]).double() / PRIOR_SD**2
+    covariance = torch.linalg.inv(A)
+    return K, covariance @ (Phi.T @ torch.linalg.solve(K, y)), covariance
+
+
+def test_with_all_earlier_rows_the_weights_are_those_of_generalised_least_squares(monkeypatch):
+    monkeypatch.setattr("geogp.field.drift.ANCESTORS", 60)
+    C, y, noise = rows()
+    start = Drift.over(C, None)
+    found = Whitened.of(C).drift(start, KERNEL, C, y, noise, None)
+    _, w, covariance = dense(C, y, noise, start.columns(C))
+    torch.testing.assert_close(found.weights, w, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(found.covariance, covariance, rtol=1e-8, atol=1e-12)
+    elsewhere = replace(start, weights=torch.tensor([5.0, -3.0, 2.0]).double())
+    again = Whitened.of(C).drift(elsewhere, KERNEL, C, y, noise, None)
+    torch.testing.assert_close(again.weights, w, rtol=1e-8, atol=1e-10)  # wherever it starts
+
+
+def test_rows_left_out_tell_the_drift_nothing(monkeypatch):
+    monkeypatch.setattr("geogp.field.drift.ANCESTORS", 60)
+    C, y, noise = rows()
+    start, kept = Drift.over(C, None), torch.arange(0, 60, 2)
+    some = Whitened.of(C).among(60, kept).drift(start, KERNEL, C, y, noise, None)
+    _, w, covariance = dense(C[kept], y[kept], noise[kept], start.columns(C[kept]))
+    torch.testing.assert_close(some.weights, w, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(some.covariance, covariance, rtol=1e-8, atol=1e-12)
+
+
+def test_predictions_are_those_of_universal_kriging():
+    C, y, noise = rows()
+    new = torch.from_numpy(np.random.default_rng(1).uniform(-9, 9, (20, 2)))
+    drift = Drift.over(C, None)
+    Phi, phi = drift.columns(C), drift.columns(new)
+    K, w, covariance = dense(C, y, noise, Phi)
+    drift = replace(drift, weights=w, covariance=covariance)
+    every = torch.arange(60).expand(20, 60)
+    c = conditional_moments(KERNEL, new, C, y - drift(C), noise, every)
+    leaning = c.weights @ Phi
+    _, extra = drift.extra(new, leaning)
+    # One Gaussian process whose prior covariance holds the drift's weights, too.
+    whole = K + PRIOR_SD**2 * Phi @ Phi.T
+    across = KERNEL(new, C) + PRIOR_SD**2 * phi @ Phi.T
+    prior = KERNEL(new, new) + PRIOR_SD**2 * phi @ phi.T
+    mean = across @ torch.linalg.solve(whole, y)
+    variance = (prior - across @ torch.linalg.solve(whole, across.T)).diagonal()
+    torch.testing.assert_close(drift(new) + c.mean, mean, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(c.variance + extra, variance, rtol=1e-6, atol=1e-9)
+
+
+def plane(n=700, slope=2.0, seed=0):
+    """A rough field and a plane; the eastern quarter is not measured."""
+    rng = np.random.default_rng(seed)
+    P = rng.uniform(0, 40.0, (n, 2))
+    distance = np.linalg.norm(P[:, None] - P[None], axis=-1)
+    field = np.linalg.cholesky(np.exp(-distance / 3.0) + 1e-8 * np.eye(n)) @ rng.standard_normal(n)
+    y = 0.7 * field + slope * P[:, 0] / 10.0 + 0.1 * rng.standard_normal(n)
+    return P, y, P[:, 0] > 30.0
+
+
+def test_a_trend_goes_on_where_nobody_measured_and_doubt_grows_there():
+    P, y, held = plane()
+    field = LocalField.fit(
+        torch.from_numpy(P[~held]), torch.from_numpy(y[~held]), None, options=FieldOptions(steps=60)
+    )
+    m = field.moments(torch.from_numpy(P[held]))
+    miss = y[held] - m.location.numpy()
+    assert abs(miss.mean()) < 0.5 and np.sqrt((miss**2).mean()) < 1.2  # the mean of all rows would miss by 4
+    sd = (m.latent_variance + m.noise_variance).sqrt().numpy()
+    assert (np.abs(miss) < 1.96 * sd).mean() > 0.85
+    far = torch.tensor([[25.0, 20.0], [45.0, 20.0], [90.0, 20.0], [400.0, 20.0]]).double()
+    doubt = field.moments(far).latent_variance
+    assert (doubt.diff() > 0).all()
+    assert (doubt <= field.moments(far).prior_variance + 1e-12).all()
+
+
+def test_told_other_observations_the_drift_forgets_the_old_ones():
+    P, y, _ = plane(n=500)
+    X = torch.from_numpy(P)
+    options = FieldOptions(steps=20, smooth=False)
+    field = LocalField.fit(X, torch.from_numpy(y), None, options=options)
+    west = torch.from_numpy(np.flatnonzero(P[:, 0] < 15.0))
+    told = field.conditioned_on(field.observations(X[west], torch.from_numpy(y)[west], None))
+    again = told.conditioned_on(told.observations(X, torch.from_numpy(y), None))
+    assert told.known.drift.covariance.trace() > 1.5 * field.known.drift.covariance.trace()
+    torch.testing.assert_close(again.known.drift.weights, field.known.drift.weights, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(again.moments(X[:40]).mean, field.moments(X[:40]).mean, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("turn", [np.eye(2), np.diag([0.5, 1.0]), [[0.6, 0.8], [-0.8, 0.6]]])
+def test_the_metric_undoes_what_is_done_to_the_axes(turn):
+    rng = np.random.default_rng(0)
+    P = rng.uniform(0, 40.0, (900, 2))
+    rough = np.array([[2.0, 0.0], [0.0, 0.5]])
+    distance = np.linalg.norm((P[:, None] - P[None]) @ rough, axis=-1)
+    y = np.linalg.cholesky(np.exp(-distance / 8.0) + 1e-8 * np.eye(900)) @ rng.standard_normal(900)
+    S = np.array(turn)
+    M = np.reshape(learned_metric(torch.from_numpy(P @ S.T), torch.from_numpy(y)), (2, 2))
+    shape = (M @ S).T @ (M @ S)
+    shape /= np.sqrt(np.linalg.det(shape))
+    wanted = rough.T @ rough
+    np.testing.assert_allclose(
+        np.log(np.linalg.eigvalsh(shape)), np.log(np.linalg.eigvalsh(wanted)), atol=0.6
+    )
+    assert abs(shape[0, 1]) < 0.5 and shape[0, 0] > 2 * shape[1, 1]
+
+
+def test_few_rows_or_an_isotropic_field_keep_the_metric_of_the_map():
+    P, y, _ = plane(slope=0.0)
+    assert learned_metric(torch.from_numpy(P), torch.from_numpy(y)) == ISOTROPIC
+    assert learned_metric(torch.from_numpy(P[:50]), torch.from_numpy(y[:50])) == ISOTROPIC
+
+
+def test_further_columns_carry_what_they_explain():
+    rng = np.random.default_rng(0)
+    P, z = rng.uniform(0, 40.0, (600, 2)), rng.uniform(-1, 1, 600)
+    y = np.sin(P[:, 0] / 4) + np.sin(3 * z) + 0.1 * rng.standard_normal(600)
+    X = np.column_stack([P, z])
+    with_z = GPRegressor("local-gp", spatial=(0, 1), options={"steps": 60}).fit(X[:500], y[:500])
+    without = GPRegressor("local-gp", spatial=(0, 1), options={"steps": 60}).fit(P[:500], y[:500])
+    errors = [np.abs(m.predict(Q[500:]) - y[500:]).mean() for m, Q in ((with_z, X), (without, P))]
+    assert errors[0] < 0.5 * errors[1]
+    moved = X[500:].copy()
+    moved[:, 2] += 0.5
+    assert np.abs(with_z.predict(moved) - with_z.predict(X[500:])).mean() > 0.2
+
+
+def test_a_run_from_before_the_drift_has_none():
+    P, y, _ = plane(n=300)
+    field = LocalField.fit(torch.from_numpy(P), torch.from_numpy(y), None, options=FieldOptions(steps=5))
+    tensors, facts = field.state()
+    old = {k: v for k, v in tensors.items() if not k.startswith("drift.")}
+    for name in ("metric", "other_units"):
+        del facts["frame"][name]
+    del facts["options"]["metric"], facts["trend"]["newest"], facts["trend"]["span"]
+    known: Conditioned = LocalField.from_state(old, facts).known
+    C = known.seen.X[:5]
+    assert known.drift(C).abs().max() == 0
+    assert known.drift.extra(C, torch.zeros(5, 1).double())[1].abs().max() == 0

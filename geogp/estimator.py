@@ -1,7 +1,6 @@
 """GPRegressor: every method of the table behind scikit-learn's face."""
 
 import hashlib
-import warnings
 import weakref
 from collections.abc import Sequence
 from copy import copy
@@ -17,19 +16,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geogp.basis.capacity import Capacity
 from geogp.data import Data, Moments
 from geogp.engines import Engine, Hooks, Plan
-from geogp.engines.asked import plan_of, rows_held_out, with_capacity
+from geogp.engines.asked import plan_of, rows_held_out, warn_far, with_capacity
 from geogp.engines.check import engine_of
-from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
+from geogp.engines.joint import DenseJoint
+from geogp.errors import ImpossibleCombination, InvalidInput, checked_counts
 from geogp.holdout import random_part
-from geogp.methods import DEFAULT, Method
+from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
 from geogp.transforms import Identity, Transform, from_dict, transform_for
 
 Array = NDArray[np.float64]
 
 
-# The last prediction of each estimator, kept outside it so that predicting changes no attribute.
-_LAST: "weakref.WeakKeyDictionary[GPRegressor, tuple[str, Moments]]" = weakref.WeakKeyDictionary()
+# The last prediction of each engine, kept outside it so that predicting changes no attribute. What changes a model's
+# predictions (a fit, an update, another predictor) gives it another engine.
+_LAST: "weakref.WeakKeyDictionary[Engine, tuple[str, Moments]]" = weakref.WeakKeyDictionary()
 
 
 class GPRegressor(RegressorMixin, BaseEstimator):
@@ -73,6 +74,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ----------
     target_mean_, target_sd_ : of the training targets (ddof 0)
     typical_count_ : median training count, used where a prediction names none; None without counts
+    reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the
+        count): the median training count. Latent moments, draws, covariances and areas hold to it whatever a
+        prediction is of, unless counts are named for them
     fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
     capacity_ : the Fourier scales that were chosen, and by which scores; None where there was no choice
     engine_ : the fitted model on standardised targets
@@ -175,7 +179,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> "GPRegressor":
         if not np.isfinite(y).all():
             raise InvalidInput("y holds NaN or infinity; drop those rows.")
-        n = _check_counts(counts, len(y))
+        n = None if counts is None else checked_counts(counts, len(y))
         plan = plan_of(self.get_params(deep=False), X.shape[1], n is not None, len(y))
         engine = engine_of(plan.row)
         self._take_scale(X, y, n, plan)
@@ -186,8 +190,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         plan, self.capacity_ = with_capacity(plan, data, asked) if scales else (plan, None)
         self.row_, self.n_rows_ = plan.row, len(data)
         self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
-        _LAST.pop(self, None)
-        self._warn_far(plan.row)
+        warn_far(plan.row)
         return self
 
     def _take_scale(self, X: Array, y: Array, counts: Array | None, plan: Plan) -> None:
@@ -198,6 +201,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.target_sd_ = sd if sd > 1e-10 * max(1.0, abs(self.target_mean_)) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
         self.typical_count_ = None if counts is None else float(np.median(counts))
+        self.reference_count_ = self.typical_count_
         if self.target_transform != "identity" and engine_of(plan.row).fixes_scale:
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} fixes the scale of its target; leave target_transform at 'identity'."
@@ -219,23 +223,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if validation is not None:
             Xv, yv, cv = validation
             Xv, yv = np.asarray(Xv, dtype=np.float64), np.asarray(yv, dtype=np.float64)
-            held = self._data(Xv, yv, _check_counts(cv, len(yv)), dtype) if len(yv) else None
+            nv = None if cv is None else checked_counts(cv, len(yv))
+            held = self._data(Xv, yv, nv, dtype) if len(yv) else None
             return data, held, np.arange(len(y))
         if cut := rows_held_out(plan.row, len(y)):
             kept, watched = (rows.sort().values for rows in random_part(len(y), cut, plan.seed))
             return data.rows(kept), data.rows(watched), kept.numpy()
         return data, None, np.arange(len(y))
-
-    def _warn_far(self, row: Method) -> None:
-        if row.reverts_to_prior:
-            return
-        warnings.warn(
-            f"method {row.name!r} with residual {row.residual!r}: the latent sd far from data need not return "
-            "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
-            "whose row says reverts_to_prior.",
-            NotDistanceAware,
-            stacklevel=4,
-        )
 
     def _data(self, X: Array, y: Array, counts: Array | None, dtype: torch.dtype = torch.float32) -> Data:
         z = (self.transform_.forward(y) - self.target_mean_) / self.target_sd_
@@ -275,8 +269,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         InvalidInput
             a method that takes none.
         """
-        self.engine_.attach(predictor)
-        _LAST.pop(self, None)
+        engine = copy(self.engine_)
+        engine.attach(predictor)
+        self.engine_ = engine
 
     # -- predicting --------------------------------------------------------------------------------
 
@@ -287,21 +282,18 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         n = self._counts(counts, len(inputs))
         key = hashlib.blake2b(np.ascontiguousarray(inputs).tobytes(), digest_size=16)
         key.update(b"-" if n is None else n.tobytes())
-        last = _LAST.get(self)
+        last = _LAST.get(self.engine_)
         if last is not None and last[0] == key.hexdigest():
             return last[1]
-        moments = self.engine_.moments(
-            torch.as_tensor(inputs),
-            None if n is None else torch.as_tensor(n, dtype=torch.float32),
-        )
-        _LAST[self] = (key.hexdigest(), moments)
+        moments = self.engine_.moments(torch.as_tensor(inputs), _tensor(n))
+        _LAST[self.engine_] = (key.hexdigest(), moments)
         return moments
 
     def predictive(
         self, X: ArrayLike, counts: ArrayLike | float | None = None, *, latent: bool = False
     ) -> Predictive:
         """The whole distribution of a new observation (or of the surface) at X: see `Predictive`."""
-        return self.distribution(self.moments(X, counts), latent=latent)
+        return self.distribution(self.moments(X, self._counts_of(counts, latent)), latent=latent)
 
     def distribution(self, moments: Moments, *, latent: bool = False) -> Predictive:
         """The distribution, on the scale of y, that moments of this model describe."""
@@ -332,7 +324,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        counts : measurements behind the new observation (scalar or (n,)); default `typical_count_`
+        counts : measurements behind the new observation (scalar or (n,)); default `typical_count_`, of the surface
+            `reference_count_`
         latent : of the surface itself, without noise
 
         Raises
@@ -352,13 +345,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             raise ImpossibleCombination(
                 "return_cov needs target_transform 'identity'; use sample_y for joint draws under another transform."
             )
-        moments = self.moments(X, counts)
-        covariance = self.engine_.posterior_covariance(torch.as_tensor(self._inputs(X)))
+        asked = self._counts_of(counts, latent)
+        moments, inputs = self.moments(X, asked), self._inputs(X)
+        S = self.engine_.posterior_covariance(torch.as_tensor(inputs), _tensor(self._counts(asked, len(inputs))))
+        covariance = DenseJoint(S, moments.latent_variance).S
         if not latent:
-            noise = moments.new_variance() - moments.latent_variance
-            covariance = covariance + torch.diag(noise.to(covariance.dtype))
-        mean = self.distribution(moments, latent=latent).mean()
-        return mean, self.target_sd_**2 * covariance.double().numpy()
+            covariance = covariance + np.diag((moments.new_variance() - moments.latent_variance).double().numpy())
+        return self.distribution(moments, latent=latent).mean(), self.target_sd_**2 * covariance
 
     def interval(
         self,
@@ -378,15 +371,28 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """P(new observation > threshold): (n,)."""
         return self.predictive(X, counts, latent=latent).exceedance(threshold)
 
-    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | None = 0) -> Array:
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: int | None = 0,
+        *,
+        counts: ArrayLike | float | None = None,
+    ) -> Array:
         """Joint draws of the surface at X: (n, n_samples), an integer seed for the same draws again.
+
+        counts : measurements behind the averages whose level the surface is; default `reference_count_`.
 
         Methods with a learned basis draw its weights, O(n r) a draw at any n; the others factorise the
         posterior covariance of the places, O(n^3).
         """
         check_is_fitted(self, "engine_")
+        if n_samples < 1:
+            raise InvalidInput(f"n_samples must be 1 or more; got {n_samples}.")
         generator = torch.Generator().manual_seed(int(random_state or 0))
-        draws = self.engine_.sample(torch.as_tensor(self._inputs(X)), n_samples, generator)
+        inputs = self._inputs(X)
+        n = _tensor(self._counts(self._counts_of(counts, latent=True), len(inputs)))
+        draws = self.engine_.sample(torch.as_tensor(inputs), n_samples, generator, n)
         return self.transform_.inverse(self.target_mean_ + self.target_sd_ * draws.double().numpy())
 
     def kernel_slice(self, X: ArrayLike, x_ref: ArrayLike) -> Array:
@@ -423,6 +429,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             "target_sd": self.target_sd_,
             "target_range": list(self.target_range_),
             "typical_count": self.typical_count_,
+            "reference_count": self.reference_count_,
             "n_rows": self.n_rows_,
             "transform": self.transform_.to_dict(),
             "engine": facts,
@@ -452,6 +459,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         low, high = facts["target_range"]
         model.target_range_ = (low, high)
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
+        model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs
         model.transform_ = from_dict(facts["transform"])
         capacity = facts.get("capacity")
         model.capacity_ = None if capacity is None else Capacity.from_dict(capacity)
@@ -473,23 +481,17 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _inputs(self, X: ArrayLike) -> Array:
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
+    def _counts_of(self, counts: ArrayLike | float | None, latent: bool) -> ArrayLike | float | None:
+        """Counts named, else those of the surface; None stands for those of a new observation."""
+        return self.reference_count_ if latent and counts is None else counts
+
     def _counts(self, counts: ArrayLike | float | None, n: int) -> Array | None:
+        named = None if counts is None else checked_counts(counts, n)
         if not self.has_counts:
             return None
-        if counts is None:
-            counts = self.typical_count_
-        return np.broadcast_to(np.asarray(counts, dtype=np.float64), (n,)).copy()
+        return np.full(n, float(self.typical_count_ or 1.0)) if named is None else named
 
 
-def _check_counts(counts: ArrayLike | None, n: int) -> Array | None:
-    if counts is None:
-        return None
-    out = np.asarray(counts, dtype=np.float64)
-    if out.shape != (n,):
-        raise InvalidInput(f"counts must be one number a row, shape ({n},); got shape {out.shape}.")
-    if not (np.isfinite(out).all() and (out > 0).all()):
-        bad = int(np.flatnonzero(~(np.isfinite(out) & (out > 0)))[0])
-        raise InvalidInput(
-            f"counts must be positive; row {bad} has {out[bad]:g}: drop it or leave counts out."
-        )
-    return out
+def _tensor(counts: Array | None) -> torch.Tensor | None:
+    """Counts as engines take them."""
+    return None if counts is None else torch.as_tensor(counts, dtype=torch.float32)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, ndtr, ndtri, stdtr, stdtrit
 
 from geogp.densities import standard_log_density
+from geogp.errors import check_level
 from geogp.transforms import Identity, Transform
 
 Array = NDArray[np.float64]
@@ -120,8 +121,7 @@ class Predictive:
 
     def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
         """Central interval that holds y with probability `level`: (lower, upper), each (N,)."""
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must lie between 0 and 1; got {level}: use 0.95 for a 95% interval.")
+        check_level(level)
         tail = 0.5 * (1.0 - level)
         return self.quantile(tail), self.quantile(1.0 - tail)
 

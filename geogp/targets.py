@@ -85,7 +85,8 @@ class Target:
         if lost.any():
             bad = v[lost][0]
             raise InvalidInput(
-                f"target {self.name!r} needs positive values; got {bad:g}: drop such rows before fitting."
+                f"target {self.name!r} needs positive values; got {bad:g}: drop such rows before fitting, and name thresholds "
+                "above 0."
             )
         return t
 

@@ -21,7 +21,7 @@ def refuse_taken(path: Path, overwrite: bool) -> None:
     >>> refuse_taken(Path("/"), overwrite=False)
     Traceback (most recent call last):
     ...
-    app.errors.InvalidInput: / exists; give another -o, or --overwrite to replace it.
+    geogp.errors.InvalidInput: / exists; give another -o, or --overwrite to replace it.
     """
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")

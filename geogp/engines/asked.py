@@ -1,5 +1,6 @@
 """From what a caller asks of `GPRegressor` to the plan of a fit."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from geogp.basis.schedule import Schedule
 from geogp.data import Data
 from geogp.engines.check import check, engine_of
 from geogp.engines.plan import Plan
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, NotDistanceAware
 from geogp.holdout import kinds_asked, rows_for_the_epoch
 from geogp.methods import Method, method
 
@@ -158,3 +159,16 @@ def rows_held_out(row: Method, n: int) -> int:
         return 0
     learns = engine.trains_network or (engine.route == "variational" and row.backbone != "identity")
     return rows_for_the_epoch(n, by_heart=learns)
+
+
+def warn_far(row: Method) -> None:
+    """Warn, where `fit` was called, that a row's latent sd far from data need not return to the prior's."""
+    if row.reverts_to_prior:
+        return
+    warnings.warn(
+        f"method {row.name!r} with residual {row.residual!r}: the latent sd far from data need not return "
+        "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
+        "whose row says reverts_to_prior.",
+        NotDistanceAware,
+        stacklevel=4,
+    )

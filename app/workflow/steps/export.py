@@ -15,10 +15,11 @@ from app.console import Report
 from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
-from app.workflow.grids import Box, Grid, check_tests, grid_of
+from app.workflow.grids import Box, Grid, grid_of
 from app.workflow.outputs import file_entry, now, refuse_taken
 from data_pipelines.sources import SOURCES
 from geogp import storage
+from geogp.errors import check_count, check_level, check_threshold
 from geogp.prediction import predict
 from geogp.run import Run, opened
 from maps.bands import bands
@@ -277,7 +278,10 @@ def _prepare(
 ) -> tuple[Run, Grid, xr.Dataset]:
     """Load, choose the pixels, make the lazy Dataset; everything that can be refused is refused here."""
     run = opened(run)
-    check_tests(tests)
+    check_count(tests, "--tests")
+    check_level(level, "--level")
+    for threshold in thresholds or ():
+        check_threshold(threshold, "--thresholds")
     wanted = [name for name in layers or () if name.startswith("exceedance_")]
     if thresholds is None and wanted:  # exceedance_50 asks for its threshold by name
         thresholds = [_threshold(name) for name in wanted]

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from app.workflow.machine import device_named
+from geogp.engines.asked import device_named
 from benchmarks import machine
 from benchmarks.cases import CASES, Absent, Case
 from benchmarks.machine import in_fresh, write_text

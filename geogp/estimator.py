@@ -23,7 +23,7 @@ from geogp.errors import ImpossibleCombination, InvalidInput, checked_counts
 from geogp.holdout import random_part
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.transforms import Identity, Transform, from_dict, transform_for
+from geogp.transforms import Identity, Transform, from_dict, spread, transform_for
 
 Array = NDArray[np.float64]
 
@@ -197,8 +197,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """What targets are standardised and transformed by, and the usual count."""
         self.target_mean_ = float(y.mean())
         sd = float(y.std())
-        # A spread at rounding level is a constant target; dividing by it would amplify rounding errors.
-        self.target_sd_ = sd if sd > 1e-10 * max(1.0, abs(self.target_mean_)) else 1.0
+        self.target_sd_ = sd if spread(y) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
         self.typical_count_ = None if counts is None else float(np.median(counts))
         self.reference_count_ = self.typical_count_
@@ -350,7 +349,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         S = self.engine_.posterior_covariance(torch.as_tensor(inputs), _tensor(self._counts(asked, len(inputs))))
         covariance = DenseJoint(S, moments.latent_variance).S
         if not latent:
-            covariance = covariance + np.diag((moments.new_variance() - moments.latent_variance).double().numpy())
+            noise = moments.new_variance().double() - moments.latent_variance.double()
+            covariance = covariance + np.diag(noise.numpy())
         return self.distribution(moments, latent=latent).mean(), self.target_sd_**2 * covariance
 
     def interval(

@@ -190,7 +190,7 @@ def transform_for(
     if name not in NAMES:
         raise InvalidInput(f"target_transform must be one of {', '.join(NAMES)}; got {name!r}.")
     sd = float(y.std())
-    if name == "identity" or len(y) < 20 or not sd > 1e-10 * max(1.0, abs(float(y.mean()))):
+    if name == "identity" or len(y) < 20 or not spread(y):
         return Identity()
     if name == "log10" and not (y > 0).all():
         raise InvalidInput(
@@ -226,6 +226,17 @@ def transform_for(
     u = best.forward(y)
     factor = sd / float(u.std())
     return Affine(best, float(y.mean()) - factor * float(u.mean()), factor)
+
+
+def spread(y: Float[np.ndarray, " n"]) -> bool:
+    """Whether targets differ by more than rounding, in whatever unit: dividing by less would amplify its errors.
+
+    Examples
+    --------
+    >>> spread(np.array([1.0, 2.0]) * 1e-12), spread(np.full(3, 0.1))
+    (True, False)
+    """
+    return bool(y.std() > 1e-10 * np.abs(y).max())
 
 
 def _nearest(places: Array, rows: NDArray[np.int64], k: int = 8) -> NDArray[np.int64]:

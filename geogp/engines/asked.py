@@ -53,7 +53,7 @@ def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: i
         schedule=_schedule(asked, row),
         weights=_weights(asked),
         seed=int(asked["random_state"] or 0),
-        device=_device(asked["device"]),
+        device=device_named(asked["device"]),
         options=dict(asked["options"] or {}),
     )
 
@@ -113,10 +113,31 @@ def _weights(asked: Mapping[str, Any]) -> Weights:
     )
 
 
-def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def device_named(name: str) -> str:
+    """The device that a name stands for on this machine: "auto" is "cuda" where there is one.
+
+    Raises
+    ------
+    InvalidInput
+        no such device, here or anywhere.
+
+    Examples
+    --------
+    >>> device_named("cpu")
+    'cpu'
+    """
+    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return "cuda" if here else "cpu"
+    kind, _, number = str(name).partition(":")
+    if name != "cpu" and (kind != "cuda" or (number and not number.isdecimal()) or name == "cuda:"):
+        raise InvalidInput(f"there is no device {name!r}; take auto, cpu, cuda, or one of several as cuda:1.")
+    if kind == "cuda" and int(number or 0) >= here:
+        raise InvalidInput(
+            f"device {name!r} is not here: this machine, as torch {torch.__version__} sees it, has {here} with CUDA; take "
+            "cpu or auto."
+        )
+    return name
 
 
 def with_capacity(plan: Plan, data: Data, asked: Data | None) -> tuple[Plan, Capacity | None]:

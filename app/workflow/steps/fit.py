@@ -17,13 +17,14 @@ from torch import Tensor
 from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.knowing import Known, what_is_known
-from app.workflow.machine import device_named, peak_rss_mb, versions
+from app.workflow.machine import peak_rss_mb, versions
 from app.workflow.outputs import refuse_taken
 from app.workflow.predictors import raster_predictor
 from app.workflow.rows import Array, Flags, Rows, read_rows
 from app.workflow.unfinished import UnfinishedFit
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
+from geogp.engines.asked import device_named
 from geogp.engines.check import engine_of
 from geogp.estimator import GPRegressor
 from geogp.methods import DEFAULT

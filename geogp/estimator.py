@@ -251,6 +251,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return self.engine_.plan.shape.has_counts
 
     @property
+    def center(self) -> str:
+        """What `predict` gives: "mean", or "median" where Student-t tails on a curved scale have no mean."""
+        if isinstance(self.transform_, Identity):
+            return "mean"
+        n = torch.ones(1) if self.has_counts else None
+        return self.distribution(self.engine_.moments(torch.zeros(1, self.n_features_in_).double(), n)).center
+
+    @property
     def most_places(self) -> int | None:
         """How many places the joint posterior takes at once; None for as many as one likes."""
         return self.engine_.most_places
@@ -321,6 +329,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> Any:
         """Mean of a new observation at X (n, d), with its sd (n,) or covariance (n, n) on request.
 
+        The median, and half the width of the central 68.3% interval, where there may be no mean or no sd: see `center`.
+
         Parameters
         ----------
         counts : measurements behind the new observation (scalar or (n,)); default `typical_count_`, of the surface
@@ -337,7 +347,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if return_cov:
             return self._mean_and_covariance(X, counts, latent)
         predictive = self.predictive(X, counts, latent=latent)
-        return (predictive.mean(), predictive.sd()) if return_std else predictive.mean()
+        return (predictive.central(), predictive.spread()) if return_std else predictive.central()
 
     def _mean_and_covariance(self, X: ArrayLike, counts: Any, latent: bool) -> tuple[Array, Array]:
         if not isinstance(self.transform_, Identity):

@@ -18,12 +18,21 @@ Array = NDArray[np.float64]
 NAMES = ("identity", "log10", "yeo-johnson", "auto")
 #: Rows that choose, and the gain in log likelihood a row that a curved scale must bring.
 ROWS, WORTH = 4000, 0.02
+#: Powers of Yeo and Johnson under which u has no end, so that densities on y hold all their mass.
+POWERS = (0.0, 2.0)
 #: Degrees of freedom tried for the residuals; the last is a Gaussian.
 TAILS = (2.5, 3.5, 5.0, 8.0, 15.0, 1e6)
 
 
 class Transform(Protocol):
-    """u = forward(y), increasing; y = inverse(u); log du/dy."""
+    """u = forward(y), increasing; y = inverse(u); log du/dy.
+
+    growth : the powers of |u| with which |y| grows in the lower and the upper tail: inf for an exponential, 0 for a
+        bounded one. A Student-t with ν degrees of freedom has a mean on the scale of y where both are below ν
+    """
+
+    @property
+    def growth(self) -> tuple[float, float]: ...
 
     def forward(self, y: Array) -> Array: ...
 
@@ -53,6 +62,10 @@ class Identity:
     def log_derivative(self, y: Array) -> Array:
         return np.zeros_like(y)
 
+    @property
+    def growth(self) -> tuple[float, float]:
+        return 1.0, 1.0
+
     def to_dict(self) -> dict:
         return {"name": "identity"}
 
@@ -61,7 +74,8 @@ class Identity:
 class YeoJohnson:
     """The power family for targets of either sign (Yeo and Johnson 2000), on (y - centre) / scale.
 
-    power = 1 is the identity; below one it shortens the upper tail, above one the lower.
+    power = 1 is the identity; below one it shortens the upper tail, above one the lower. Outside [0, 2] u has an end
+    that distributions reach beyond, so that their density on y lacks mass: `transform_for` chooses no such power.
 
     Examples
     --------
@@ -96,6 +110,13 @@ class YeoJohnson:
         z = (np.asarray(y, float) - self.centre) / self.scale
         return np.sign(z) * (self.power - 1.0) * np.log1p(np.abs(z)) - np.log(self.scale)
 
+    @property
+    def growth(self) -> tuple[float, float]:
+        below, above = (
+            0.0 if power < 0 else math.inf if power == 0 else 1.0 / power for power in (2.0 - self.power, self.power)
+        )
+        return below, above
+
     def to_dict(self) -> dict:
         return {"name": "yeo-johnson", "power": self.power, "centre": self.centre, "scale": self.scale}
 
@@ -120,6 +141,10 @@ class Log10:
     def log_derivative(self, y: Array) -> Array:
         return -np.log(y) - math.log(math.log(10.0))
 
+    @property
+    def growth(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
     def to_dict(self) -> dict:
         return {"name": "log10"}
 
@@ -140,6 +165,10 @@ class Affine:
 
     def log_derivative(self, y: Array) -> Array:
         return self.inner.log_derivative(y) + math.log(self.factor)
+
+    @property
+    def growth(self) -> tuple[float, float]:
+        return self.inner.growth
 
     def to_dict(self) -> dict:
         return {
@@ -214,7 +243,7 @@ def transform_for(
     if name in ("log10", "auto") and (y > 0).all():
         candidates.append(Log10())
     if name in ("yeo-johnson", "auto"):
-        found = minimize_scalar(lambda p: -quality(power(p)), bounds=(-1.0, 3.0), method="bounded")
+        found = minimize_scalar(lambda p: -quality(power(p)), bounds=POWERS, method="bounded")
         candidates.append(power(found.x))
     best = candidates.pop()
     reached = quality(best)

@@ -61,7 +61,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     steps, batch_size, learning_rate : of the schedule
 
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
-        them on the training rows; quantiles and exceedance go through it exactly
+        them on the training rows ("identity" for a method that fixes the scale); quantiles and exceedance go through it
+        exactly. Ask for "identity" where only that is wanted: a covariance, the published method
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
         validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer. The CRPS counts by
         its logarithm, in `dppgp` only
@@ -79,6 +80,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         prediction is of, unless counts are named for them
     fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
     capacity_ : the Fourier scales that were chosen, and by which scores; None where there was no choice
+    transform_ : the scale that was chosen, from y to the one that is modelled
     engine_ : the fitted model on standardised targets
 
     Notes
@@ -119,7 +121,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         batch_size: int = 1024,
         learning_rate: float = 5e-3,
         # likelihood
-        target_transform: str = "identity",
+        target_transform: str = "auto",
         trace_weight: float | None = 0.01,
         kl_weight: float = 0.01,
         crps_weight: float = 1.0,
@@ -201,12 +203,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.target_range_ = (float(y.min()), float(y.max()))
         self.typical_count_ = None if counts is None else float(np.median(counts))
         self.reference_count_ = self.typical_count_
-        if self.target_transform != "identity" and engine_of(plan.row).fixes_scale:
+        name, fixed = self.target_transform, engine_of(plan.row).fixes_scale
+        if name not in ("auto", "identity") and fixed:
             raise ImpossibleCombination(
-                f"method {plan.row.name!r} fixes the scale of its target; leave target_transform at 'identity'."
+                f"method {plan.row.name!r} fixes the scale of its target; leave target_transform at 'auto' or 'identity'."
             )
         columns = [*(self.spatial or range(X.shape[1])), *([] if self.time is None else [self.time])]
-        self.transform_: Transform = transform_for(self.target_transform, y, X[:, columns], seed=plan.seed)
+        name = "identity" if name == "auto" and fixed else name
+        self.transform_: Transform = transform_for(name, y, X[:, columns], seed=plan.seed)
 
     def _rows(
         self,

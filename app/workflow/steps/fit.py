@@ -25,10 +25,8 @@ from app.workflow.unfinished import UnfinishedFit
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
 from geogp.engines.asked import device_named
-from geogp.engines.check import engine_of
 from geogp.estimator import GPRegressor
 from geogp.methods import DEFAULT
-from geogp.methods import method as method_named
 from geogp.run import Run, save
 from geogp.update import recondition
 
@@ -179,9 +177,12 @@ def fit(
 def _estimator(arguments: Mapping[str, Any], rows: Rows, predictor: Any, **changes: Any) -> GPRegressor:
     """The estimator that a fit's arguments describe, not fitted."""
     method, asked = arguments["method"], arguments["model"]
-    options = {"device": arguments["device"], "random_state": arguments["seed"], **asked}
-    if not engine_of(method_named(method)).fixes_scale:
-        options.setdefault("target_transform", rows.goal.transform)
+    options = {
+        "device": arguments["device"],
+        "random_state": arguments["seed"],
+        "target_transform": rows.goal.transform,
+        **asked,
+    }
     if predictor is not None:
         options["options"] = {**(options.get("options") or {}), "predictor": predictor}
     return GPRegressor(method, spatial=(0, 1), time=2 if rows.has_time else None, **{**options, **changes})

@@ -4,7 +4,7 @@ import hashlib
 import weakref
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geogp.basis.capacity import Capacity
 from geogp.data import Data, Moments
 from geogp.engines import Engine, Hooks, Plan
-from geogp.engines.asked import plan_of, rows_held_out, warn_far, with_capacity
+from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, with_capacity
 from geogp.engines.check import engine_of
 from geogp.engines.joint import DenseJoint
 from geogp.errors import ImpossibleCombination, InvalidInput, checked_counts
@@ -80,7 +80,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         prediction is of, unless counts are named for them
     fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
     capacity_ : the Fourier scales that were chosen, and by which scores; None where there was no choice
-    transform_ : the scale that was chosen, from y to the one that is modelled
+    transform_ : the scale of `target_transform`, chosen
     engine_ : the fitted model on standardised targets
 
     Notes
@@ -360,7 +360,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             )
         asked = self._counts_of(counts, latent)
         moments, inputs = self.moments(X, asked), self._inputs(X)
-        S = self.engine_.posterior_covariance(torch.as_tensor(inputs), _tensor(self._counts(asked, len(inputs))))
+        S = self.engine_.posterior_covariance(
+            torch.as_tensor(inputs), _tensor(self._counts(asked, len(inputs)))
+        )
         covariance = DenseJoint(S, moments.latent_variance).S
         if not latent:
             noise = moments.new_variance().double() - moments.latent_variance.double()
@@ -397,8 +399,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
         counts : measurements behind the averages whose level the surface is; default `reference_count_`.
 
-        Methods with a learned basis draw its weights, O(n r) a draw at any n; the others factorise the
-        posterior covariance of the places, O(n^3).
+        Methods with a basis draw its weights, O(n r) a draw; the others factorise the places' covariance, O(n^3).
         """
         check_is_fitted(self, "engine_")
         if n_samples < 1:
@@ -429,13 +430,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         tensors, facts = self.engine_.state()
         plan = self.engine_.plan
         return tensors, {
-            "parameters": {**self.get_params(), "options": self._storable_options()},
-            "shape": {
-                "n_inputs": plan.shape.n_inputs,
-                "spatial": plan.shape.spatial,
-                "time": plan.shape.time,
-                "has_counts": plan.shape.has_counts,
-            },
+            "parameters": {**self.get_params(), "options": storable(self.options)},
+            "shape": asdict(plan.shape),
             "rank": plan.size.rank,
             "fourier_scales": list(plan.size.fourier_scales),
             "capacity": None if self.capacity_ is None else self.capacity_.to_dict(),
@@ -470,8 +466,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             target_mean=model.target_mean_,
             target_sd=model.target_sd_,
         )
-        low, high = facts["target_range"]
-        model.target_range_ = (low, high)
+        model.target_range_ = tuple(facts["target_range"])
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
         model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs
         model.transform_ = from_dict(facts["transform"])
@@ -485,12 +480,6 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         out = copy(self)
         out.engine_ = engine
         return out
-
-    def _storable_options(self) -> dict | None:
-        """The options but for a predictor in memory, which no run folder can hold."""
-        if self.options is None:
-            return None
-        return {k: v for k, v in self.options.items() if k != "predictor"}
 
     def _inputs(self, X: ArrayLike) -> Array:
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))

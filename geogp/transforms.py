@@ -16,8 +16,9 @@ Array = NDArray[np.float64]
 
 #: What `transform_for` knows.
 NAMES = ("identity", "log10", "yeo-johnson", "auto")
-#: Rows that choose, and the gain in log likelihood a row that a curved scale must bring.
-ROWS, WORTH = 4000, 0.02
+#: Rows that choose, and the gain in log likelihood a row, and in all, that a curved scale must bring: the second is the
+#: 1% point of a likelihood ratio of one parameter, which few rows reach by chance.
+ROWS, WORTH, WORTH_IN_ALL = 4000, 0.02, 3.3
 #: Powers of Yeo and Johnson under which u has no end, so that densities on y hold all their mass.
 POWERS = (0.0, 2.0)
 #: Degrees of freedom tried for the residuals; the last is a Gaussian.
@@ -113,7 +114,8 @@ class YeoJohnson:
     @property
     def growth(self) -> tuple[float, float]:
         below, above = (
-            0.0 if power < 0 else math.inf if power == 0 else 1.0 / power for power in (2.0 - self.power, self.power)
+            0.0 if power < 0 else math.inf if power == 0 else 1.0 / power
+            for power in (2.0 - self.power, self.power)
         )
         return below, above
 
@@ -197,7 +199,7 @@ def transform_for(
     ----------
     name : "identity", "log10", "yeo-johnson" (its power by maximum likelihood), or "auto": the one under which
         what the neighbours do not explain is likeliest as a Student-t, the Jacobian included; a curved scale
-        must gain .02 a row
+        must gain .02 a row, and 3.3 in all
     y : (n,) training targets
     places : (n, d) in which rows are near each other, or None to take the targets as they come
 
@@ -245,10 +247,11 @@ def transform_for(
     if name in ("yeo-johnson", "auto"):
         found = minimize_scalar(lambda p: -quality(power(p)), bounds=POWERS, method="bounded")
         candidates.append(power(found.x))
+    worth = max(WORTH, WORTH_IN_ALL / len(rows))
     best = candidates.pop()
     reached = quality(best)
     for simpler in reversed(candidates):
-        if reached < (q := quality(simpler)) + WORTH:
+        if reached < (q := quality(simpler)) + worth:
             best, reached = simpler, q
     if isinstance(best, Identity):
         return best

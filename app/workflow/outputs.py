@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import InvalidInput
+from geogp.run import Run
 
 
 def refuse_taken(path: Path, overwrite: bool) -> None:
@@ -25,6 +26,14 @@ def refuse_taken(path: Path, overwrite: bool) -> None:
     """
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+
+
+def surface_of(run: Run) -> str:
+    """What a run's surface is the level of, in words; "" where nothing was counted."""
+    n = run.model.reference_count_
+    return (
+        "" if n is None else f"{run.target.noun} of {n:g} test{'' if n == 1 else 's'} (the reference count)"
+    )
 
 
 def now() -> str:

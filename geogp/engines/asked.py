@@ -173,6 +173,11 @@ def with_capacity(plan: Plan, data: Data, asked: Data | None) -> tuple[Plan, Cap
     return replace(plan, size=replace(plan.size, fourier_scales=chosen.fourier_scales)), chosen
 
 
+def storable(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Options but for a predictor in memory, which no run folder can hold."""
+    return None if options is None else {k: v for k, v in options.items() if k != "predictor"}
+
+
 def rows_held_out(row: Method, n: int) -> int:
     """Rows to hold out of n for choosing the epoch; a local field holds out what it needs itself."""
     engine = engine_of(row)

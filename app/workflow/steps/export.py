@@ -16,7 +16,7 @@ from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.grids import Box, Grid, grid_of
-from app.workflow.outputs import file_entry, now, refuse_taken
+from app.workflow.outputs import file_entry, now, refuse_taken, surface_of
 from data_pipelines.sources import SOURCES
 from geogp import storage
 from geogp.errors import check_count, check_level, check_threshold
@@ -203,6 +203,8 @@ def export(
     else:
         manifest = {"schema": 1, **manifest_head(ds.attrs), "files": [], **_about(run)}
     notes = [grid.note]
+    if ds.attrs.get("tests") != ds.attrs.get("reference_count"):
+        notes.append(f"layers of the surface are those of {surface_of(run)}, whatever --tests")
     if pictures or page:
         from app.workflow.drawing import draw, picture_of
 

@@ -18,7 +18,7 @@ from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.knowing import Known, what_is_known
 from app.workflow.machine import peak_rss_mb, versions
-from app.workflow.outputs import refuse_taken
+from app.workflow.outputs import refuse_taken, surface_of
 from app.workflow.predictors import raster_predictor
 from app.workflow.rows import Array, Flags, Rows, read_rows
 from app.workflow.unfinished import UnfinishedFit
@@ -62,6 +62,10 @@ class Fit:
             else "none held out",
             f"dropped: {dropped}" if dropped else "",
             f"{rows['counted_as_one']:,} without a count taken as one test" if rows["counted_as_one"] else "",
+            f"its surface is the level of {reference}" if (reference := surface_of(self.run)) else "",
+            "it predicts medians: heavy tails on a curved scale have no mean"
+            if f["center"] != "mean"
+            else "",
             f"went on from epoch {self.resumed_from_epoch}" if self.resumed_from_epoch else "",
             f"{f['fit_seconds']:.0f} s, {f['peak_rss_mb']:.0f} MB",
         ]
@@ -162,6 +166,8 @@ def fit(
             "data": rows.manifest(),
             "rows": _counted(rows, masks, known),
             **refitted,
+            "reference_count": estimator.reference_count_,
+            "center": estimator.center,
             "fit_seconds": round(training.seconds(), 2),
             "peak_rss_mb": round(peak_rss_mb(), 1),
             "versions": versions(),

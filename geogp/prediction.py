@@ -72,14 +72,14 @@ def _explained(run: Mapped, t: Target, m: Moments, level: float) -> NDArray[np.f
     return np.clip(1.0 - m.latent_variance.double().numpy() / np.maximum(prior, 1e-30), 0.0, 1.0)
 
 
-#: variable -> (formula, unit: "target" or a literal, long name)
+#: variable -> (formula, unit: "target" or a literal, long name with the target's {noun})
 VARIABLES: dict[str, tuple[Formula, str, str]] = {
     "median": (
         lambda r, t, m, level: t.from_score(_new(r, m).median()),
         "target",
-        "median of a new tile average",
+        "median of new {noun}",
     ),
-    "mean": (_mean, "target", "mean of a new tile average, held within the range of the training data"),
+    "mean": (_mean, "target", "mean of new {noun}, held within the range of the training data"),
     "lower": (_interval_end(0, False), "target", "lower end of the prediction interval"),
     "upper": (_interval_end(1, False), "target", "upper end of the prediction interval"),
     "pi_width": (_width, "target", "width of the prediction interval"),
@@ -91,7 +91,7 @@ VARIABLES: dict[str, tuple[Formula, str, str]] = {
     "latent_lower": (_interval_end(0, True), "target", "lower end of the credible interval of the surface"),
     "latent_upper": (_interval_end(1, True), "target", "upper end of the credible interval of the surface"),
     "latent_sd": (_latent_sd, "1", "sd of the surface"),
-    "noise_sd": (_noise_sd, "1", "sd of the noise of a new tile average"),
+    "noise_sd": (_noise_sd, "1", "sd of the noise of new {noun}"),
     "explained": (_explained, "1", "share of the prior variance that the data explain"),
 }
 
@@ -181,7 +181,7 @@ def predict(
         own = name in SURFACE
         attrs: dict[str, Any] = {
             "units": run.unit if unit == "target" else unit,
-            "long_name": f"{words} ({about_surface if own else about})",
+            "long_name": f"{words.format(noun=run.target.noun)} ({about_surface if own else about})",
         }
         if name in BY_LEVEL:
             attrs["level"] = level
@@ -190,7 +190,7 @@ def predict(
         )
     coords = grid_coordinates(geobox)
     if chosen:
-        words = f"probability that a new tile average exceeds the threshold ({about})"
+        words = f"probability that new {run.target.noun} exceed the threshold ({about})"
         variables["exceedance"] = LazyPlane(blocks, _exceedance_on_planes(run), chosen).variable(
             ("threshold", "y", "x"), {"units": "1", "long_name": words}
         )
@@ -240,7 +240,8 @@ def _attributes(run: Mapped, quarter: str | None, tests: float | None, level: fl
         "institution": "made with GeoGP",
         "source": f"GeoGP method {method}",
         "history": f"{now:%Y-%m-%dT%H:%M:%SZ} geogp.predict",
-        "comment": "Medians and intervals describe the measured average of a new tile, not the service on offer.",
+        "comment": f"Medians and intervals describe new {goal.noun}"
+        + (", as measured, not the service on offer." if goal.noun == Target.noun else "."),
         "method": method,
         "center": run.model.center,
         **goal.attributes(run.unit),

@@ -100,7 +100,7 @@ def subtitle(ds: xr.Dataset, *, intervals: bool = True, new: bool = True) -> str
         parts.append(quarter.replace("Q", " Q"))
     if new and ds.attrs.get("tests") is not None:
         parts.append(f"new {new_text(ds)}")
-    if not new and ds.attrs.get("reference_count") is not None:
+    if not new and ds.attrs.get("reference_count", ds.attrs.get("tests")) is not None:
         parts.append(f"the level of {surface_text(ds)}")
     if intervals:
         parts.append(f"{level_text(ds)} intervals")

@@ -16,8 +16,7 @@ from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.grids import Box, Grid, grid_of
-from app.workflow.outputs import file_entry, now, refuse_taken, surface_of
-from data_pipelines.sources import SOURCES
+from app.workflow.outputs import attribution, file_entry, now, refuse_taken, surface_of, titled
 from geogp import storage
 from geogp.errors import check_count, check_level, check_threshold
 from geogp.prediction import predict
@@ -125,22 +124,11 @@ def prediction(
         where=grid.where if grid.boundary is not None else None,
         max_distance_m=grid.max_distance_m,
     )
-    data = run.data
-    what = " ".join(str(v) for v in (data.get("type"), run.target.words) if v)
-    ds.attrs["title"] = what[0].upper() + what[1:] + (f", {data['region']}" if data.get("region") else "")
-    ds.attrs |= _attribution(data.get("source"), f"GeoGP method {run.facts['method']}")
+    ds.attrs |= {"title": titled(run), **attribution(run)}
     if (document := certificate_of(run)) is not None:
         ds.attrs["calibration"] = certifying.words(document)
         ds.attrs["certificate"] = json.dumps(certifying.short(document), separators=(",", ":"))
     return ds
-
-
-def _attribution(name: str | None, method: str) -> dict[str, str]:
-    """Who measured what a run has learned from, as its source wants to be named; an unknown one goes by its name."""
-    source = SOURCES.get(name or "")
-    credit = source.credit if source else name
-    out = {"source": f"{credit}; {method}" if credit else method}
-    return {**out, "references": source.reference} if source and source.reference else out
 
 
 def export(

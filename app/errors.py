@@ -3,11 +3,7 @@
 Every exception with an `exit_code` becomes one sentence on stderr and that exit status; others keep their traceback.
 """
 
-
-class InvalidInput(ValueError):
-    """A file or value that cannot be used: one sentence that names it and the remedy."""
-
-    exit_code = 3
+from geogp.errors import InvalidInput
 
 
 class Usage(ValueError):
@@ -36,3 +32,6 @@ class Interrupted(BaseException):
     def __init__(self, words: str = "", *, terminated: bool = False):
         super().__init__(words)
         self.words, self.terminated = words, terminated
+
+
+__all__ = ["Failed", "Interrupted", "InvalidInput", "Unfinished", "Usage"]

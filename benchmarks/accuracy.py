@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from app.workflow.machine import device_named
 from benchmarks import machine
 from benchmarks.cases import CASES, Absent, Case
 from benchmarks.machine import in_fresh, write_text
 from benchmarks.tables import report
+from geogp.engines.asked import device_named
 
 FOLDER = Path(__file__).parent
 RESULTS, TABLES, NOTES = FOLDER / "results.json", FOLDER / "RESULTS.md", FOLDER / "NOTES.md"

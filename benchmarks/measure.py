@@ -67,7 +67,7 @@ def _fit(name: str, problem: Problem, *, quick: bool, device: str, seed: int) ->
             X, y, counts, problem.validation, seed=seed, device=device, effort=QUICK_EFFORT if quick else 1.0
         )
         return fitted, dict(fitted.facts)
-    options: dict[str, Any] = dict(SETTINGS.get(name, {}))
+    options: dict[str, Any] = {"target_transform": "identity", **SETTINGS.get(name, {})}
     if quick:
         options["steps"] = 200
     model = GPRegressor(

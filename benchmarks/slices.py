@@ -79,7 +79,12 @@ def main(argv: list[str] | None = None) -> int:
     table = []
     for row, name in zip(axes, methods):
         model = geogp.GPRegressor(
-            name, spatial=(0, 1), time=problem.time, random_state=0, steps=options.steps
+            name,
+            spatial=(0, 1),
+            time=problem.time,
+            target_transform="identity",
+            random_state=0,
+            steps=options.steps,
         )
         model.fit(X, y, counts, validation=problem.validation)
         index = non_stationarity(model, np.stack(list(places.values())), REACH_M)

@@ -14,10 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from app.workflow.machine import device_named, peak_rss_mb
+from app.workflow.machine import peak_rss_mb
 from benchmarks import machine
 from benchmarks.machine import in_fresh, write_text
 from benchmarks.tables import markdown
+from geogp.engines.asked import device_named
 
 SECTIONS = ("training", "prediction", "local", "convergence", "ingest", "export")
 

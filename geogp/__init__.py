@@ -1,4 +1,4 @@
-"""GeoGP's core: scalable, non-stationary spatial Gaussian processes. Torch in, xarray out.
+"""GeoGP's core: scalable spatial Gaussian processes, stationary or not. Torch in, xarray out.
 
     model = geogp.GPRegressor().fit(X, y, counts=tests)
     mean, sd = model.predict(X_new, return_std=True)

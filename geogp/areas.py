@@ -101,7 +101,7 @@ def surface(model: GPRegressor, X: ArrayLike, *, counts: ArrayLike | float | Non
     Parameters
     ----------
     counts : measurements behind the averages whose level the surface is (it may move with them); default
-        `typical_count_`
+        `reference_count_`
 
     Raises
     ------
@@ -109,8 +109,8 @@ def surface(model: GPRegressor, X: ArrayLike, *, counts: ArrayLike | float | Non
         more places than the method takes at once, see `GPRegressor.most_places`.
     """
     X = np.asarray(X, dtype=np.float64)
-    latent = model.predictive(X, counts, latent=True)
-    moments = model.moments(X, counts)
+    moments = model.moments(X, model.reference_count_ if counts is None else counts)
+    latent = model.distribution(moments, latent=True)
     return Surface(
         latent.location,
         model.target_sd_,

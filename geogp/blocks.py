@@ -5,8 +5,10 @@ and kept (the most recent 256 MiB), so that the other variables of the window co
 """
 
 import hashlib
+import itertools
 import math
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -22,6 +24,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from geogp.data import Moments
+from geogp.engines import Engine
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
 from geogp.targets import Target
@@ -65,7 +68,7 @@ class Mapped(Protocol):
 
 
 class MomentsCache:
-    """Moments at pixels that a model was asked for before, by a hash of the inputs: the expensive half of a map.
+    """Moments at pixels that an engine was asked for before, by a hash of the inputs: the expensive half of a map.
 
     Level and threshold change only formulas on the moments, so a second layer, level or threshold of a quarter costs
     milliseconds. Hand one to `predict`, and to the next `predict`. Safe to call from several threads.
@@ -79,21 +82,24 @@ class MomentsCache:
     def __init__(self, most_bytes: int = 192 * 2**20, fewest_rows: int = 1000):
         self._kept: LRUCache[bytes, Moments] = LRUCache(most_bytes, getsizeof=_bytes)
         self._fewest, self._lock = fewest_rows, threading.Lock()
+        self._numbers: weakref.WeakKeyDictionary[Engine, int] = weakref.WeakKeyDictionary()
+        self._asked = itertools.count()
 
-    def moments(
-        self, compute: Callable[[Tensor, Tensor | None], Moments], X: Tensor, counts: Tensor | None
-    ) -> Moments:
-        """`compute(X, counts)`, or what it gave before."""
+    def moments(self, engine: Engine, X: Tensor, counts: Tensor | None) -> Moments:
+        """`engine.moments(X, counts)`, or what this very engine gave before."""
         if len(X) < self._fewest:
-            return compute(X, counts)
+            return engine.moments(X, counts)
+        with self._lock:
+            number = self._numbers.setdefault(engine, next(self._asked))
         digest = hashlib.blake2b(X.contiguous().numpy().data, digest_size=16)
+        digest.update(number.to_bytes(8, "little"))
         digest.update(b"-" if counts is None else counts.contiguous().numpy().data)
         key = digest.digest()
         with self._lock:
             known = self._kept.get(key)
         if known is not None:
             return known
-        moments = compute(X, counts)
+        moments = engine.moments(X, counts)
         with self._lock:
             if _bytes(moments) <= self._kept.maxsize:
                 self._kept[key] = moments
@@ -113,6 +119,7 @@ class Blocks:
     n_planes : P
     quarter : whose inputs
     where, max_distance_m : pixels outside, or farther from all training places, are NaN and never computed
+    most_bytes : of planes kept; default 256 MiB
     """
 
     def __init__(
@@ -125,6 +132,7 @@ class Blocks:
         quarter: str | None,
         where: Where | None = None,
         max_distance_m: float | None = None,
+        most_bytes: int | None = None,
     ):
         if geobox.crs is None:
             raise InvalidInput(
@@ -133,7 +141,9 @@ class Blocks:
         self.run, self.geobox, self.of, self.n_planes = run, geobox, of, n_planes
         self.quarter, self.where, self.max_distance_m = quarter, where, max_distance_m
         self.computed = 0
-        self._kept: LRUCache[tuple[int, int], Plane] = LRUCache(CACHE_BYTES, getsizeof=lambda b: b.nbytes)
+        self._kept: LRUCache[tuple[int, int], Plane] = LRUCache(
+            CACHE_BYTES if most_bytes is None else most_bytes, getsizeof=lambda b: b.nbytes
+        )
         self._lock = threading.Lock()
         self._to_model: Transformer | None = None
         if run.data.get("crs") and (own := CRS.from_user_input(str(geobox.crs))) != run.crs:
@@ -291,5 +301,5 @@ def moments_of(
     n = None
     if model.has_counts:
         n = torch.full((len(X),), float(tests or model.typical_count_ or 1.0))
-    compute, inputs = model.engine_.moments, torch.as_tensor(X)
-    return compute(inputs, n) if cache is None else cache.moments(compute, inputs, n)
+    engine, inputs = model.engine_, torch.as_tensor(X)
+    return engine.moments(inputs, n) if cache is None else cache.moments(engine, inputs, n)

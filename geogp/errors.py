@@ -1,4 +1,17 @@
-"""The errors that callers catch. Everything else is a ValueError or a bug."""
+"""What is refused: the errors that callers catch (everything else is a ValueError or a bug), and the bounds on numbers.
+
+Light: numpy is imported by who checks an array.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+#: Most measurements behind an average, and largest threshold: beyond it is a slip of the keyboard.
+MOST = 1e9
 
 
 class InvalidInput(ValueError):
@@ -21,3 +34,84 @@ class NumericalFailure(ArithmeticError):
 
 class NotDistanceAware(UserWarning):
     """A method whose latent sd does not return to the prior far from data has been fitted."""
+
+
+# -- bounds: said here, imported by the library, the command line and the dashboard ------------------------------------
+
+
+def check_count(count: float | None, name: str = "counts") -> None:
+    """Refuse what is no number of measurements: below 1, above 10^9, NaN; None, for nothing said, passes.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> check_count(0, "--tests")
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: --tests must be a number of measurements, at least 1; got 0.
+    """
+    if count is not None and not 1 <= count <= MOST:
+        most = f" and at most {MOST:g}" if count > MOST else ""
+        raise InvalidInput(f"{name} must be a number of measurements, at least 1{most}; got {count:g}.")
+
+
+def checked_counts(counts: "ArrayLike", n: int) -> "NDArray[np.float64]":
+    """Counts of n rows, (n,) float64, given as one number for all or as one a row.
+
+    Raises
+    ------
+    InvalidInput
+        another shape, or a number that `check_count` refuses.
+    """
+    import numpy as np
+
+    out = np.asarray(counts, dtype=np.float64)
+    if out.ndim == 0:
+        check_count(float(out))
+        return np.full(n, float(out))
+    if out.shape != (n,):
+        raise InvalidInput(f"counts must be one number a row, shape ({n},); got shape {out.shape}.")
+    bad = np.flatnonzero(~((out >= 1) & (out <= MOST)))
+    if len(bad):
+        raise InvalidInput(
+            f"counts must be positive, at least 1; row {bad[0]} has {out[bad[0]]:g}: drop it or leave counts out."
+        )
+    return out
+
+
+def check_level(level: float, name: str = "level") -> None:
+    """Refuse a level of intervals outside (0, 1).
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if not 0.0 < level < 1.0:
+        raise InvalidInput(f"{name} must lie between 0 and 1; got {level:g}: use 0.95 for a 95% interval.")
+
+
+def check_threshold(threshold: float, name: str = "thresholds", *, positive: bool = False) -> None:
+    """Refuse a threshold that is no number, or not a positive one where the target is a logarithm.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if not abs(threshold) <= MOST:
+        raise InvalidInput(f"{name} must be finite numbers, at most {MOST:g}; got {threshold:g}.")
+    if positive and threshold <= 0:
+        raise InvalidInput(f"{name} must be above 0; got {threshold:g}.")
+
+
+def check_metres(metres: float | None, name: str) -> None:
+    """Refuse what is no length; None, for nothing said, passes.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if metres is not None and not (math.isfinite(metres) and metres > 0):
+        raise InvalidInput(f"{name} must be a positive number of metres; got {metres:g}.")

@@ -1,11 +1,10 @@
 """GPRegressor: every method of the table behind scikit-learn's face."""
 
 import hashlib
-import warnings
 import weakref
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geogp.basis.capacity import Capacity
 from geogp.data import Data, Moments
 from geogp.engines import Engine, Hooks, Plan
-from geogp.engines.asked import plan_of, rows_held_out, with_capacity
+from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, with_capacity
 from geogp.engines.check import engine_of
-from geogp.errors import ImpossibleCombination, InvalidInput, NotDistanceAware
+from geogp.engines.joint import DenseJoint
+from geogp.errors import ImpossibleCombination, InvalidInput, checked_counts
 from geogp.holdout import random_part
-from geogp.methods import DEFAULT, Method
+from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.transforms import Identity, Transform, from_dict, transform_for
+from geogp.transforms import Identity, Transform, from_dict, spread, transform_for
 
 Array = NDArray[np.float64]
 
 
-# The last prediction of each estimator, kept outside it so that predicting changes no attribute.
-_LAST: "weakref.WeakKeyDictionary[GPRegressor, tuple[str, Moments]]" = weakref.WeakKeyDictionary()
+# The last prediction of each engine, kept outside it so that predicting changes no attribute. What changes a model's
+# predictions (a fit, an update, another predictor) gives it another engine.
+_LAST: "weakref.WeakKeyDictionary[Engine, tuple[str, Moments]]" = weakref.WeakKeyDictionary()
 
 
 class GPRegressor(RegressorMixin, BaseEstimator):
@@ -60,7 +61,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     steps, batch_size, learning_rate : of the schedule
 
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
-        them on the training rows; quantiles and exceedance go through it exactly
+        them on the training rows ("identity" for a method that fixes the scale); quantiles and exceedance go through it
+        exactly. Ask for "identity" where only that is wanted: a covariance, the published method
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
         validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer. The CRPS counts by
         its logarithm, in `dppgp` only
@@ -73,8 +75,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ----------
     target_mean_, target_sd_ : of the training targets (ddof 0)
     typical_count_ : median training count, used where a prediction names none; None without counts
+    reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the
+        count): the median training count. Latent moments, draws, covariances and areas hold to it whatever a
+        prediction is of, unless counts are named for them
     fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
     capacity_ : the Fourier scales that were chosen, and by which scores; None where there was no choice
+    transform_ : the scale of `target_transform`, chosen
     engine_ : the fitted model on standardised targets
 
     Notes
@@ -115,7 +121,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         batch_size: int = 1024,
         learning_rate: float = 5e-3,
         # likelihood
-        target_transform: str = "identity",
+        target_transform: str = "auto",
         trace_weight: float | None = 0.01,
         kl_weight: float = 0.01,
         crps_weight: float = 1.0,
@@ -175,7 +181,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> "GPRegressor":
         if not np.isfinite(y).all():
             raise InvalidInput("y holds NaN or infinity; drop those rows.")
-        n = _check_counts(counts, len(y))
+        n = None if counts is None else checked_counts(counts, len(y))
         plan = plan_of(self.get_params(deep=False), X.shape[1], n is not None, len(y))
         engine = engine_of(plan.row)
         self._take_scale(X, y, n, plan)
@@ -186,24 +192,25 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         plan, self.capacity_ = with_capacity(plan, data, asked) if scales else (plan, None)
         self.row_, self.n_rows_ = plan.row, len(data)
         self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
-        _LAST.pop(self, None)
-        self._warn_far(plan.row)
+        warn_far(plan.row)
         return self
 
     def _take_scale(self, X: Array, y: Array, counts: Array | None, plan: Plan) -> None:
         """What targets are standardised and transformed by, and the usual count."""
         self.target_mean_ = float(y.mean())
         sd = float(y.std())
-        # A spread at rounding level is a constant target; dividing by it would amplify rounding errors.
-        self.target_sd_ = sd if sd > 1e-10 * max(1.0, abs(self.target_mean_)) else 1.0
+        self.target_sd_ = sd if spread(y) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
         self.typical_count_ = None if counts is None else float(np.median(counts))
-        if self.target_transform != "identity" and engine_of(plan.row).fixes_scale:
+        self.reference_count_ = self.typical_count_
+        name, fixed = self.target_transform, engine_of(plan.row).fixes_scale
+        if name not in ("auto", "identity") and fixed:
             raise ImpossibleCombination(
-                f"method {plan.row.name!r} fixes the scale of its target; leave target_transform at 'identity'."
+                f"method {plan.row.name!r} fixes the scale of its target; leave target_transform at 'auto' or 'identity'."
             )
         columns = [*(self.spatial or range(X.shape[1])), *([] if self.time is None else [self.time])]
-        self.transform_: Transform = transform_for(self.target_transform, y, X[:, columns], seed=plan.seed)
+        name = "identity" if name == "auto" and fixed else name
+        self.transform_: Transform = transform_for(name, y, X[:, columns], seed=plan.seed)
 
     def _rows(
         self,
@@ -219,23 +226,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if validation is not None:
             Xv, yv, cv = validation
             Xv, yv = np.asarray(Xv, dtype=np.float64), np.asarray(yv, dtype=np.float64)
-            held = self._data(Xv, yv, _check_counts(cv, len(yv)), dtype) if len(yv) else None
+            nv = None if cv is None else checked_counts(cv, len(yv))
+            held = self._data(Xv, yv, nv, dtype) if len(yv) else None
             return data, held, np.arange(len(y))
         if cut := rows_held_out(plan.row, len(y)):
             kept, watched = (rows.sort().values for rows in random_part(len(y), cut, plan.seed))
             return data.rows(kept), data.rows(watched), kept.numpy()
         return data, None, np.arange(len(y))
-
-    def _warn_far(self, row: Method) -> None:
-        if row.reverts_to_prior:
-            return
-        warnings.warn(
-            f"method {row.name!r} with residual {row.residual!r}: the latent sd far from data need not return "
-            "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
-            "whose row says reverts_to_prior.",
-            NotDistanceAware,
-            stacklevel=4,
-        )
 
     def _data(self, X: Array, y: Array, counts: Array | None, dtype: torch.dtype = torch.float32) -> Data:
         z = (self.transform_.forward(y) - self.target_mean_) / self.target_sd_
@@ -258,6 +255,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return self.engine_.plan.shape.has_counts
 
     @property
+    def center(self) -> str:
+        """What `predict` gives: "mean", or "median" where Student-t tails on a curved scale have no mean."""
+        if isinstance(self.transform_, Identity):
+            return "mean"
+        n = torch.ones(1) if self.has_counts else None
+        return self.distribution(self.engine_.moments(torch.zeros(1, self.n_features_in_).double(), n)).center
+
+    @property
     def most_places(self) -> int | None:
         """How many places the joint posterior takes at once; None for as many as one likes."""
         return self.engine_.most_places
@@ -275,8 +280,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         InvalidInput
             a method that takes none.
         """
-        self.engine_.attach(predictor)
-        _LAST.pop(self, None)
+        engine = copy(self.engine_)
+        engine.attach(predictor)
+        self.engine_ = engine
 
     # -- predicting --------------------------------------------------------------------------------
 
@@ -287,21 +293,18 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         n = self._counts(counts, len(inputs))
         key = hashlib.blake2b(np.ascontiguousarray(inputs).tobytes(), digest_size=16)
         key.update(b"-" if n is None else n.tobytes())
-        last = _LAST.get(self)
+        last = _LAST.get(self.engine_)
         if last is not None and last[0] == key.hexdigest():
             return last[1]
-        moments = self.engine_.moments(
-            torch.as_tensor(inputs),
-            None if n is None else torch.as_tensor(n, dtype=torch.float32),
-        )
-        _LAST[self] = (key.hexdigest(), moments)
+        moments = self.engine_.moments(torch.as_tensor(inputs), _tensor(n))
+        _LAST[self.engine_] = (key.hexdigest(), moments)
         return moments
 
     def predictive(
         self, X: ArrayLike, counts: ArrayLike | float | None = None, *, latent: bool = False
     ) -> Predictive:
         """The whole distribution of a new observation (or of the surface) at X: see `Predictive`."""
-        return self.distribution(self.moments(X, counts), latent=latent)
+        return self.distribution(self.moments(X, self._counts_of(counts, latent)), latent=latent)
 
     def distribution(self, moments: Moments, *, latent: bool = False) -> Predictive:
         """The distribution, on the scale of y, that moments of this model describe."""
@@ -330,9 +333,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> Any:
         """Mean of a new observation at X (n, d), with its sd (n,) or covariance (n, n) on request.
 
+        The median, and half the width of the central 68.3% interval, where there may be no mean or no sd: see `center`.
+
         Parameters
         ----------
-        counts : measurements behind the new observation (scalar or (n,)); default `typical_count_`
+        counts : measurements behind the new observation (scalar or (n,)); default `typical_count_`, of the surface
+            `reference_count_`
         latent : of the surface itself, without noise
 
         Raises
@@ -345,20 +351,23 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if return_cov:
             return self._mean_and_covariance(X, counts, latent)
         predictive = self.predictive(X, counts, latent=latent)
-        return (predictive.mean(), predictive.sd()) if return_std else predictive.mean()
+        return (predictive.central(), predictive.spread()) if return_std else predictive.central()
 
     def _mean_and_covariance(self, X: ArrayLike, counts: Any, latent: bool) -> tuple[Array, Array]:
         if not isinstance(self.transform_, Identity):
             raise ImpossibleCombination(
                 "return_cov needs target_transform 'identity'; use sample_y for joint draws under another transform."
             )
-        moments = self.moments(X, counts)
-        covariance = self.engine_.posterior_covariance(torch.as_tensor(self._inputs(X)))
+        asked = self._counts_of(counts, latent)
+        moments, inputs = self.moments(X, asked), self._inputs(X)
+        S = self.engine_.posterior_covariance(
+            torch.as_tensor(inputs), _tensor(self._counts(asked, len(inputs)))
+        )
+        covariance = DenseJoint(S, moments.latent_variance).S
         if not latent:
-            noise = moments.new_variance() - moments.latent_variance
-            covariance = covariance + torch.diag(noise.to(covariance.dtype))
-        mean = self.distribution(moments, latent=latent).mean()
-        return mean, self.target_sd_**2 * covariance.double().numpy()
+            noise = moments.new_variance().double() - moments.latent_variance.double()
+            covariance = covariance + np.diag(noise.numpy())
+        return self.distribution(moments, latent=latent).mean(), self.target_sd_**2 * covariance
 
     def interval(
         self,
@@ -378,15 +387,27 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """P(new observation > threshold): (n,)."""
         return self.predictive(X, counts, latent=latent).exceedance(threshold)
 
-    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | None = 0) -> Array:
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: int | None = 0,
+        *,
+        counts: ArrayLike | float | None = None,
+    ) -> Array:
         """Joint draws of the surface at X: (n, n_samples), an integer seed for the same draws again.
 
-        Methods with a learned basis draw its weights, O(n r) a draw at any n; the others factorise the
-        posterior covariance of the places, O(n^3).
+        counts : measurements behind the averages whose level the surface is; default `reference_count_`.
+
+        Methods with a basis draw its weights, O(n r) a draw; the others factorise the places' covariance, O(n^3).
         """
         check_is_fitted(self, "engine_")
+        if n_samples < 1:
+            raise InvalidInput(f"n_samples must be 1 or more; got {n_samples}.")
         generator = torch.Generator().manual_seed(int(random_state or 0))
-        draws = self.engine_.sample(torch.as_tensor(self._inputs(X)), n_samples, generator)
+        inputs = self._inputs(X)
+        n = _tensor(self._counts(self._counts_of(counts, latent=True), len(inputs)))
+        draws = self.engine_.sample(torch.as_tensor(inputs), n_samples, generator, n)
         return self.transform_.inverse(self.target_mean_ + self.target_sd_ * draws.double().numpy())
 
     def kernel_slice(self, X: ArrayLike, x_ref: ArrayLike) -> Array:
@@ -409,13 +430,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         tensors, facts = self.engine_.state()
         plan = self.engine_.plan
         return tensors, {
-            "parameters": {**self.get_params(), "options": self._storable_options()},
-            "shape": {
-                "n_inputs": plan.shape.n_inputs,
-                "spatial": plan.shape.spatial,
-                "time": plan.shape.time,
-                "has_counts": plan.shape.has_counts,
-            },
+            "parameters": {**self.get_params(), "options": storable(self.options)},
+            "shape": asdict(plan.shape),
             "rank": plan.size.rank,
             "fourier_scales": list(plan.size.fourier_scales),
             "capacity": None if self.capacity_ is None else self.capacity_.to_dict(),
@@ -423,6 +439,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             "target_sd": self.target_sd_,
             "target_range": list(self.target_range_),
             "typical_count": self.typical_count_,
+            "reference_count": self.reference_count_,
             "n_rows": self.n_rows_,
             "transform": self.transform_.to_dict(),
             "engine": facts,
@@ -449,9 +466,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             target_mean=model.target_mean_,
             target_sd=model.target_sd_,
         )
-        low, high = facts["target_range"]
-        model.target_range_ = (low, high)
+        model.target_range_ = tuple(facts["target_range"])
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
+        model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs
         model.transform_ = from_dict(facts["transform"])
         capacity = facts.get("capacity")
         model.capacity_ = None if capacity is None else Capacity.from_dict(capacity)
@@ -464,32 +481,20 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         out.engine_ = engine
         return out
 
-    def _storable_options(self) -> dict | None:
-        """The options but for a predictor in memory, which no run folder can hold."""
-        if self.options is None:
-            return None
-        return {k: v for k, v in self.options.items() if k != "predictor"}
-
     def _inputs(self, X: ArrayLike) -> Array:
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
+    def _counts_of(self, counts: ArrayLike | float | None, latent: bool) -> ArrayLike | float | None:
+        """Counts named, else those of the surface; None stands for those of a new observation."""
+        return self.reference_count_ if latent and counts is None else counts
+
     def _counts(self, counts: ArrayLike | float | None, n: int) -> Array | None:
+        named = None if counts is None else checked_counts(counts, n)
         if not self.has_counts:
             return None
-        if counts is None:
-            counts = self.typical_count_
-        return np.broadcast_to(np.asarray(counts, dtype=np.float64), (n,)).copy()
+        return np.full(n, float(self.typical_count_ or 1.0)) if named is None else named
 
 
-def _check_counts(counts: ArrayLike | None, n: int) -> Array | None:
-    if counts is None:
-        return None
-    out = np.asarray(counts, dtype=np.float64)
-    if out.shape != (n,):
-        raise InvalidInput(f"counts must be one number a row, shape ({n},); got shape {out.shape}.")
-    if not (np.isfinite(out).all() and (out > 0).all()):
-        bad = int(np.flatnonzero(~(np.isfinite(out) & (out > 0)))[0])
-        raise InvalidInput(
-            f"counts must be positive; row {bad} has {out[bad]:g}: drop it or leave counts out."
-        )
-    return out
+def _tensor(counts: Array | None) -> torch.Tensor | None:
+    """Counts as engines take them."""
+    return None if counts is None else torch.as_tensor(counts, dtype=torch.float32)

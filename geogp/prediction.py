@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
 
 from geogp.blocks import (
+    CACHE_BYTES,
     Array,
     Blocks,
     LazyPlane,
@@ -25,7 +26,7 @@ from geogp.blocks import (
     moments_of,
 )
 from geogp.data import Moments
-from geogp.errors import InvalidInput
+from geogp.errors import check_count, check_level, check_metres, check_threshold
 from geogp.predictive import Predictive
 from geogp.targets import Target
 
@@ -71,14 +72,14 @@ def _explained(run: Mapped, t: Target, m: Moments, level: float) -> NDArray[np.f
     return np.clip(1.0 - m.latent_variance.double().numpy() / np.maximum(prior, 1e-30), 0.0, 1.0)
 
 
-#: variable -> (formula, unit: "target" or a literal, long name)
+#: variable -> (formula, unit: "target" or a literal, long name with the target's {noun})
 VARIABLES: dict[str, tuple[Formula, str, str]] = {
     "median": (
         lambda r, t, m, level: t.from_score(_new(r, m).median()),
         "target",
-        "median of a new tile average",
+        "median of new {noun}",
     ),
-    "mean": (_mean, "target", "mean of a new tile average"),
+    "mean": (_mean, "target", "mean of new {noun}, held within the range of the training data"),
     "lower": (_interval_end(0, False), "target", "lower end of the prediction interval"),
     "upper": (_interval_end(1, False), "target", "upper end of the prediction interval"),
     "pi_width": (_width, "target", "width of the prediction interval"),
@@ -90,10 +91,12 @@ VARIABLES: dict[str, tuple[Formula, str, str]] = {
     "latent_lower": (_interval_end(0, True), "target", "lower end of the credible interval of the surface"),
     "latent_upper": (_interval_end(1, True), "target", "upper end of the credible interval of the surface"),
     "latent_sd": (_latent_sd, "1", "sd of the surface"),
-    "noise_sd": (_noise_sd, "1", "sd of the noise of a new tile average"),
+    "noise_sd": (_noise_sd, "1", "sd of the noise of new {noun}"),
     "explained": (_explained, "1", "share of the prior variance that the data explain"),
 }
 
+#: Variables of the surface itself: at the run's reference count, whatever new tile averages are described.
+SURFACE = ("latent_median", "latent_lower", "latent_upper", "latent_sd", "explained")
 #: Variables that change with the level of the intervals.
 BY_LEVEL = ("lower", "upper", "pi_width", "latent_lower", "latent_upper")
 
@@ -117,7 +120,8 @@ def predict(
     run : from `geogp.load`
     geobox : grid in any CRS; pixels are points at their centres
     quarter : e.g. "2023Q4"; default the run's last one
-    tests : measurements behind the new tile average that the maps describe; default the training median
+    tests : measurements behind the new tile average that the maps describe; default the training median. The
+        surface (`SURFACE`) is that of the run's reference count all the same
     level : of the intervals
     thresholds : of `exceedance`, in the target's unit; default the run's own
     where : mask by window; pixels outside are NaN and never computed
@@ -132,38 +136,61 @@ def predict(
     Raises
     ------
     InvalidInput
-        a malformed quarter, a level outside (0, 1), a grid without CRS.
+        a malformed quarter, a level outside (0, 1), tests below 1, a threshold or distance that is none, a grid
+        without CRS.
 
     Notes
     -----
-    A block of 512 x 512 pixels costs one prediction of as many rows; memory is bounded by 256 MiB of
-    moments beside what the caller keeps.
+    A block of 512 x 512 pixels costs one prediction of as many rows, and another one where the surface is read and
+    `tests` are not its own; memory is bounded by 256 MiB of moments beside what the caller keeps.
     """
-    if not 0.0 < level < 1.0:
-        raise InvalidInput(f"level must lie between 0 and 1; got {level}: use 0.95 for a 95% interval.")
+    chosen = tuple(float(v) for v in (run.thresholds if thresholds is None else thresholds))
+    check_level(level)
+    check_count(tests, "tests")
+    check_metres(max_distance_m, "max_distance_m")
+    for threshold in chosen:
+        check_threshold(threshold)
+        run.target.to_score(threshold)  # refuses one that its scale does not reach
     quarter = run.quarter(quarter)
-    tests = run.model.typical_count_ if tests is None else tests
+    tests = run.model.typical_count_ if tests is None else float(tests)
+    reference = run.model.reference_count_
+    same = reference == tests or not run.model.has_counts
 
-    def planes(X: Array) -> Plane:
-        return moments_of(run.model, X, tests, cache).stack().numpy()
+    def of(count: float | None) -> Blocks:
+        def planes(X: Array) -> Plane:
+            return moments_of(run.model, X, count, cache).stack().numpy()
 
-    blocks = Blocks(
-        run, geobox, planes, Moments.PLANES, quarter=quarter, where=where, max_distance_m=max_distance_m
-    )
-    about = f"{quarter or 'all times'}" + ("" if tests is None else f", {tests:g} measurements")
+        return Blocks(
+            run,
+            geobox,
+            planes,
+            Moments.PLANES,
+            quarter=quarter,
+            where=where,
+            max_distance_m=max_distance_m,
+            most_bytes=None if same else CACHE_BYTES // 2,
+        )
+
+    blocks = of(tests)
+    surface = blocks if same else of(reference)
+    when = quarter or "all times"
+    about = when + ("" if tests is None else f", {tests:g} measurements")
+    about_surface = when + ("" if reference is None else f", reference count of {reference:g} measurements")
     variables: dict[str, xr.Variable] = {}
     for name, (formula, unit, words) in VARIABLES.items():
+        own = name in SURFACE
         attrs: dict[str, Any] = {
             "units": run.unit if unit == "target" else unit,
-            "long_name": f"{words} ({about})",
+            "long_name": f"{words.format(noun=run.target.noun)} ({about_surface if own else about})",
         }
         if name in BY_LEVEL:
             attrs["level"] = level
-        variables[name] = LazyPlane(blocks, _on_planes(run, formula, level)).variable(("y", "x"), attrs)
+        variables[name] = LazyPlane(surface if own else blocks, _on_planes(run, formula, level)).variable(
+            ("y", "x"), attrs
+        )
     coords = grid_coordinates(geobox)
-    chosen = tuple(float(v) for v in (run.thresholds if thresholds is None else thresholds))
     if chosen:
-        words = f"probability that a new tile average exceeds the threshold ({about})"
+        words = f"probability that new {run.target.noun} exceed the threshold ({about})"
         variables["exceedance"] = LazyPlane(blocks, _exceedance_on_planes(run), chosen).variable(
             ("threshold", "y", "x"), {"units": "1", "long_name": words}
         )
@@ -213,10 +240,13 @@ def _attributes(run: Mapped, quarter: str | None, tests: float | None, level: fl
         "institution": "made with GeoGP",
         "source": f"GeoGP method {method}",
         "history": f"{now:%Y-%m-%dT%H:%M:%SZ} geogp.predict",
-        "comment": "Medians and intervals describe the measured average of a new tile, not the service on offer.",
+        "comment": f"Medians and intervals describe new {goal.noun}"
+        + (", as measured, not the service on offer." if goal.noun == Target.noun else "."),
         "method": method,
+        "center": run.model.center,
         **goal.attributes(run.unit),
         "quarter": quarter or "",
         **({} if tests is None else {"tests": float(tests)}),
+        **({} if run.model.reference_count_ is None else {"reference_count": run.model.reference_count_}),
         "level": level,
     }

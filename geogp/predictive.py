@@ -1,8 +1,9 @@
 """The distribution of a new observation, or of the surface, at each of N places.
 
 On a working scale u the distribution is Gaussian or Student-t with a location, a scale and degrees of
-freedom, and its two halves may be stretched differently; the target y is an increasing function of u. Quantiles, exceedance probabilities and densities go
-through that function exactly; only the mean and the CRPS under a curved transform need quadrature.
+freedom, and its two halves may be stretched differently; the target y is an increasing function of u. Quantiles,
+exceedance probabilities and densities go through that function exactly; only the mean and the CRPS under a curved
+transform need quadrature, and a Student-t through an exponential has neither: see `Predictive.center`.
 """
 
 import math
@@ -15,13 +16,21 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, ndtr, ndtri, stdtr, stdtrit
 
 from geogp.densities import standard_log_density
+from geogp.errors import check_level
 from geogp.transforms import Identity, Transform
 
 Array = NDArray[np.float64]
 
-#: Gauss-Legendre nodes on (0, 1) for means and CRPS under a curved transform.
+#: Gauss-Legendre nodes on (0, 1) for the CRPS under a curved transform.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
+#: For means: probabilities ½ exp(-(eˣ - 1)) of a tail, x even steps of the same rule, down to 1e-300.
+_TAIL = 0.5 * np.exp(-np.expm1(math.log(690.0) * _NODES))
+_TAIL_WEIGHTS = math.log(690.0) * _WEIGHTS * np.exp(math.log(690.0) * _NODES) * _TAIL
+#: Every Student-t here has more degrees of freedom; with so many, what grows faster than u² may have no mean.
+LEAST_DF = 2.0
+#: Of an interval whose half-width is the sd of a Gaussian.
+ONE_SD = 0.6826894921370859
 
 
 @dataclass(frozen=True)
@@ -120,24 +129,50 @@ class Predictive:
 
     def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
         """Central interval that holds y with probability `level`: (lower, upper), each (N,)."""
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must lie between 0 and 1; got {level}: use 0.95 for a 95% interval.")
+        check_level(level)
         tail = 0.5 * (1.0 - level)
         return self.quantile(tail), self.quantile(1.0 - tail)
 
+    @property
+    def center(self) -> str:
+        """What `central` gives: "mean", or "median" where Student-t tails through a curved transform may have no mean.
+
+        The same at all places: it depends on the kind of distribution alone.
+        """
+        return "mean" if self._has_moments(1) else "median"
+
+    def central(self) -> Float[np.ndarray, " N"]:
+        """The mean, or the median where there may be none (see `center`): (N,)."""
+        return self.mean() if self._has_moments(1) else self.median()
+
+    def spread(self) -> Float[np.ndarray, " N"]:
+        """The sd, or where there may be none half the width of the central 68.3% interval, a Gaussian's sd: (N,)."""
+        if self._has_moments(2):
+            return self.sd()
+        lower, upper = self.interval(ONE_SD)
+        return 0.5 * (upper - lower)
+
+    def _has_moments(self, order: int) -> bool:
+        """Whether y has this moment whatever the degrees of freedom."""
+        return self.degrees_of_freedom is None or order * max(self.transform.growth) <= LEAST_DF
+
     def sd(self) -> Float[np.ndarray, " N"]:
-        """Standard deviation of y: (N,). Student-t: scale * sqrt(nu / (nu - 2))."""
+        """Standard deviation of y: (N,), infinite where it has none. Student-t: scale * sqrt(nu / (nu - 2))."""
         if isinstance(self.transform, Identity):
             return self.scale * np.sqrt(self._standard_moments()[1])
-        y = self._nodes()
-        mean = y @ _WEIGHTS
-        return np.sqrt(np.maximum(np.square(y - mean[:, None]) @ _WEIGHTS, 0.0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = sum(np.square(y - self.mean()[:, None]) @ _TAIL_WEIGHTS for y in self._tails())
+        return np.sqrt(np.where(self._heavy(2).any(axis=0), np.inf, square))
 
     def mean(self) -> Float[np.ndarray, " N"]:
-        """(N,)"""
+        """Mean of y: (N,), infinite where a tail is too heavy to have one, NaN where both are."""
         if isinstance(self.transform, Identity):
             return self.location + self.scale * self._standard_moments()[0]
-        return self._nodes() @ _WEIGHTS
+        out = np.zeros(len(self))
+        for y, heavy, end in zip(self._tails(), self._heavy(1), (-np.inf, np.inf)):
+            with np.errstate(over="ignore", invalid="ignore"):
+                out = out + np.where(heavy, end, y @ _TAIL_WEIGHTS)
+        return out
 
     def mean_of(
         self, function: Callable[[Array], Array], bounds: tuple[float, float]
@@ -145,9 +180,10 @@ class Predictive:
         """Mean of an increasing function of y, e.g. the speed whose logarithm y is: (N,).
 
         y is held within `bounds`: the power of a Student-t has no mean, and speeds have a physical limit;
-        the bounds are the range of the training targets. 64-point Gauss-Legendre on the quantiles.
+        the bounds are the range of the training targets. Quadrature of 64 quantiles of each tail.
         """
-        return function(np.clip(self._nodes(), *bounds)) @ _WEIGHTS
+        both = np.concatenate(self._tails(), axis=1)
+        return function(np.clip(both, *bounds)) @ np.concatenate([_TAIL_WEIGHTS, _TAIL_WEIGHTS])
 
     def cdf(self, y: ArrayLike) -> Float[np.ndarray, " N"]:
         """P(Y <= y): (N,)."""
@@ -174,10 +210,11 @@ class Predictive:
         """Continuous ranked probability score, in the unit of y: (N,).
 
         Closed form without a transform (symmetric Gaussian: Gneiting and Raftery 2007, eq. 21; Student-t:
-        Jordan et al. 2019, appendix A.1; two halves: the same integrals, half by half); with one, the quantile form 2 * integral of the pinball loss (same, eq. 5).
+        Jordan et al. 2019, appendix A.1; two halves: the same integrals, half by half); with one, the quantile form
+        2 * integral of the pinball loss (same, eq. 5), infinite where y has no mean.
         """
         if not isinstance(self.transform, Identity):
-            return self.crps_of(lambda v: v, y)
+            return np.where(self._heavy(1).any(axis=0), np.inf, self.crps_of(lambda v: v, y))
         u = (y - self.location) / self.scale
         nu = self.degrees_of_freedom
         left, right = self._halves()
@@ -235,9 +272,17 @@ class Predictive:
         """Independent draws at each place: (N, n_samples). Joint draws: `GPRegressor.sample_y`."""
         return self._at(self._standard(rng.random((len(self), n_samples))))
 
-    def _nodes(self) -> Array:
-        """Quantiles of y at the quadrature nodes: (N, 64)."""
-        return self._at(self._standard(np.broadcast_to(_NODES, (len(self), len(_NODES)))))
+    def _heavy(self, order: int) -> NDArray[np.bool_]:
+        """Whether the lower and the upper tail of y are too heavy for a moment: (2, N)."""
+        if self.degrees_of_freedom is None:
+            return np.zeros((2, len(self)), dtype=bool)
+        return np.stack([order * growth >= self.degrees_of_freedom for growth in self.transform.growth])
+
+    def _tails(self) -> tuple[Array, Array]:
+        """Quantiles of y at the probabilities `_TAIL` of the lower and of the upper half: (N, 64) each."""
+        p = np.broadcast_to(_TAIL, (len(self), len(_TAIL)))
+        with np.errstate(over="ignore"):
+            return self._at(self._standard(p)), self._at(self._standard(p, upper=True))
 
 
 def standard_moments(

@@ -52,15 +52,22 @@ def binomial_band(n: int, level: float, mass: float = 0.99) -> tuple[float, floa
 
 
 def score(
-    predictive: "Predictive", y: Float[np.ndarray, " n"], *, target_mean: float, target_sd: float
+    predictive: "Predictive",
+    y: Float[np.ndarray, " n"],
+    *,
+    target_mean: float,
+    target_sd: float,
+    bounds: tuple[float, float] | None = None,
 ) -> dict[str, float]:
-    """Every score of `interface`: nll, crps, mae (of the median), rmse (of the mean), interval score,
-    coverage at 50/80/95% and the 95% width, all in units of z = (y - target_mean) / target_sd.
+    """Every score of `interface`: nll, crps, mae (of the median), rmse (of `Predictive.central`: the mean, where there
+    is one), interval score, coverage at 50/80/95% and the 95% width, all in units of z = (y - target_mean) / target_sd.
 
     Parameters
     ----------
     predictive : of the same rows, on the scale of y
     y : (n,)
+    bounds : between which the CRPS holds a distribution without a mean (it is infinite otherwise), such as the range of
+        the training targets
 
     Notes
     -----
@@ -68,11 +75,13 @@ def score(
     """
     sd = target_sd
     lower, upper = predictive.interval(0.95)
+    held = predictive.center != "mean" and bounds is not None
+    crps = predictive.crps_of(lambda v: v, y, bounds=bounds) if held else predictive.crps(y)
     out = {
         "nll": float(-predictive.log_density(y).mean() - math.log(sd)),
-        "crps": float(predictive.crps(y).mean() / sd),
+        "crps": float(crps.mean() / sd),
         "mae": float(np.abs(y - predictive.median()).mean() / sd),
-        "rmse": float(np.sqrt(np.square(y - predictive.mean()).mean()) / sd),
+        "rmse": float(np.sqrt(np.square(y - predictive.central()).mean()) / sd),
         "interval_score95": float(interval_score(y, lower, upper, 0.95).mean() / sd),
     }
     for level in LEVELS:
@@ -89,6 +98,7 @@ def score_strata(
     *,
     target_mean: float,
     target_sd: float,
+    bounds: tuple[float, float] | None = None,
 ) -> dict[str, dict]:
     """Scores within each named mask, with n and the 99% binomial band of the 95% coverage.
 
@@ -99,7 +109,9 @@ def score_strata(
         n = int(mask.sum())
         row: dict = {"n": n, "judged": n >= SMALLEST_GROUP}
         if n:
-            row |= score(predictive.rows(mask), y[mask], target_mean=target_mean, target_sd=target_sd)
+            row |= score(
+                predictive.rows(mask), y[mask], target_mean=target_mean, target_sd=target_sd, bounds=bounds
+            )
             row["coverage95_band"] = list(binomial_band(n, 0.95))
         out[name] = row
     return out

@@ -1,7 +1,8 @@
 """Kernel slices: what the model thinks varies together with one place, as a map.
 
-k(., x_ref) is the prior covariance of the surface with the surface at x_ref, both at one moment: the learned,
-non-stationary kernel made visible (city with city, coast with coast).
+k(., x_ref) is the prior covariance of the surface with the surface at x_ref, both at one moment: the learned kernel
+made visible. A deep basis, or a local kernel that was found to vary over space, is not stationary (city with city,
+coast with coast); of one kernel everywhere a slice shows circles or ellipses, the same about each place.
 """
 
 from collections.abc import Callable

@@ -59,7 +59,8 @@ def suggest_places(
     places : (P, d) over which the variance is averaged; default the candidates. Where these stand for wide cells,
         places of their own keep a measurement from passing for one of its whole cell
     weights : (P,) how much each place counts in the average; default all alike
-    counts : measurements behind each new observation; default `typical_count_`
+    counts : measurements behind each new observation; default `typical_count_`. The surface whose variance counts
+        is that of `reference_count_`
 
     Raises
     ------
@@ -87,11 +88,11 @@ def suggest_places(
     """
     first = np.asarray(candidates, dtype=np.float64)
     X = first if places is None else np.concatenate([first, np.asarray(places, dtype=np.float64)])
-    m = model.moments(X, counts)
+    m = model.moments(X, model.reference_count_)
     joint = model.engine_.joint(torch.as_tensor(X), m.latent_variance)
     unit = model.target_sd_**2
     C = unit * joint.covariance(sparse.csr_array(sparse.eye_array(len(X))))
-    noise = unit * m.noise_variance.double().numpy()[: len(first)]
+    noise = unit * model.moments(first, counts).noise_variance.double().numpy()
     return greedy(C, noise, n, first_place=0 if places is None else len(first), weights=weights)
 
 

@@ -30,6 +30,7 @@ class Target:
     positive : whether only rows with a value above zero can be used
     counted : whether measurements are counted behind each value, so that noise may know how many
     own_unit : the unit is the data's own, `unit` where they name none
+    scale : what t is, in words, where it is not the value itself
     better : "higher" or "lower", or "" where neither is; colours : of its level, a cmcrameri map
     thresholds : of its exceedance where none are named; none for a round value in the data's range
     transform : the default of `GPRegressor.target_transform`, "auto" where values come on any scale
@@ -47,6 +48,7 @@ class Target:
     positive: bool = True
     counted: bool = True
     own_unit: bool = False
+    scale: str = ""
     better: str = "higher"
     colours: str = "batlow"
     thresholds: tuple[float, ...] = ()
@@ -60,9 +62,23 @@ class Target:
             "target_unit": unit,
             "target_title": self.words,
             "target_noun": self.noun,
+            "target_scale": self.scale_words,
             "target_better": self.better,
             "target_colours": self.colours,
         }
+
+    @property
+    def scale_words(self) -> str:
+        """What t is, in words.
+
+        Examples
+        --------
+        >>> TARGETS["download"].scale_words, TARGETS["value"].scale_words
+        ('log10 of kbit/s', 'the value itself')
+        """
+        if self.scale:
+            return self.scale
+        return "log10 of the value" if self.log10 else "the value itself"
 
     def to_score(self, values: "ArrayLike") -> Array:
         """t of column values; values whose logarithm does not exist raise.
@@ -85,7 +101,8 @@ class Target:
         if lost.any():
             bad = v[lost][0]
             raise InvalidInput(
-                f"target {self.name!r} needs positive values; got {bad:g}: drop such rows before fitting."
+                f"target {self.name!r} needs positive values; got {bad:g}: drop such rows before fitting, and name thresholds "
+                "above 0."
             )
         return t
 
@@ -150,13 +167,35 @@ def _same(v: Array) -> Array:
 
 TARGETS: dict[str, Target] = {
     "download": Target(
-        "download", "download_mbps", "Mbit/s", _log10_kbps, _mbps, "download speed", thresholds=(25.0, 100.0)
+        "download",
+        "download_mbps",
+        "Mbit/s",
+        _log10_kbps,
+        _mbps,
+        "download speed",
+        thresholds=(25.0, 100.0),
+        scale="log10 of kbit/s",
     ),
     "upload": Target(
-        "upload", "upload_mbps", "Mbit/s", _log10_kbps, _mbps, "upload speed", thresholds=(3.0, 20.0)
+        "upload",
+        "upload_mbps",
+        "Mbit/s",
+        _log10_kbps,
+        _mbps,
+        "upload speed",
+        thresholds=(3.0, 20.0),
+        scale="log10 of kbit/s",
     ),
     "latency": Target(
-        "latency", "latency_ms", "ms", _log10, _power10, "latency", better="lower", thresholds=(50.0, 100.0)
+        "latency",
+        "latency_ms",
+        "ms",
+        _log10,
+        _power10,
+        "latency",
+        better="lower",
+        thresholds=(50.0, 100.0),
+        scale="log10 of ms",
     ),
     "tests": Target(
         "tests",
@@ -170,6 +209,7 @@ TARGETS: dict[str, Target] = {
         better="",
         thresholds=(10.0,),
         count_of="tests",
+        scale="log10 of 1 + count",
     ),
     "value": Target(
         "value",

@@ -16,14 +16,24 @@ Array = NDArray[np.float64]
 
 #: What `transform_for` knows.
 NAMES = ("identity", "log10", "yeo-johnson", "auto")
-#: Rows that choose, and the gain in log likelihood a row that a curved scale must bring.
-ROWS, WORTH = 4000, 0.02
+#: Rows that choose, and the gain in log likelihood a row, and in all, that a curved scale must bring: the second is the
+#: 1% point of a likelihood ratio of one parameter, which few rows reach by chance.
+ROWS, WORTH, WORTH_IN_ALL = 4000, 0.02, 3.3
+#: Powers of Yeo and Johnson under which u has no end, so that densities on y hold all their mass.
+POWERS = (0.0, 2.0)
 #: Degrees of freedom tried for the residuals; the last is a Gaussian.
 TAILS = (2.5, 3.5, 5.0, 8.0, 15.0, 1e6)
 
 
 class Transform(Protocol):
-    """u = forward(y), increasing; y = inverse(u); log du/dy."""
+    """u = forward(y), increasing; y = inverse(u); log du/dy.
+
+    growth : the powers of |u| with which |y| grows in the lower and the upper tail: inf for an exponential, 0 for a
+        bounded one. A Student-t with ν degrees of freedom has a mean on the scale of y where both are below ν
+    """
+
+    @property
+    def growth(self) -> tuple[float, float]: ...
 
     def forward(self, y: Array) -> Array: ...
 
@@ -53,6 +63,10 @@ class Identity:
     def log_derivative(self, y: Array) -> Array:
         return np.zeros_like(y)
 
+    @property
+    def growth(self) -> tuple[float, float]:
+        return 1.0, 1.0
+
     def to_dict(self) -> dict:
         return {"name": "identity"}
 
@@ -61,7 +75,8 @@ class Identity:
 class YeoJohnson:
     """The power family for targets of either sign (Yeo and Johnson 2000), on (y - centre) / scale.
 
-    power = 1 is the identity; below one it shortens the upper tail, above one the lower.
+    power = 1 is the identity; below one it shortens the upper tail, above one the lower. Outside [0, 2] u has an end
+    that distributions reach beyond, so that their density on y lacks mass: `transform_for` chooses no such power.
 
     Examples
     --------
@@ -96,6 +111,14 @@ class YeoJohnson:
         z = (np.asarray(y, float) - self.centre) / self.scale
         return np.sign(z) * (self.power - 1.0) * np.log1p(np.abs(z)) - np.log(self.scale)
 
+    @property
+    def growth(self) -> tuple[float, float]:
+        below, above = (
+            0.0 if power < 0 else math.inf if power == 0 else 1.0 / power
+            for power in (2.0 - self.power, self.power)
+        )
+        return below, above
+
     def to_dict(self) -> dict:
         return {"name": "yeo-johnson", "power": self.power, "centre": self.centre, "scale": self.scale}
 
@@ -120,6 +143,10 @@ class Log10:
     def log_derivative(self, y: Array) -> Array:
         return -np.log(y) - math.log(math.log(10.0))
 
+    @property
+    def growth(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
     def to_dict(self) -> dict:
         return {"name": "log10"}
 
@@ -140,6 +167,10 @@ class Affine:
 
     def log_derivative(self, y: Array) -> Array:
         return self.inner.log_derivative(y) + math.log(self.factor)
+
+    @property
+    def growth(self) -> tuple[float, float]:
+        return self.inner.growth
 
     def to_dict(self) -> dict:
         return {
@@ -168,7 +199,7 @@ def transform_for(
     ----------
     name : "identity", "log10", "yeo-johnson" (its power by maximum likelihood), or "auto": the one under which
         what the neighbours do not explain is likeliest as a Student-t, the Jacobian included; a curved scale
-        must gain .02 a row
+        must gain .02 a row, and 3.3 in all
     y : (n,) training targets
     places : (n, d) in which rows are near each other, or None to take the targets as they come
 
@@ -190,7 +221,7 @@ def transform_for(
     if name not in NAMES:
         raise InvalidInput(f"target_transform must be one of {', '.join(NAMES)}; got {name!r}.")
     sd = float(y.std())
-    if name == "identity" or len(y) < 20 or not sd > 1e-10 * max(1.0, abs(float(y.mean()))):
+    if name == "identity" or len(y) < 20 or not spread(y):
         return Identity()
     if name == "log10" and not (y > 0).all():
         raise InvalidInput(
@@ -214,18 +245,30 @@ def transform_for(
     if name in ("log10", "auto") and (y > 0).all():
         candidates.append(Log10())
     if name in ("yeo-johnson", "auto"):
-        found = minimize_scalar(lambda p: -quality(power(p)), bounds=(-1.0, 3.0), method="bounded")
+        found = minimize_scalar(lambda p: -quality(power(p)), bounds=POWERS, method="bounded")
         candidates.append(power(found.x))
+    worth = max(WORTH, WORTH_IN_ALL / len(rows))
     best = candidates.pop()
     reached = quality(best)
     for simpler in reversed(candidates):
-        if reached < (q := quality(simpler)) + WORTH:
+        if reached < (q := quality(simpler)) + worth:
             best, reached = simpler, q
     if isinstance(best, Identity):
         return best
     u = best.forward(y)
     factor = sd / float(u.std())
     return Affine(best, float(y.mean()) - factor * float(u.mean()), factor)
+
+
+def spread(y: Float[np.ndarray, " n"]) -> bool:
+    """Whether targets differ by more than rounding, in whatever unit: dividing by less would amplify its errors.
+
+    Examples
+    --------
+    >>> spread(np.array([1.0, 2.0]) * 1e-12), spread(np.full(3, 0.1))
+    (True, False)
+    """
+    return bool(y.std() > 1e-10 * np.abs(y).max())
 
 
 def _nearest(places: Array, rows: NDArray[np.int64], k: int = 8) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from geogp.basis.statistics import Statistic, merge_all
 from geogp.data import Data
 from geogp.engines.base import OBSERVATIONS, STATISTICS  # noqa: F401 - what `way` answers
 from geogp.engines.check import engine_of
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, checked_counts
 from geogp.estimator import GPRegressor
 from geogp.methods import METHODS
 
@@ -133,5 +133,7 @@ def _rows(model: GPRegressor, X: ArrayLike, y: np.ndarray, counts: ArrayLike | N
     has_counts = model.has_counts
     if has_counts and counts is None:
         raise InvalidInput("this model was fitted with counts; give the counts of the new rows too.")
-    n = np.asarray(counts, dtype=np.float64) if has_counts else None
-    return model._data(model._inputs(X), y, n, dtype=torch.float64)
+    if not np.isfinite(y).all():
+        raise InvalidInput("y holds NaN or infinity; drop those rows.")
+    n = None if counts is None else checked_counts(counts, len(y))
+    return model._data(model._inputs(X), y, n if has_counts else None, dtype=torch.float64)

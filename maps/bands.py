@@ -10,7 +10,7 @@ import xarray as xr
 from maps.derived import computed
 from maps.errors import InvalidInput
 from maps.layers import GROUPS, LAYERS, VALUES, Layer, available
-from maps.words import level_text, new_text, tail_text, target_text, target_unit
+from maps.words import level_text, new_text, scale_text, surface_text, tail_text, target_text, target_unit
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,21 @@ def list_order(band: Band) -> tuple[int, float]:
     return groups.index(band.layer.group), float("inf") if place is None else place
 
 
+def subject(shown: Iterable[Band], *, faded: bool = False) -> dict[str, bool]:
+    """What a caption says of bands that are shown together, as keywords of `maps.words.subtitle`: the level where any
+    changes with it (`faded`: the interval is shown as paleness), new measurements where any describes them.
+
+    >>> ds = xr.Dataset({"explained": (("y", "x"), np.ones((2, 2)), {"units": "1"})})
+    >>> subject(bands(ds))
+    {'intervals': False, 'new': False}
+    """
+    layers = [band.layer for band in shown]
+    return {
+        "intervals": faded or any(layer.by_level for layer in layers),
+        "new": not all(layer.of_surface for layer in layers),
+    }
+
+
 def colours_of(ds: xr.Dataset, key: str) -> str:
     """The colours of a layer for the target of `ds`.
 
@@ -147,6 +162,8 @@ def _words(ds: xr.Dataset) -> dict[str, str]:
     return {
         "target": target_text(ds),
         "of": new_text(ds),
+        "surface": surface_text(ds),
+        "scale": scale_text(ds),
         "level": level_text(ds),
         "tail": tail_text(ds),
         "unit": target_unit(ds),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyproj import Geod
 from shapely.geometry.base import BaseGeometry
 
-from maps.bands import Band, bands
+from maps.bands import Band, bands, subject
 from maps.colours import FADED, NO_SUPPORT, paint, scales, suppressing
 from maps.errors import InvalidInput
 from maps.legends import HALO, INK, LINE, SEA, SOFT, STYLE, draw_legend
@@ -72,7 +72,8 @@ def draw_map(
     if compact:
         _heading(figure, axes, heading, band.short)
     else:
-        _words(figure, axes, ds, sheet, band, heading, point)
+        of = subject([band], faded=faded is not None)
+        _words(figure, axes, ds, sheet, band, heading, point, of)
 
 
 def _clear(axes: Axes, sheet: Sheet) -> None:
@@ -146,6 +147,7 @@ def _words(
     band: Band,
     heading: str,
     point: tuple[float, float] | None,
+    of: Mapping[str, bool],
 ) -> None:
     """Heading, what it is a map of, how to read it, what is left out, and the credit line."""
     inch = 1 / figure.get_figheight()
@@ -154,7 +156,7 @@ def _words(
         _say(figure, axes, y, text, size, 1.14, **options)
 
     say(1 - 0.16 * inch, heading, 14, weight="bold", va="top", **STYLE)
-    lines = [subtitle(ds), title_of(ds)]  # a long title may be cut, what the map is of may not
+    lines = [subtitle(ds, **of), title_of(ds)]  # a long title may be cut, what the map is of may not
     if point is not None:
         lon, lat = point
         lines.insert(

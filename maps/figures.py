@@ -13,7 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from maps.atomic import refuse_existing, replacing
+from maps.bands import bands, subject
 from maps.cartography import draw_map, title_of
+from maps.colours import FADED
 from maps.errors import InvalidInput
 from maps.legends import SOFT, STYLE
 from maps.sheet import prepare
@@ -92,6 +94,10 @@ def maps_figure(
     """Several layers side by side under one heading. Parameters as `map_figure`."""
     names = list(layers)
     small, sheet = prepare(ds, names, geometry, max_pixels, note)
+    of = subject(
+        [band for name in names for band in bands(small, ["median" if name == FADED else name])],
+        faded=FADED in names,
+    )
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     each = width / columns
@@ -111,7 +117,7 @@ def maps_figure(
     figure.text(
         0.25 / width,
         1 - 0.48 / height,
-        "  |  ".join([subtitle(small), *sheet.notes]),
+        "  |  ".join([subtitle(small, **of), *sheet.notes]),
         size=10,
         parse_math=False,
         color=SOFT,

@@ -18,7 +18,8 @@ from maps.derived import Formula
 class Layer:
     """How one Dataset variable is named, explained, coloured and listed.
 
-    `title` and `about` may use {target}, {of}, {level}, {tail}, {unit} and {threshold}; `short` is for a narrow list.
+    `title` and `about` may use {target}, {of}, {surface}, {scale}, {level}, {tail}, {unit} and {threshold}; `short` is for
+    a narrow list.
 
     Examples
     --------
@@ -52,6 +53,7 @@ class Layer:
     embedded: bool = True  # if listed, also in a page where none is named; each costs a byte a pixel
     by_level: bool = False  # its values change with the level of the intervals
     by_threshold: bool = False  # one plane for each threshold
+    of_surface: bool = False  # describes the surface, at the run's reference count, not new measurements
     judged: bool = False  # its colours say good and bad: reversed where `target_better` is "lower"
     derive: Formula | None = None  # computes it from the variables that its parameters name
     unit: str = "1"  # of a derived layer; "target" for the target's own
@@ -86,7 +88,7 @@ LAYERS: dict[str, Layer] = {
     "mean": Layer(
         title="Mean {target}",
         short="Mean",
-        about="the average of new {of}",
+        about="the average of new {of}, values held within the range of the training data",
         quantity=VALUES,
         colours="batlow",
         scale="log",
@@ -131,7 +133,8 @@ LAYERS: dict[str, Layer] = {
     "latent_median": Layer(
         title="Median of the {target} surface",
         short="Surface median",
-        about="the surface itself, without measurement noise",
+        about="the surface itself, the level of {surface}, without their noise",
+        of_surface=True,
         quantity=VALUES,
         colours="batlow",
         scale="log",
@@ -143,7 +146,8 @@ LAYERS: dict[str, Layer] = {
     "latent_lower": Layer(
         title="Lower end of the surface's {level} credible interval",
         short="Surface lower",
-        about="for the surface itself, not for a new measurement",
+        about="for the surface itself, the level of {surface}, not for a new one",
+        of_surface=True,
         quantity=VALUES,
         colours="batlow",
         scale="log",
@@ -153,7 +157,8 @@ LAYERS: dict[str, Layer] = {
     "latent_upper": Layer(
         title="Upper end of the surface's {level} credible interval",
         short="Surface upper",
-        about="for the surface itself, not for a new measurement",
+        about="for the surface itself, the level of {surface}, not for a new one",
+        of_surface=True,
         quantity=VALUES,
         colours="batlow",
         scale="log",
@@ -163,31 +168,33 @@ LAYERS: dict[str, Layer] = {
     "latent_sd": Layer(
         title="Standard deviation of the surface",
         short="Surface sd",
-        about="how well the surface is known, on the model's scale (log10 for speeds)",
+        about="how well the surface, the level of {surface}, is known, on the model's scale ({scale})",
+        of_surface=True,
         quantity="sd",
         colours="lajolla_r",
         scale="linear",
         group="The surface itself",
         from_zero=True,
-        heading="sd (log10)",
+        heading="sd",
         listed=80,
     ),
     "noise_sd": Layer(
         title="Standard deviation of the noise",
         short="Noise sd",
-        about="scatter of new {of} about the surface, on the model's scale (log10 for speeds)",
+        about="scatter of new {of} about the surface, on the model's scale ({scale})",
         quantity="sd",
         colours="lajolla_r",
         scale="linear",
         group="How sure",
         from_zero=True,
-        heading="sd (log10)",
+        heading="sd",
         listed=90,
     ),
     "explained": Layer(
         title="Share explained by the data",
         short="Explained by data",
         about="1 - latent variance / prior variance: 1 where the map is data, 0 where it is only the prior",
+        of_surface=True,
         quantity="share",
         colours="davos_r",
         scale="linear",
@@ -216,6 +223,7 @@ LAYERS: dict[str, Layer] = {
         title="Kernel slice: covariance with the reference point",
         short="Covariance",
         about="k(x, reference): how the model thinks the surface here varies with the reference point",
+        of_surface=True,
         quantity="covariance",
         colours="vik",
         scale="linear",
@@ -226,6 +234,7 @@ LAYERS: dict[str, Layer] = {
         title="Kernel slice: correlation with the reference point",
         short="Correlation",
         about="k(x, reference) / sd(x) sd(reference): what the model thinks is similar to the reference point",
+        of_surface=True,
         quantity="correlation",
         colours="vik",
         scale="linear",

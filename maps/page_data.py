@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Bool, Num
 from numpy.typing import NDArray
 
-from maps.bands import Band, bands, list_order
+from maps.bands import Band, bands, list_order, subject
 from maps.colours import FADED, Scale, scales, suppressing, table
 from maps.grid import geobox_of
 from maps.layers import Layer
@@ -43,7 +43,7 @@ def page_data(
     hatched = geometry is not None and bool((inside & ~known).any())
     return {
         "title": str(ds.attrs.get("title") or planes[0].title),
-        "subtitle": subtitle(ds),
+        "subtitle": subtitle(ds, **subject(planes)),
         "note": note[:1].upper() + note[1:],
         "facts": _facts(ds),
         "grid": {"width": box.shape[1], "height": box.shape[0]},

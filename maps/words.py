@@ -54,7 +54,19 @@ def new_text(ds: xr.Dataset) -> str:
     >>> new_text(xr.Dataset(attrs={"tests": 1})), new_text(xr.Dataset(attrs={"target_noun": "tile counts"}))
     ('tile averages of 1 test', 'tile counts')
     """
-    tests = ds.attrs.get("tests")
+    return _averages(ds, ds.attrs.get("tests"))
+
+
+def surface_text(ds: xr.Dataset) -> str:
+    """What the surface is the level of: as `new_text`, at the Dataset's `reference_count`.
+
+    >>> surface_text(xr.Dataset(attrs={"tests": 1, "reference_count": 6}))
+    'tile averages of 6 tests'
+    """
+    return _averages(ds, ds.attrs.get("reference_count", ds.attrs.get("tests")))
+
+
+def _averages(ds: xr.Dataset, tests: float | None) -> str:
     noun = str(ds.attrs.get("target_noun") or (PLAIN if tests is None else AVERAGES))
     if noun != AVERAGES:
         return noun
@@ -64,17 +76,32 @@ def new_text(ds: xr.Dataset) -> str:
     return f"{AVERAGES} of {count} test{'' if count == '1' else 's'}"
 
 
-def subtitle(ds: xr.Dataset) -> str:
+def scale_text(ds: xr.Dataset) -> str:
+    """`log10 of kbit/s`: what the model's scale is, from the attribute `target_scale`."""
+    return str(ds.attrs.get("target_scale") or "log10 for speeds")
+
+
+def subtitle(ds: xr.Dataset, *, intervals: bool = True, new: bool = True) -> str:
     """What the map is a map of: quarter, tests per tile, level.
+
+    Parameters
+    ----------
+    intervals : whether what is shown changes with the level of the intervals
+    new : whether it describes new measurements; else the surface
 
     >>> subtitle(xr.Dataset(attrs={"quarter": "2023Q4", "tests": 5, "level": 0.95}))
     '2023 Q4 · new tile averages of 5 tests · 95% intervals'
+    >>> subtitle(xr.Dataset(attrs={"quarter": "2023Q4", "tests": 5, "level": 0.95}), intervals=False)
+    '2023 Q4 · new tile averages of 5 tests'
     """
     parts = []
     quarter = str(ds.attrs.get("quarter", "") or "")
     if quarter:
         parts.append(quarter.replace("Q", " Q"))
-    if ds.attrs.get("tests") is not None:
+    if new and ds.attrs.get("tests") is not None:
         parts.append(f"new {new_text(ds)}")
-    parts.append(f"{level_text(ds)} intervals")
+    if not new and ds.attrs.get("reference_count", ds.attrs.get("tests")) is not None:
+        parts.append(f"the level of {surface_text(ds)}")
+    if intervals:
+        parts.append(f"{level_text(ds)} intervals")
     return " · ".join(parts)

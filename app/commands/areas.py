@@ -19,7 +19,6 @@ def areas(
     ],
     output: Annotated[Path, options.output("GeoParquet; the covariances go to <name>_covariance.nc beside.")],
     quarter: options.Quarter = None,
-    tests: options.Tests = None,
     level: options.Level = 0.95,
     thresholds: options.Thresholds = None,
     resolution: Annotated[
@@ -32,7 +31,8 @@ def areas(
 ) -> None:
     """Average the surface over polygons: mean speed, its credible interval, the share below thresholds.
 
-    From the joint posterior of all places, since neighbours err together; over the part inside the region.
+    From the joint posterior of all places, since neighbours err together; over the part inside the region. The
+    surface is the level of tile averages of the run's reference count of tests.
 
     `mean`, `sd`, `median`, `lower`, `upper`: of the mean over the ground of the speed a tile average is about.
 
@@ -45,7 +45,6 @@ def areas(
         polygons,
         output,
         quarter=quarter,
-        tests=tests,
         level=level,
         thresholds=options.numbers_of(thresholds, "--thresholds"),
         resolution_m=resolution,

@@ -42,7 +42,7 @@ FAR = "far"
 MAP_BYTES = 192 * 2**20  # kept in memory: a plane takes up to 16 MB, a picture about 200 kB
 DETAIL_BYTES = 8 * 2**20  # the same of squares, about 10 kB each, and of samples
 DEEPEST = 16  # zoom: 1.2 m a place, far below a speed-test tile of 610 m
-FORMAT = 1  # of the files in the cache: raise it when a formula or the grid changes
+FORMAT = 2  # of the files in the cache: raise it when a formula or the grid changes
 
 
 class Atlas:
@@ -75,10 +75,12 @@ class Atlas:
 
     @cached_property
     def weights_id(self) -> str:
-        """Names the run's content: all of it but run.json, which also holds the scores."""
+        """Names the run's content: its files, and of run.json, which also holds the scores, what the model says (units
+        and scale are not in the weights)."""
         lines = (self.run.path / SUMS).read_text("utf-8").splitlines()
         weights = [line for line in lines if not line.endswith("  run.json")]
-        return _digest((FORMAT, self.target.name, weights))
+        model = json.dumps(self.run.facts.get("model"), sort_keys=True)
+        return _digest((FORMAT, self.target.name, weights, model))
 
     @cached_property
     def id(self) -> str:
@@ -139,7 +141,8 @@ class Atlas:
 
     def _file_name(self, key: str, setting: Setting) -> str:
         """Only what the layer depends on, so that a threshold does not compute the median again."""
-        parts = [key, setting.quarter or "-", "-" if setting.tests is None else f"{setting.tests:.10g}"]
+        held = setting.tests is None or LAYERS[key].of_surface  # at the run's reference count
+        parts = [key, setting.quarter or "-", "-" if held else f"{setting.tests:.10g}"]
         if LAYERS[key].by_level:
             parts.append(f"{setting.level:g}")
         if LAYERS[key].by_threshold:
@@ -164,9 +167,13 @@ class Atlas:
         known = {band.key: band for band in bands(self.at(0.0, 0.0, setting))}
         return [known[key] for key in listed() if key in known]
 
-    def subtitle(self, setting: Setting) -> str:
-        """Quarter, tests and level in words: `2023 Q4 · new tile averages of 6 tests · 95% intervals`."""
-        return subtitle(self.at(0.0, 0.0, setting))
+    def subtitle(self, setting: Setting, key: str | None = None) -> str:
+        """Quarter, tests and level in words: `2023 Q4 · new tile averages of 6 tests · 95% intervals`; of one layer only
+        what it depends on."""
+        ds = self.at(0.0, 0.0, setting)
+        if key is None:
+            return subtitle(ds)
+        return subtitle(ds, intervals=LAYERS[key].by_level, new=not LAYERS[key].of_surface)
 
     @cached_property
     def scales(self) -> dict[str, Scale]:
@@ -204,13 +211,14 @@ class Atlas:
                 "title": band.title,
                 "short": band.short,
                 "about": band.about,
+                "of": self.subtitle(setting, band.key),
                 "unit": band.unit_text,
                 "group": band.layer.group,
                 **legend(self.scales[band.layer.quantity], table(band.colours)),
             }
             out.append(entry)
             if band.key == "median" and self.palette is not None:
-                out.append({**entry, **_faded_words(self.palette, setting)})
+                out.append({**entry, **_faded_words(self.palette, setting), "of": self.subtitle(setting)})
         return out
 
     # -- pictures ----------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def _layers(request: Request) -> Response:
             "layers": atlas.layers(setting),
             "setting": setting.params,
             "id": atlas.id,
-            "similar": SIMILAR,
+            "similar": {**SIMILAR, "of": atlas.subtitle(setting, "correlation")},
             "subtitle": atlas.subtitle(setting),
         },
         headers=FRESH,

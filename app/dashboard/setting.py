@@ -4,11 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.errors import InvalidInput
+from geogp.errors import InvalidInput, check_count, check_threshold
 from geogp.run import Run, quarter_to_years
 from geogp.scores import LEVELS
-
-MOST = 1e9  # of a threshold or a number of tests
 
 
 @dataclass(frozen=True)
@@ -71,19 +69,19 @@ class Choices:
                 span = f"{self.quarters[0]} to {self.quarters[-1]}"
                 raise InvalidInput(f"There is no quarter {quarter[:20]!r} in this run; choose from {span}.")
         if params.get("n") and self.tests is not None:
-            tests = _number(params["n"], "The number of tests", low=1.0)
+            tests = _number(params["n"], "The number of tests")
+            check_count(tests, "The number of tests")
         level = 0.95
         if params.get("level"):
-            level = _number(params["level"], "The level", low=0.0) / 100.0
+            level = _number(params["level"], "The level") / 100.0
             near = [known for known in LEVELS if abs(known - level) < 1e-9]
             if not near:
                 raise InvalidInput(f"The level must be 50, 80 or 95 percent; got {params['level'][:20]!r}.")
             level = near[0]
         threshold = self.threshold
         if params.get("t"):
-            threshold = _number(params["t"], "The threshold", low=None)
-            if self.positive and threshold <= 0:
-                raise InvalidInput(f"The threshold must be above 0; got {params['t'][:20]!r}.")
+            threshold = _number(params["t"], "The threshold")
+            check_threshold(threshold, "The threshold", positive=self.positive)
         return Setting(quarter, tests, level, threshold)
 
     def lenient(self, params: Mapping[str, str]) -> Setting:
@@ -103,7 +101,7 @@ def choices_of(run: Run) -> Choices:
 
     Raises
     ------
-    InvalidInput (of geogp or of this package)
+    InvalidInput
         the run knows time but names no quarter, or one that is none.
     """
     quarters = run.quarters if run.has_time else ()
@@ -115,14 +113,13 @@ def choices_of(run: Run) -> Choices:
     return Choices(quarters, tests, run.thresholds[-1], run.target.log10)
 
 
-def _number(text: str, what: str, low: float | None) -> float:
+def _number(text: str, what: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or abs(value) > MOST or (low is not None and value < low):
-        bound = "" if low is None else f" of at least {low:g}"
-        raise InvalidInput(f"{what} must be a number{bound}; got {text[:20]!r}.")
+    if not math.isfinite(value):
+        raise InvalidInput(f"{what} must be a number; got {text[:20]!r}.")
     return value
 
 

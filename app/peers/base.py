@@ -173,7 +173,7 @@ class Peer:
             order = np.random.default_rng(seed).permutation(len(train))
             cut = max(1, len(train) // 10)
             train, held = train.take(np.sort(order[cut:])), train.take(np.sort(order[:cut]))
-        from app.workflow.machine import device_named
+        from geogp.engines.asked import device_named
 
         module, _, function = self.where.partition(":")
         fit: Callable[..., Model] = getattr(importlib.import_module(module), function)

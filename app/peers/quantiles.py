@@ -53,6 +53,11 @@ class _Stretch:
         piece = (np.asarray(y, float).reshape(-1, 1) >= self.values).sum(1)
         return -np.log(np.take_along_axis(self.slopes, piece[:, None], axis=1)[:, 0])
 
+    @property
+    def growth(self) -> tuple[float, float]:
+        """Linear beyond the outermost levels."""
+        return 1.0, 1.0
+
     def to_dict(self) -> dict:
         return {"name": "quantiles"}
 

@@ -14,6 +14,7 @@ from pyproj import CRS, Transformer
 from pyproj.exceptions import CRSError
 
 from app.errors import InvalidInput
+from geogp.errors import check_metres
 from geogp.run import Run
 from maps.grid import Window, geobox_like, windows
 from maps.region import Mask, polygon, to_crs
@@ -140,15 +141,13 @@ def check_resolution(metres: float | None) -> None:
     ------
     InvalidInput
     """
-    if metres is not None and not (math.isfinite(metres) and metres > 0):
-        raise InvalidInput(f"--resolution must be a positive number of metres; got {metres:g}.")
+    check_metres(metres, "--resolution")
 
 
 def _reach(run: Run, asked: float | None) -> tuple[float, str]:
     """How far a map without boundary reaches, and that in words."""
+    check_metres(asked, "--max-distance")
     reach = asked if asked is not None else usual_reach_m(run)
-    if not (math.isfinite(reach) and reach > 0):
-        raise InvalidInput(f"--max-distance must be a positive number of metres; got {reach:g}.")
     return (
         reach,
         f"the run has no boundary, so the map reaches {reach / 1000:.3g} km from any training place",
@@ -247,15 +246,3 @@ def _cut(ground: Any, bounds: Box, own: CRS) -> Any:
     if cut.is_empty or cut.area == 0:
         raise InvalidInput(f"--bounds {shown} do not meet the region of the run.")
     return cut
-
-
-def check_tests(tests: float | None) -> None:
-    """Refuse a --tests that is no number of measurements.
-
-    Raises
-    ------
-    InvalidInput
-        below one.
-    """
-    if tests is not None and not tests >= 1:
-        raise InvalidInput(f"--tests is a number of measurements, 1 or more; got {tests:g}.")

@@ -9,26 +9,8 @@ from pathlib import Path
 import torch
 
 import geogp
-from app.errors import InvalidInput
 
 PACKAGES = ("geogp", "torch", "numpy", "scipy", "scikit-learn", "gpytorch", "pyarrow", "xarray", "odc-geo")
-
-
-def device_named(name: str) -> str:
-    """The device that a name stands for here: "auto" is "cuda" where there is one.
-
-    Raises
-    ------
-    InvalidInput
-        CUDA is asked for where there is none.
-    """
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InvalidInput(
-            f"--device {name}: this machine or this torch ({torch.__version__}) has no CUDA; use cpu."
-        )
-    return name
 
 
 def peak_rss_mb() -> float:

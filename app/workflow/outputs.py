@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import InvalidInput
+from data_pipelines.sources import SOURCES
+from geogp.run import Run
 
 
 def refuse_taken(path: Path, overwrite: bool) -> None:
@@ -21,10 +23,40 @@ def refuse_taken(path: Path, overwrite: bool) -> None:
     >>> refuse_taken(Path("/"), overwrite=False)
     Traceback (most recent call last):
     ...
-    app.errors.InvalidInput: / exists; give another -o, or --overwrite to replace it.
+    geogp.errors.InvalidInput: / exists; give another -o, or --overwrite to replace it.
     """
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+
+
+def surface_of(run: Run) -> str:
+    """What a run's surface is the level of, in words; "" where nothing was counted."""
+    n = run.model.reference_count_
+    return (
+        "" if n is None else f"{run.target.noun} of {n:g} test{'' if n == 1 else 's'} (the reference count)"
+    )
+
+
+def titled(run: Run) -> str:
+    """The title of a run's maps: what was measured, of which type, and where or in which table."""
+    data = run.data
+    what = " ".join(str(v) for v in (data.get("type"), run.target.words) if v)
+    read = [str(record.get("path") or record.get("url") or "") for record in data.get("sources") or []]
+    source = SOURCES.get(data.get("source") or "")
+    table = Path(read[0]).stem if source and source.takes_file and len(read) == 1 else ""
+    return what[0].upper() + what[1:] + (f", {place}" if (place := data.get("region") or table) else "")
+
+
+def attribution(run: Run) -> dict[str, str]:
+    """Who measured what a run has learned from, as its source wants to be named, with its page and licence; an unknown
+    source goes by its name."""
+    name, method = run.data.get("source"), f"GeoGP method {run.facts['method']}"
+    source = SOURCES.get(name or "")
+    credit = source.credit if source else name
+    out = {"source": f"{credit}; {method}" if credit else method}
+    if source and source.reference:
+        out["references"] = source.reference
+    return {**out, "license": source.licence} if source and source.licence else out
 
 
 def now() -> str:

@@ -161,13 +161,13 @@ def mesh(bounds: Box, side: float) -> Array:
     return np.column_stack([X.ravel(), Y.ravel()])
 
 
-def about(run: Run, quarter: str | None, tests: float | None) -> dict[str, Any]:
-    """What results say of the run they come from; no paths but the folder's own name."""
+def about(run: Run, quarter: str | None) -> dict[str, Any]:
+    """What results on the surface say of the run they come from; no paths but the folder's own name."""
     return {
         "run": run.path.resolve().name,
         "method": run.facts["method"],
         "target": run.target.name,
         "quarter": quarter,
-        "tests": run.model.typical_count_ if tests is None else tests,
+        "reference_count": run.model.reference_count_,
         "observations_sha256": run.data["sha256"],
     }

@@ -46,10 +46,11 @@ def scored(
     scale = {"target_mean": target_mean, "target_sd": target_sd}
     return {
         **scale,
-        "scores": score(predictive, t, **scale),
+        "center": predictive.center,
+        "scores": score(predictive, t, **scale, bounds=bounds),
         "scores_mbps": {k: native[k] for k in ("mae", "crps")} if native["unit"] == "Mbit/s" else None,
         "scores_native": native,
-        "strata": score_strata(predictive, t, dict(masks), **scale),
+        "strata": score_strata(predictive, t, dict(masks), **scale, bounds=bounds),
     }
 
 

@@ -1,5 +1,6 @@
 """From what a caller asks of `GPRegressor` to the plan of a fit."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from geogp.basis.schedule import Schedule
 from geogp.data import Data
 from geogp.engines.check import check, engine_of
 from geogp.engines.plan import Plan
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, NotDistanceAware
 from geogp.holdout import kinds_asked, rows_for_the_epoch
 from geogp.methods import Method, method
 
@@ -52,7 +53,7 @@ def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: i
         schedule=_schedule(asked, row),
         weights=_weights(asked),
         seed=int(asked["random_state"] or 0),
-        device=_device(asked["device"]),
+        device=device_named(asked["device"]),
         options=dict(asked["options"] or {}),
     )
 
@@ -112,10 +113,31 @@ def _weights(asked: Mapping[str, Any]) -> Weights:
     )
 
 
-def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def device_named(name: str) -> str:
+    """The device that a name stands for on this machine: "auto" is "cuda" where there is one.
+
+    Raises
+    ------
+    InvalidInput
+        no such device, here or anywhere.
+
+    Examples
+    --------
+    >>> device_named("cpu")
+    'cpu'
+    """
+    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return "cuda" if here else "cpu"
+    kind, _, number = str(name).partition(":")
+    if name != "cpu" and (kind != "cuda" or (number and not number.isdecimal()) or name == "cuda:"):
+        raise InvalidInput(f"there is no device {name!r}; take auto, cpu, cuda, or one of several as cuda:1.")
+    if kind == "cuda" and int(number or 0) >= here:
+        raise InvalidInput(
+            f"device {name!r} is not here: this machine, as torch {torch.__version__} sees it, has {here} with CUDA; take "
+            "cpu or auto."
+        )
+    return name
 
 
 def with_capacity(plan: Plan, data: Data, asked: Data | None) -> tuple[Plan, Capacity | None]:
@@ -151,6 +173,11 @@ def with_capacity(plan: Plan, data: Data, asked: Data | None) -> tuple[Plan, Cap
     return replace(plan, size=replace(plan.size, fourier_scales=chosen.fourier_scales)), chosen
 
 
+def storable(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Options but for a predictor in memory, which no run folder can hold."""
+    return None if options is None else {k: v for k, v in options.items() if k != "predictor"}
+
+
 def rows_held_out(row: Method, n: int) -> int:
     """Rows to hold out of n for choosing the epoch; a local field holds out what it needs itself."""
     engine = engine_of(row)
@@ -158,3 +185,16 @@ def rows_held_out(row: Method, n: int) -> int:
         return 0
     learns = engine.trains_network or (engine.route == "variational" and row.backbone != "identity")
     return rows_for_the_epoch(n, by_heart=learns)
+
+
+def warn_far(row: Method) -> None:
+    """Warn, where `fit` was called, that a row's latent sd far from data need not return to the prior's."""
+    if row.reverts_to_prior:
+        return
+    warnings.warn(
+        f"method {row.name!r} with residual {row.residual!r}: the latent sd far from data need not return "
+        "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
+        "whose row says reverts_to_prior.",
+        NotDistanceAware,
+        stacklevel=4,
+    )

@@ -117,8 +117,10 @@ class Engine(ABC):
         """k(x, x_ref) before data: (N, M)."""
 
     @abstractmethod
-    def posterior_covariance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
-        """Covariance of the surface at X given the data: (N, N)."""
+    def posterior_covariance(
+        self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None
+    ) -> Float[Tensor, "N N"]:
+        """Covariance of the surface at X given the data: (N, N), its diagonal the latent variance of `moments`."""
 
     # -- joint posterior ---------------------------------------------------------------------------
 
@@ -187,15 +189,21 @@ class Engine(ABC):
         raise InvalidInput(f"method {self.plan.row.name!r} takes no predictor.")
 
     def sample(
-        self, X: Float[Tensor, "N D"], n_samples: int, generator: torch.Generator
+        self,
+        X: Float[Tensor, "N D"],
+        n_samples: int,
+        generator: torch.Generator,
+        counts: Num[Tensor, " N"] | None = None,
     ) -> Float[Tensor, "N n_samples"]:
-        """Joint draws of the surface at X given the data: (N, n_samples) float64.
+        """Joint draws of the surface at X given the data: (N, n_samples) float64, their mean that of `moments`.
 
         This general way factorises the posterior covariance, O(N^3); engines with features draw weights.
         """
-        mean = self.moments(X).mean.double()
+        mean = self.moments(X, counts).mean.double()
         L = cholesky(
-            self.posterior_covariance(X), jitter=1e-9, what="the posterior covariance of the sampled places"
+            self.posterior_covariance(X, counts),
+            jitter=1e-9,
+            what="the posterior covariance of the sampled places",
         )
         noise = torch.randn(len(X), n_samples, generator=generator, dtype=torch.float64)
         return mean[:, None] + L @ noise

@@ -154,7 +154,11 @@ class CoxEngine(LowRankEngine):
         )
 
     def sample(
-        self, X: Float[Tensor, "N D"], n_samples: int, generator: torch.Generator
+        self,
+        X: Float[Tensor, "N D"],
+        n_samples: int,
+        generator: torch.Generator,
+        counts: Num[Tensor, " N"] | None = None,
     ) -> Float[Tensor, "N n_samples"]:
         """Draws of the expected target given f: E[t | f], or exp f on scale "count"."""
         eta = super().sample(X, n_samples, generator)

@@ -99,7 +99,9 @@ class ExactEngine(Engine):
         with torch.no_grad():
             return self.model.covariance(X.to(self.device), X_ref.to(self.device)).cpu()
 
-    def posterior_covariance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
+    def posterior_covariance(
+        self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None
+    ) -> Float[Tensor, "N N"]:
         with torch.no_grad():
             return self.model.posterior_covariance(X.to(self.device)).cpu()
 

@@ -149,7 +149,7 @@ class FixedMeanEngine(LowRankEngine):
         if self.predictor is None:
             raise InvalidInput(
                 "this fixed-mean GP was fitted around a predictor in memory, which a run folder cannot hold; "
-                "give it back with geogp.load(path, predictor=..) or model.engine_.attach(predictor)."
+                "give it back with geogp.load(path, predictor=..) or model.attach(predictor)."
             )
         return as_function(self.predictor)(X.cpu())
 
@@ -172,6 +172,19 @@ class FixedMeanEngine(LowRankEngine):
         z = (fixed - self.plan.target_mean) / self.plan.target_sd
         m = super().moments(X, counts)
         return Moments(z, m.latent_variance, m.noise_variance, m.prior_variance, in_units=fixed)
+
+    def sample(
+        self,
+        X: Float[Tensor, "N D"],
+        n_samples: int,
+        generator: torch.Generator,
+        counts: Num[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, "N n_samples"]:
+        """Draws about the predictor, which is the mean of the surface: (N, n_samples) float64."""
+        draws = super().sample(X, n_samples, generator, counts)
+        if self.model.residual.needs_base_kernel:  # the general way, which asks `moments` for the mean
+            return draws
+        return draws + (self.standardised_mean(X) - float(self.model.constant_mean))[:, None]
 
     def state(self) -> tuple[dict[str, Tensor], dict]:
         tensors, facts = super().state()

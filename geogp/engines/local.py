@@ -119,8 +119,10 @@ class LocalEngine(Engine):
         covariance = self.field.prior_covariance(X.cpu(), X_ref.cpu())
         return covariance if self.base is None else covariance + self.base.prior_covariance(X, X_ref)
 
-    def posterior_covariance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
-        return self.field.posterior_covariance(X.cpu())
+    def posterior_covariance(
+        self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None
+    ) -> Float[Tensor, "N N"]:
+        return self.field.posterior_covariance(X.cpu(), None if counts is None else counts.cpu())
 
     def observations(self, data: Data) -> Observations:
         """Rows in float64 as the field conditions on them: what the basis, which stays, leaves over."""
@@ -137,10 +139,14 @@ class LocalEngine(Engine):
         return self.field.joint(X, latent_variance)
 
     def sample(
-        self, X: Float[Tensor, "N D"], n_samples: int, generator: torch.Generator
+        self,
+        X: Float[Tensor, "N D"],
+        n_samples: int,
+        generator: torch.Generator,
+        counts: Num[Tensor, " N"] | None = None,
     ) -> Float[Tensor, "N n_samples"]:
         """Joint draws of the surface, (N, n_samples) float64, through the errors of the field's own predictions."""
-        m = self.moments(X)
+        m = self.moments(X, counts)
         errors = self.joint(X, m.latent_variance).draw(n_samples, generator)
         return m.mean.double()[:, None] + torch.as_tensor(errors)
 

@@ -114,7 +114,9 @@ class LowRankEngine(Engine):
                 [self.model.prior_covariance(part.to(self.device), ref).cpu() for part in X.split(CHUNK)]
             )
 
-    def posterior_covariance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
+    def posterior_covariance(
+        self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None
+    ) -> Float[Tensor, "N N"]:
         with torch.no_grad():
             return in_double(self.model).posterior_covariance(X.to(self.device)).cpu()
 
@@ -180,7 +182,11 @@ class LowRankEngine(Engine):
     # -- draws -------------------------------------------------------------------------------------
 
     def sample(
-        self, X: Float[Tensor, "N D"], n_samples: int, generator: torch.Generator
+        self,
+        X: Float[Tensor, "N D"],
+        n_samples: int,
+        generator: torch.Generator,
+        counts: Num[Tensor, " N"] | None = None,
     ) -> Float[Tensor, "N n_samples"]:
         """Draws of the weights, so exact at any number of places: O(N (network + r n_samples) + r^2 n_samples).
 
@@ -188,7 +194,7 @@ class LowRankEngine(Engine):
         general draw by a factorisation, O(N^3).
         """
         if self.model.residual.needs_base_kernel:
-            return super().sample(X, n_samples, generator)
+            return super().sample(X, n_samples, generator, counts)
         weights = self.model.weights()
         draws = weights.sample(n_samples, generator)
         parts: list[Tensor] = []

@@ -174,14 +174,14 @@ class LocalField:
             degrees_of_freedom=self.gp.tails,
         )
 
-    def posterior_covariance(self, X: Tensor) -> Tensor:
-        """Covariance of the surface at X given the data: (N, N), its diagonal that of `moments`.
+    def posterior_covariance(self, X: Tensor, counts: Tensor | None = None) -> Tensor:
+        """Covariance of the surface at X given the data: (N, N), its diagonal that of `moments` at these counts.
 
         Notes
         -----
         O((N + n)²) kernel values, see `FieldJoint`: for up to some thousand places.
         """
-        return torch.from_numpy(self.joint(X, self.moments(X).latent_variance).dense())
+        return torch.from_numpy(self.joint(X, self.moments(X, counts).latent_variance).dense())
 
     # -- observations --------------------------------------------------------------------------------
 

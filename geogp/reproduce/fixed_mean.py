@@ -30,15 +30,16 @@ def fmgp_fig1(*, quick: bool = False, seed: int = 0) -> Result:
     panels = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        shared: dict = {"hidden": 50, "random_state": seed}
+        plain: dict = {"target_transform": "identity", "random_state": seed}
+        shared: dict = {"hidden": 50, **plain}
         network = GPRegressor(method="map", backbone="mlp", epochs=steps, **shared).fit(X, y)
         models = {
             "MAP": network,
             "LLA": GPRegressor(method="lla", backbone="mlp", epochs=steps, **shared).fit(X, y),
             "FMGP": GPRegressor(
-                method="fmgp", epochs=steps, rank=20, random_state=seed, options={"predictor": network}
+                method="fmgp", epochs=steps, rank=20, **plain, options={"predictor": network}
             ).fit(X, y),
-            "GP": GPRegressor(method="gp-rbf", random_state=seed, epochs=15 if quick else None).fit(X, y),
+            "GP": GPRegressor(method="gp-rbf", epochs=15 if quick else None, **plain).fit(X, y),
         }
         own = GPRegressor(method="dnn", backbone="mlp", epochs=steps, **shared).fit(X, y).predict(grid)
     same = models["MAP"].predict(grid)

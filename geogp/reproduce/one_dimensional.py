@@ -51,7 +51,7 @@ def fit(method: str, n: int, *, seed: int = 0, **keywords: Any) -> GPRegressor:
     Xv, yv = draw(1000, 10_000 + seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = GPRegressor(method=method, random_state=seed, **keywords)
+        model = GPRegressor(method=method, target_transform="identity", random_state=seed, **keywords)
         return model.fit(X, y, validation=(Xv, yv, None))
 
 

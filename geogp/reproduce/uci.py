@@ -87,7 +87,7 @@ def measure(method: str, split: Split, *, seed: int = 0, **keywords: Any) -> dic
     begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = GPRegressor(method=method, random_state=seed, **keywords)
+        model = GPRegressor(method=method, target_transform="identity", random_state=seed, **keywords)
         model.fit(*split.train, validation=(Xv, yv, None))
     seconds = time.perf_counter() - begun
     X, y = split.test

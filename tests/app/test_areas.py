@@ -68,12 +68,10 @@ def test_areas_are_the_joint_posteriors(cli, field, file, tmp_path):
         "--samples",
         400,
         "--json",
-        "--tests",
-        3,
     )
     assert result.code == 0, result.err
     document = json.loads(result.out)
-    assert document["schema"] == 1 and document["run"] == "run" and document["tests"] == 3
+    assert document["schema"] == 1 and document["run"] == "run"
     assert (
         document["quarter"] == "2023Q4"
         and document["unit"] == "Mbit/s"
@@ -86,6 +84,7 @@ def test_areas_are_the_joint_posteriors(cli, field, file, tmp_path):
     assert [row["mean"] for row in document["areas"]] == table["mean"].tolist()
 
     run = load(field)
+    assert document["reference_count"] == run.model.reference_count_ > 1
     ground = Ground.of(run)
     shapes = [ground.part(shape) for shape in in_plane(read_polygons(file), run)]
     np.testing.assert_allclose(table["area_km2"], [shape.area / 1e6 for shape in shapes])
@@ -93,13 +92,13 @@ def test_areas_are_the_joint_posteriors(cli, field, file, tmp_path):
         P = points_in(shape, round(shape.area / 3000**2))
         assert len(P) == table["n_points"][i] > 20 and shapely.contains_xy(shape, P[:, 0], P[:, 1]).all()
         X = np.column_stack([P, np.full(len(P), 2023.875)])
-        found = area_moments(run.model, X, np.full((1, len(P)), 1 / len(P)), counts=3)
+        found = area_moments(run.model, X, np.full((1, len(P)), 1 / len(P)))
         assert table["latent_mean"][i] == pytest.approx(found.mean[0], rel=1e-6)
         assert table["latent_sd"][i] == pytest.approx(found.sd[0], rel=1e-6)
-        mean, sd = (np.log(10) * v for v in run.model.predict(X, return_std=True, counts=3, latent=True))
+        mean, sd = (np.log(10) * v for v in run.model.predict(X, return_std=True, latent=True))
         speed = np.exp(mean + 0.5 * sd**2) / 1000  # of a lognormal
         assert table["mean"][i] == pytest.approx(speed.mean(), abs=4 * table["sd"][i] / np.sqrt(400))
-        below = 1 - run.model.exceedance(X, 5.0, counts=3, latent=True).mean()
+        below = 1 - run.model.exceedance(X, 5.0, latent=True).mean()
         assert table["share_below_100"][i] == pytest.approx(below, abs=0.05)
     assert (table["lower"] < table["median"]).all() and (table["median"] < table["upper"]).all()
     assert (table["share_below_25"] <= table["share_below_100"]).all()
@@ -182,7 +181,6 @@ BAD = {
     "outside": ("outside.geojson", (), "No polygon of outside.geojson meets the region"),
     "quarter": ("good.geojson", ("--quarter", "2023-4"), "2023-4"),
     "level": ("good.geojson", ("--level", "95"), "--level"),
-    "tests": ("good.geojson", ("--tests", "0"), "--tests"),
     "threshold": ("good.geojson", ("--thresholds", "-5"), "-5"),
     "resolution": ("good.geojson", ("--resolution", "0"), "--resolution"),
     "too fine": ("good.geojson", ("--resolution", "10"), "coarser"),

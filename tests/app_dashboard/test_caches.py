@@ -69,15 +69,17 @@ def test_another_shape_or_type_is_not_read(tmp_path: Path, wrong: np.ndarray) ->
 
 def test_moments_are_computed_once_for_the_same_inputs(fitted: tuple[GPRegressor, object]) -> None:
     rows: list[int] = []
-    engine, cache = fitted[0].engine_, MomentsCache(most_bytes=10**6, fewest_rows=100)
+    cache = MomentsCache(most_bytes=10**6, fewest_rows=100)
 
-    def moments(X: torch.Tensor, counts: torch.Tensor | None):
-        rows.append(len(X))
-        return engine.moments(X, counts)
+    class Counting:
+        def moments(self, X: torch.Tensor, counts: torch.Tensor | None):
+            rows.append(len(X))
+            return fitted[0].engine_.moments(X, counts)
 
+    engine = Counting()
     X, ones = torch.rand(100, 3, dtype=torch.float64), torch.ones(100)
-    first = cache.moments(moments, X, ones)
-    assert cache.moments(moments, X.clone(), ones.clone()) is first and rows == [100]
+    first = cache.moments(engine, X, ones)
+    assert cache.moments(engine, X.clone(), ones.clone()) is first and rows == [100]
     for other in ((X, 2 * ones), (X, None), (X + 1e-9, ones), (X[:99], ones[:99]), (X[:99], ones[:99])):
-        cache.moments(moments, *other)
+        cache.moments(engine, *other)
     assert rows == [100, 100, 100, 100, 99, 99]  # few rows are not worth keeping

@@ -47,7 +47,9 @@ def exact():
     counts = rng.integers(1, 9, 70).astype(float)
     y = np.sin(X[:, 0] / 3000) + rng.standard_normal(70) * np.sqrt(0.05 + 0.2 / counts)
     options = {"neighbours": 70, "steps": 8}
-    model = geogp.GPRegressor("local-gp", spatial=(0, 1), time=2, options=options).fit(X, y, counts)
+    model = geogp.GPRegressor(
+        "local-gp", target_transform="identity", spatial=(0, 1), time=2, options=options
+    ).fit(X, y, counts)
     P = np.column_stack([rng.uniform(-1000, 10_000, (60, 2)), np.full(60, 2020.75)])
     return plain(model), P
 
@@ -59,7 +61,9 @@ def near():
     X = rng.uniform(0, 20_000, (700, 2))
     y = np.sin(X[:, 0] / 4000) + 0.4 * np.cos(X[:, 1] / 900) + 0.3 * rng.standard_normal(700)
     options = {"neighbours": 24, "steps": 30, "n_targets": 300}
-    return plain(geogp.GPRegressor("local-gp", options=options).fit(X, y)), rng.uniform(0, 20_000, (300, 2))
+    return plain(
+        geogp.GPRegressor("local-gp", target_transform="identity", options=options).fit(X, y)
+    ), rng.uniform(0, 20_000, (300, 2))
 
 
 def weights(n, areas=5, seed=0):
@@ -155,7 +159,9 @@ def test_ahead_of_the_data_a_drifting_level_does_not_average_out(smooth):
     X = np.column_stack([rng.uniform(0, 9000, (1200, 2)), 2020 + rng.integers(0, 6, 1200) / 4])
     y = np.sin(X[:, 0] / 3000) + 0.5 * (X[:, 2] - 2020) + 0.3 * rng.standard_normal(1200)
     options = {"neighbours": 24, "steps": 20, "n_targets": 300, "epochs": 2, "smooth": smooth}
-    model = geogp.GPRegressor("geogp", spatial=(0, 1), time=2, options=options).fit(X, y)
+    model = geogp.GPRegressor(
+        "geogp", target_transform="identity", spatial=(0, 1), time=2, options=options
+    ).fit(X, y)
     P = rng.uniform(0, 9000, (400, 2))
     mean = np.full((1, 400), 1 / 400)
     now, late = (
@@ -180,7 +186,7 @@ def test_coverage_of_area_means_of_known_surfaces():
     X = rng.uniform(0, 7, (n, 2))  # the east has no data
     y = rng.standard_normal(n)
     options = {"neighbours": 20, "steps": 3}
-    model = plain(geogp.GPRegressor("local-gp", options=options).fit(X, y))
+    model = plain(geogp.GPRegressor("local-gp", target_transform="identity", options=options).fit(X, y))
     field = model.engine_.field
     scale = field.frame.space_unit
     kernel = replace(FLAT, log_lengthscale=FLAT.log_lengthscale - float(np.log(scale)))
@@ -247,7 +253,7 @@ def test_every_method_has_area_moments(method):
         settings["options"] = {"steps": 8}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = geogp.GPRegressor(method, **settings).fit(X, y)
+        model = geogp.GPRegressor(method, target_transform="identity", **settings).fit(X, y)
     P = np.random.default_rng(1).uniform(0, 10, (30, 2))
     found = area_moments(model, P, np.eye(30))
     sd = model.predict(P, return_std=True, latent=True)[1]
@@ -268,7 +274,9 @@ def test_a_basis_with_a_local_residual_has_the_fields_covariance():
     X = rng.uniform(0, 10_000, (500, 2))
     y = np.sin(X[:, 0] / 3000) + 0.3 * np.sin(X[:, 1] / 200) + 0.05 * rng.standard_normal(500)
     small = {"rank": 16, "hidden": 16, "epochs": 3, "fourier_scales": (1.0,), "residual": "local"}
-    model = geogp.GPRegressor("dbk-silu", options={"steps": 10}, **small).fit(X, y)
+    model = geogp.GPRegressor("dbk-silu", target_transform="identity", options={"steps": 10}, **small).fit(
+        X, y
+    )
     P = rng.uniform(0, 10_000, (80, 2))
     assert model.most_places is None
     found = area_moments(model, P, np.eye(80))
@@ -296,7 +304,7 @@ def test_what_is_refused(exact, monkeypatch):
     with pytest.raises(InvalidInput, match="NaN"):
         area_moments(model, P, np.full((1, 60), np.nan))
     X, y = rows("gp-rbf")
-    dense = geogp.GPRegressor("gp-rbf", epochs=1).fit(X, y)
+    dense = geogp.GPRegressor("gp-rbf", target_transform="identity", epochs=1).fit(X, y)
     assert dense.most_places == 3000
     monkeypatch.setattr("geogp.engines.base.MOST_DENSE", 10)
     with pytest.raises(InvalidInput, match="at most 10 places"):
@@ -305,7 +313,9 @@ def test_what_is_refused(exact, monkeypatch):
 
 def test_neighbours_that_are_missing_do_not_count():
     """One observation, 48 neighbours wanted."""
-    model = geogp.GPRegressor("local-gp").fit(np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([0.0, 1.0]))
+    model = geogp.GPRegressor("local-gp", target_transform="identity").fit(
+        np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([0.0, 1.0])
+    )
     plain(model)
     P = np.random.default_rng(0).uniform(0, 2, (9, 2))
     _, S = dense_gp(model.engine_.field, P)

@@ -26,7 +26,7 @@ def test_a_basis_takes_the_local_residual_and_comes_back_from_its_state(method):
     X, y, counts = field()
     with warnings.catch_warnings():
         warnings.simplefilter("error", NotDistanceAware)
-        model = geogp.GPRegressor(method, **SMALL).fit(X, y, counts)
+        model = geogp.GPRegressor(method, target_transform="identity", **SMALL).fit(X, y, counts)
     mean, sd = model.predict(X[:30], return_std=True)
     again = geogp.GPRegressor.from_state(*model.state())
     np.testing.assert_array_equal(again.predict(X[:30]), mean)
@@ -45,8 +45,8 @@ def test_the_local_residual_sees_what_the_basis_cannot():
     settings = {**SMALL, "residual": "none"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotDistanceAware)
-        alone = geogp.GPRegressor("dbk-silu", **settings).fit(X[train], y[train])
-    both = geogp.GPRegressor("dbk-silu", **SMALL).fit(X[train], y[train])
+        alone = geogp.GPRegressor("dbk-silu", target_transform="identity", **settings).fit(X[train], y[train])
+    both = geogp.GPRegressor("dbk-silu", target_transform="identity", **SMALL).fit(X[train], y[train])
 
     def rmse(model):
         return float(np.sqrt(np.mean((model.predict(X[test]) - y[test]) ** 2)))
@@ -75,7 +75,7 @@ def test_heavy_tails_reach_the_interval_and_the_map():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 10_000, (1500, 2))
     y = np.sin(X[:, 0] / 3000) + 0.2 * rng.standard_t(3, 1500)
-    model = geogp.GPRegressor("local-gp").fit(X, y)
+    model = geogp.GPRegressor("local-gp", target_transform="identity").fit(X, y)
     moments = model.moments(X[:50])
     predictive = model.predictive(X[:50])
     nu = predictive.degrees_of_freedom
@@ -98,7 +98,7 @@ def lopsided(n=2000):
 
 def test_lopsided_noise_reaches_the_interval_and_the_map():
     X, y = lopsided()
-    model = geogp.GPRegressor("geogp", random_state=0).fit(X, y)
+    model = geogp.GPRegressor("geogp", target_transform="identity", random_state=0).fit(X, y)
     moments, predictive = model.moments(X[:200]), model.predictive(X[:200])
     assert predictive.log_skewness is not None
     assert predictive.log_skewness.mean() < -0.15
@@ -119,7 +119,9 @@ def test_a_slice_of_the_prior_is_covariance_over_both_scales():
     X, y, _ = field(300)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotDistanceAware)
-        model = geogp.GPRegressor("dbk-rbf", rank=8, hidden=8, epochs=3).fit(X, 7.0 * y)
+        model = geogp.GPRegressor("dbk-rbf", target_transform="identity", rank=8, hidden=8, epochs=3).fit(
+            X, 7.0 * y
+        )
     engine, at = model.engine_, torch.as_tensor(X[:40])
     covariance, correlation = engine.prior_slice(at, at[:1])
     K = engine.prior_covariance(at, at).double()

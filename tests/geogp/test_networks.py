@@ -19,7 +19,7 @@ Y = np.sin(X[:, 0]) + 0.3 * RNG.standard_normal(200)
 
 def fit(method, **keywords):
     settings = {"epochs": 100, "hidden": 12} | keywords
-    return geogp.GPRegressor(method=method, **settings).fit(X, Y)
+    return geogp.GPRegressor(method=method, target_transform="identity", **settings).fit(X, Y)
 
 
 @pytest.mark.parametrize("method", ["dnn", "map"])
@@ -54,7 +54,9 @@ def test_last_layer_laplace_keeps_the_network_and_has_the_dense_covariance():
 def test_the_noise_of_counts_is_fitted_too():
     counts = RNG.integers(1, 50, 200).astype(float)
     y = np.sin(X[:, 0]) + RNG.standard_normal(200) / np.sqrt(counts)
-    model = geogp.GPRegressor(method="dnn", epochs=100, hidden=12).fit(X, y, counts=counts)
+    model = geogp.GPRegressor(method="dnn", target_transform="identity", epochs=100, hidden=12).fit(
+        X, y, counts=counts
+    )
     few, many = (float(model.moments(X[:1], counts=c).noise_variance[0]) for c in (1.0, 50.0))
     assert few > 4 * many
 

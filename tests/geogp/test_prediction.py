@@ -25,9 +25,9 @@ COUNTS = rng.integers(1, 50, N).astype(float)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    model = geogp.GPRegressor(method="dbk-rbf", spatial=(0, 1), time=2, rank=16, hidden=16, epochs=10).fit(
-        X, Y, COUNTS
-    )
+    model = geogp.GPRegressor(
+        method="dbk-rbf", target_transform="identity", spatial=(0, 1), time=2, rank=16, hidden=16, epochs=10
+    ).fit(X, Y, COUNTS)
     return Run(
         tmp_path_factory.mktemp("run"),
         {"target": "download", "data": {"crs": CRS, "last_quarter": "2022Q2"}},

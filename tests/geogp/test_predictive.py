@@ -8,7 +8,8 @@ import scoringrules
 from scipy import integrate, stats
 
 from geogp.predictive import Predictive
-from geogp.transforms import Identity, YeoJohnson
+from geogp.scores import score
+from geogp.transforms import Affine, Identity, Log10, YeoJohnson, transform_for
 
 rng = np.random.default_rng(3)
 LOCATION = rng.normal(size=6)
@@ -127,3 +128,68 @@ def test_skewed_mean_and_sd_match_quadrature():
             )
             np.testing.assert_allclose(one.mean()[0], m, rtol=1e-6, atol=1e-9)
             np.testing.assert_allclose(one.sd()[0], np.sqrt(m2 - m * m), rtol=1e-5)
+
+
+CURVES = {
+    "log10": Log10(),
+    "root": YeoJohnson(0.5),
+    "convex": YeoJohnson(1.6),
+    "steep": Affine(YeoJohnson(0.1), 0.3, 2.0),
+}
+
+
+@pytest.mark.parametrize("transform", CURVES.values(), ids=CURVES)
+@pytest.mark.parametrize("df", [None, 4.0])
+def test_a_mean_is_the_integral_or_said_to_be_none(transform, df):
+    nu = None if df is None else np.full(1, df)
+    p = Predictive(np.array([0.4]), np.array([0.35]), nu, transform, np.array([0.3]))
+    finite = df is None or max(transform.growth) < df
+    assert np.isfinite(p.mean()).all() == finite
+    assert np.isfinite(p.crps(np.ones(1))).all() == finite
+    assert p.center == ("mean" if df is None or max(transform.growth) <= 2 else "median")
+    np.testing.assert_array_equal(p.central(), p.mean() if p.center == "mean" else p.median())
+    twice = df is None or 2 * max(transform.growth) < df
+    assert np.isfinite(p.sd()).all() == twice
+    if twice:  # its moments by the density
+        grid = np.linspace(-40, 40, 400_001) if df is None else np.sinh(np.linspace(-40, 40, 400_001))
+        u = p.location + p.scale * grid
+        y = transform.inverse(u)
+        density = np.exp(Predictive(p.location, p.scale, nu, log_skewness=p.log_skewness).log_density(u))
+        mean, square = (np.trapezoid(np.where(density > 0, v * density, 0.0), u) for v in (y, y**2))
+        np.testing.assert_allclose(p.mean(), mean, rtol=1e-5)
+        np.testing.assert_allclose(p.sd(), np.sqrt(square - mean**2), rtol=1e-3)
+
+
+def test_the_lognormal_mean_is_exact_however_wide():
+    scale = np.array([0.1, 0.5, 1.0, 2.0])
+    p = Predictive(np.ones(4), scale, None, Log10())
+    np.testing.assert_allclose(p.mean(), 10 ** (1 + 0.5 * np.log(10) * scale**2), rtol=1e-6)
+    assert p.center == "mean"
+
+
+def test_scores_of_a_distribution_without_a_mean_are_finite_and_of_the_median():
+    rng = np.random.default_rng(0)
+    p = Predictive(np.zeros(500), np.full(500, 0.4), np.full(500, 3.0), Log10())
+    y = p.sample(1, rng)[:, 0]
+    assert (p.central() < p.quantile(0.975)).all() and np.isinf(p.mean()).all()
+    found = score(p, y, target_mean=0.0, target_sd=1.0, bounds=(y.min(), y.max()))
+    assert np.isfinite(list(found.values())).all()
+    np.testing.assert_allclose(found["rmse"], np.sqrt(np.square(y - p.median()).mean()))
+    lower, upper = p.interval(0.6826894921370859)
+    np.testing.assert_allclose(p.spread(), 0.5 * (upper - lower))
+
+
+def test_densities_on_a_chosen_scale_hold_all_their_mass():
+    """A power below 0 or above 2 ends: what lay beyond was an atom at the end, and the density lacked its mass."""
+    u = np.random.default_rng(0).standard_normal(2000)
+    for y in (np.exp(1.5 * u), -np.exp(1.5 * u)):
+        transform = transform_for("yeo-johnson", y)
+        p = Predictive(
+            np.array([float(transform.forward(y).max())]), np.full(1, 2.0 * y.std()), None, transform
+        )
+        assert min(transform.growth) > 0
+        edges = p.quantile(1e-6)[0], p.quantile(1 - 1e-6)[0]
+        grid = transform.inverse(np.linspace(*(float(transform.forward(np.array(e))) for e in edges), 20_001))
+        many = Predictive(*(np.full(20_001, v[0]) for v in (p.location, p.scale)), None, transform)
+        mass = np.trapezoid(np.exp(many.log_density(grid)), grid)
+        assert mass == pytest.approx(1.0, abs=1e-3)

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from geogp.engines.base import Engine
 from geogp.engines.lowrank import LowRankEngine
 
-QUICK = geogp.GPRegressor(method="dbk-rbf", epochs=40, rank=16, hidden=16)
+QUICK = geogp.GPRegressor(method="dbk-rbf", target_transform="identity", epochs=40, rank=16, hidden=16)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,9 @@ def test_a_second_question_about_the_same_inputs_is_not_computed_again(field, fi
 @pytest.mark.parametrize("posterior", ["dense", "lowrank"])
 def test_joint_samples_have_the_moments_of_the_posterior(field, method, posterior):
     X, y = field
-    model = geogp.GPRegressor(method=method, epochs=30, rank=16, hidden=16, posterior=posterior).fit(X, y)
+    model = geogp.GPRegressor(
+        method=method, target_transform="identity", epochs=30, rank=16, hidden=16, posterior=posterior
+    ).fit(X, y)
     mean, covariance = model.predict(X[:12], return_cov=True, latent=True)
     draws = model.sample_y(X[:12], n_samples=20_000, random_state=1)
     assert draws.shape == (12, 20_000)

@@ -17,7 +17,9 @@ def model():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.uniform(0, 5000, 80), rng.uniform(0, 10_000, 80)])
     y = np.sin(X[:, 0] / 3000) + np.cos(X[:, 1] / 2000) + 0.2 * rng.standard_normal(80)
-    model = geogp.GPRegressor("local-gp", options={"neighbours": 100, "steps": 8}).fit(X, y)
+    model = geogp.GPRegressor(
+        "local-gp", target_transform="identity", options={"neighbours": 100, "steps": 8}
+    ).fit(X, y)
     field = model.engine_.field
     gp = replace(field.gp, weighted=False, degrees_of_freedom=None)
     model.engine_.field = replace(field, known=replace(field.known, gp=gp))
@@ -114,7 +116,9 @@ def test_a_noisy_measurement_brings_less(model, cells):
 def test_other_methods_suggest_too(method, cells):
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 10_000, (200, 2))
-    model = geogp.GPRegressor(method, rank=16, hidden=8, epochs=2).fit(X, np.sin(X[:, 0] / 3000))
+    model = geogp.GPRegressor(method, target_transform="identity", rank=16, hidden=8, epochs=2).fit(
+        X, np.sin(X[:, 0] / 3000)
+    )
     found = suggest_places(model, cells, 4)
     assert len(set(found.chosen.tolist())) == 4 and (np.diff(found.average_after) <= 0).all()
 

@@ -52,10 +52,11 @@ def test_it_inverts_keeps_mean_and_sd_and_stores(name):
 def test_a_model_predicts_on_the_scale_of_its_targets():
     X, u = field(1500)
     y = 10.0**u
-    plain = geogp.GPRegressor("sgpr", rank=64, random_state=0).fit(X[:1000], y[:1000])
-    curved = geogp.GPRegressor("sgpr", rank=64, random_state=0, target_transform="auto").fit(
-        X[:1000], y[:1000]
+    plain, curved = (
+        geogp.GPRegressor("sgpr", rank=64, random_state=0, **said).fit(X[:1000], y[:1000])
+        for said in ({"target_transform": "identity"}, {})
     )
+    assert isinstance(curved.transform_, Affine) and curved.transform_.inner == Log10()
     p = curved.predictive(X[1000:])
     assert p.log_density(y[1000:]).mean() > plain.predictive(X[1000:]).log_density(y[1000:]).mean() + 0.2
     lower, upper = p.interval(0.95)
@@ -77,6 +78,37 @@ def test_bad_requests_are_refused():
     with pytest.raises(InvalidInput, match="needs positive targets; got -1"):
         transform_for("log10", np.linspace(-1, 1, 30))
     with pytest.raises(ImpossibleCombination, match="fixes the scale"):
-        geogp.GPRegressor("cox", target_transform="auto").fit(
+        geogp.GPRegressor("cox", target_transform="log10").fit(
             np.random.default_rng(0).normal(size=(40, 2)), np.ones(40)
         )
+
+
+def test_nothing_said_is_the_likeliest_scale_and_targets_of_either_sign_stay_straight():
+    X, u = field(400)
+    for y, expected in ((u, Identity()), (u - 5.0, Identity()), (1e-6 * u, Identity())):
+        assert geogp.GPRegressor("sgpr", rank=16, epochs=1).fit(X, y).transform_ == expected
+    skewed = np.sinh(1.5 * u) + np.exp(1.2 * u)  # of either sign: no logarithm
+    chosen = geogp.GPRegressor("sgpr", rank=16, epochs=1).fit(X, skewed).transform_
+    assert (skewed < 0).any() and isinstance(chosen, Affine) and isinstance(chosen.inner, YeoJohnson)
+
+
+def test_a_method_that_fixes_its_scale_keeps_it():
+    X, u = field(200)
+    counts = np.log10(1.0 + np.round(np.exp(2.0 + u)))
+    assert geogp.GPRegressor("cox", epochs=1).fit(X, counts).transform_ == Identity()
+    flat = geogp.GPRegressor("fmgp", epochs=1, options={"predictor": lambda X: np.ones(len(X))})
+    assert flat.fit(X, 10.0**u).transform_ == Identity()
+
+
+def test_a_model_says_that_it_predicts_medians():
+    X, u = field(300)
+    y = 10.0 ** (2.0 * u)
+    model = geogp.GPRegressor("local-gp", options={"steps": 10}).fit(X, y)
+    assert model.transform_.inner == Log10() and model.center == "median"
+    p = model.predictive(X[:20])
+    mean, sd = model.predict(X[:20], return_std=True)
+    np.testing.assert_array_equal(mean, p.median())
+    assert (mean < p.quantile(0.975)).all() and np.isfinite(sd).all()
+    assert geogp.GPRegressor.from_state(*model.state()).center == "median"
+    straight = geogp.GPRegressor("local-gp", options={"steps": 10}, target_transform="identity").fit(X, y)
+    assert straight.center == "mean"

@@ -23,7 +23,9 @@ def world(n=240, seed=0, time=True):
 
 
 def fitted(method, X, y, counts, **keywords):
-    return geogp.GPRegressor(method, spatial=(0, 1), time=2, **keywords).fit(X, y, counts)
+    return geogp.GPRegressor(method, target_transform="identity", spatial=(0, 1), time=2, **keywords).fit(
+        X, y, counts
+    )
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,9 @@ def test_sums_over_a_kernel_that_varies_leave_out_only_what_is_negligible(rough_
 
 def test_areas_take_the_kernel_that_varies():
     X, y, _ = world(6.0, n=700)
-    model = geogp.GPRegressor("local-gp", options={"varying": 4, "steps": 20}).fit(X.numpy(), y.numpy())
+    model = geogp.GPRegressor(
+        "local-gp", target_transform="identity", options={"varying": 4, "steps": 20}
+    ).fit(X.numpy(), y.numpy())
     assert model.engine_.field.gp.kernel.variation is not None
     found = geogp.area_moments(model, X.numpy()[:20], np.full((1, 20), 1 / 20))
     S = model.engine_.posterior_covariance(torch.as_tensor(X[:20])).double().numpy()

@@ -25,7 +25,10 @@ def test_a_map_says_what_it_shows(ds, region, layer) -> None:
         ds, layer, geometry=region, places=[{"name": "Puako $x$", "lon": -157.7, "lat": 20.75}]
     )
     text = words(figure)
-    assert "2023 Q4" in text and "5 tests" in text and "95%" in text and "km" in text and "Puako $x$" in text
+    assert "2023 Q4" in text and "5 tests" in text and "km" in text and "Puako $x$" in text
+    assert ("95%" in text) == (
+        layer in ("pi_width", "faded")
+    )  # what does not change with the level does not name it
     unit = "Mbit/s" if layer in ("median", "pi_width", "faded") else ""
     assert unit in text
     figure.canvas.draw()
@@ -180,3 +183,14 @@ def test_the_frame_leaves_out_specks_far_away_and_says_so(make) -> None:
     assert "Outlying parts, 0.03% of the area, are not shown" in words(
         map_figure(ds[["median", "spatial_ref"]])
     )
+
+
+def test_several_maps_name_the_level_where_one_of_them_has_it(ds, region) -> None:
+    assert "95%" in words(maps_figure(ds, ["median", "pi_width"], geometry=region))
+    assert "95%" not in words(maps_figure(ds, ["median", "exceedance_100"], geometry=region))
+
+
+def test_a_map_of_the_surface_says_at_which_count(ds, region) -> None:
+    text = words(map_figure(ds.assign_attrs(reference_count=9), "latent_sd", geometry=region))
+    assert "the level of tile averages of 9 tests" in text and "5 tests" not in text
+    assert "new tile averages of 5 tests" in words(map_figure(ds, "median", geometry=region))

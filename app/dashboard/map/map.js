@@ -142,7 +142,7 @@ function mount(element) {
       (layer) => layer.id === "similar" && !state.mark ? "mark a place first" : "", choose));
   }
   function drawLegend(layer, note) {
-    $("legend").replaceChildren(...legend(layer, subtitle, note));
+    $("legend").replaceChildren(...legend(layer, layer.of ?? subtitle, note));
     $("layers").querySelector("summary").textContent = narrow() ? "Layer: " + layer.short : "Layers";
   }
 

@@ -12,12 +12,13 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from app.errors import InvalidInput
-from app.workflow.grids import check_resolution, check_tests
+from app.workflow.grids import check_resolution
 from app.workflow.means import AreaPoints, points_of, summaries
 from app.workflow.outputs import file_entry, now
 from app.workflow.polygons import Ground, about, in_plane, read_polygons
 from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp.areas import surface
+from geogp.errors import check_level, check_threshold
 from geogp.run import Run, opened
 from geogp.targets import Target, target
 
@@ -103,7 +104,6 @@ def areas(
     output: str | Path,
     *,
     quarter: str | None = None,
-    tests: float | None = None,
     level: float = 0.95,
     thresholds: Sequence[float] | None = None,
     resolution_m: float | None = None,
@@ -113,7 +113,7 @@ def areas(
 ) -> Areas:
     """Average a run's surface over the polygons of a file; write the table and, beside it, the covariances.
 
-    The surface is what a tile average of `tests` measurements is about, without its noise. Averaged is over ground:
+    The surface is what a tile average of the run's reference count of measurements is about, without its noise. Averaged is over ground:
     over the part of a polygon where the run's maps have values, each square metre alike.
 
     Columns: `mean`, `sd`, `median`, `lower`, `upper` of the area's mean speed (the target's unit), from joint draws;
@@ -126,7 +126,7 @@ def areas(
     ----------
     polygons : GeoJSON, GeoPackage, GeoParquet or shapefile in any CRS
     output : .parquet; the covariances go to <name>_covariance.nc beside it
-    quarter, tests, level, thresholds : as for `export`; level of the credible intervals
+    quarter, level, thresholds : as for `export`; level of the credible intervals
     resolution_m : metres between the points an area is averaged by; default 500, closer in small areas (100 points)
         and wider in large ones (2,000), 10,000 points in all
     n_samples : joint draws
@@ -143,21 +143,23 @@ def areas(
     """
     run, output = opened(run), Path(output)
     files = _files(output, overwrite)
-    _check(level, n_samples, tests, resolution_m)
+    _check(level, n_samples, resolution_m)
     goal = run.target
     limits = run.thresholds if thresholds is None else tuple(float(c) for c in thresholds)
+    for c in limits:
+        check_threshold(c, "--thresholds")
     scores = {c: float(goal.to_score(c)) for c in limits}
     frame = read_polygons(polygons)
     points = points_of(in_plane(frame, run), Ground.of(run), resolution_m, run.model.most_places)
     if not len(points.xy):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
-    found = surface(run.model, run.inputs(points.xy, quarter), counts=tests)
+    found = surface(run.model, run.inputs(points.xy, quarter))
     columns, matrices = summaries(
         found, points.weights(), goal, scores, level=level, n_samples=n_samples, seed=seed
     )
     table = _table(frame, points, columns)
     facts = {
-        **about(run, run.quarter(quarter), tests), "unit": run.unit, "level": level, "thresholds": list(limits),
+        **about(run, run.quarter(quarter)), "unit": run.unit, "level": level, "thresholds": list(limits),
         "n_samples": n_samples, "n_points": len(points.xy),
     }  # fmt: skip
     covariance = _covariances(matrices, points, names_of(frame), facts, goal)
@@ -180,13 +182,11 @@ def _files(output: Path, overwrite: bool) -> tuple[Path, Path]:
     return files
 
 
-def _check(level: float, n_samples: int, tests: float | None, resolution_m: float | None) -> None:
+def _check(level: float, n_samples: int, resolution_m: float | None) -> None:
     """Refuse numbers that are none."""
-    if not 0.0 < level < 1.0:
-        raise InvalidInput(f"--level must lie between 0 and 1; got {level:g}: use 0.95 for a 95% interval.")
+    check_level(level, "--level")
     if n_samples < 2:
         raise InvalidInput(f"--samples must be 2 or more; got {n_samples}.")
-    check_tests(tests)
     check_resolution(resolution_m)
 
 

@@ -49,7 +49,8 @@ class Evaluation:
         native = d["scores_native"]
         return (
             f"{d['method']}, {d['target']}, {d['part']} rows of split {d['split']}: "
-            f"scores on z = (t - {d['target_mean']:.3f}) / {d['target_sd']:.3f}; "
+            f"scores on z = (t - {d['target_mean']:.3f}) / {d['target_sd']:.3f} with t {target(d['target']).scale_words}"
+            f"{'' if d.get('center', 'mean') == 'mean' else ', RMSE of the median for want of a mean'}; "
             f"MAE {native['mae']:.4g}, CRPS {native['crps']:.4g} {self.unit}".rstrip()
         )
 

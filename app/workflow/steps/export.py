@@ -15,10 +15,10 @@ from app.console import Report
 from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
-from app.workflow.grids import Box, Grid, check_tests, grid_of
-from app.workflow.outputs import file_entry, now, refuse_taken
-from data_pipelines.sources import SOURCES
+from app.workflow.grids import Box, Grid, grid_of
+from app.workflow.outputs import attribution, file_entry, now, refuse_taken, surface_of, titled
 from geogp import storage
+from geogp.errors import check_count, check_level, check_threshold
 from geogp.prediction import predict
 from geogp.run import Run, opened
 from maps.bands import bands
@@ -124,22 +124,11 @@ def prediction(
         where=grid.where if grid.boundary is not None else None,
         max_distance_m=grid.max_distance_m,
     )
-    data = run.data
-    what = " ".join(str(v) for v in (data.get("type"), run.target.words) if v)
-    ds.attrs["title"] = what[0].upper() + what[1:] + (f", {data['region']}" if data.get("region") else "")
-    ds.attrs |= _attribution(data.get("source"), f"GeoGP method {run.facts['method']}")
+    ds.attrs |= {"title": titled(run), **attribution(run)}
     if (document := certificate_of(run)) is not None:
         ds.attrs["calibration"] = certifying.words(document)
         ds.attrs["certificate"] = json.dumps(certifying.short(document), separators=(",", ":"))
     return ds
-
-
-def _attribution(name: str | None, method: str) -> dict[str, str]:
-    """Who measured what a run has learned from, as its source wants to be named; an unknown one goes by its name."""
-    source = SOURCES.get(name or "")
-    credit = source.credit if source else name
-    out = {"source": f"{credit}; {method}" if credit else method}
-    return {**out, "references": source.reference} if source and source.reference else out
 
 
 def export(
@@ -202,6 +191,8 @@ def export(
     else:
         manifest = {"schema": 1, **manifest_head(ds.attrs), "files": [], **_about(run)}
     notes = [grid.note]
+    if ds.attrs.get("tests") != ds.attrs.get("reference_count"):
+        notes.append(f"layers of the surface are those of {surface_of(run)}, whatever --tests")
     if pictures or page:
         from app.workflow.drawing import draw, picture_of
 
@@ -277,7 +268,10 @@ def _prepare(
 ) -> tuple[Run, Grid, xr.Dataset]:
     """Load, choose the pixels, make the lazy Dataset; everything that can be refused is refused here."""
     run = opened(run)
-    check_tests(tests)
+    check_count(tests, "--tests")
+    check_level(level, "--level")
+    for threshold in thresholds or ():
+        check_threshold(threshold, "--thresholds")
     wanted = [name for name in layers or () if name.startswith("exceedance_")]
     if thresholds is None and wanted:  # exceedance_50 asks for its threshold by name
         thresholds = [_threshold(name) for name in wanted]

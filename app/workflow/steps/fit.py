@@ -17,17 +17,16 @@ from torch import Tensor
 from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.knowing import Known, what_is_known
-from app.workflow.machine import device_named, peak_rss_mb, versions
-from app.workflow.outputs import refuse_taken
+from app.workflow.machine import peak_rss_mb, versions
+from app.workflow.outputs import refuse_taken, surface_of
 from app.workflow.predictors import raster_predictor
 from app.workflow.rows import Array, Flags, Rows, read_rows
 from app.workflow.unfinished import UnfinishedFit
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
-from geogp.engines.check import engine_of
+from geogp.engines.asked import device_named
 from geogp.estimator import GPRegressor
 from geogp.methods import DEFAULT
-from geogp.methods import method as method_named
 from geogp.run import Run, save
 from geogp.update import recondition
 
@@ -63,6 +62,10 @@ class Fit:
             else "none held out",
             f"dropped: {dropped}" if dropped else "",
             f"{rows['counted_as_one']:,} without a count taken as one test" if rows["counted_as_one"] else "",
+            f"its surface is the level of {reference}" if (reference := surface_of(self.run)) else "",
+            "it predicts medians: heavy tails on a curved scale have no mean"
+            if f["center"] != "mean"
+            else "",
             f"went on from epoch {self.resumed_from_epoch}" if self.resumed_from_epoch else "",
             f"{f['fit_seconds']:.0f} s, {f['peak_rss_mb']:.0f} MB",
         ]
@@ -163,6 +166,8 @@ def fit(
             "data": rows.manifest(),
             "rows": _counted(rows, masks, known),
             **refitted,
+            "reference_count": estimator.reference_count_,
+            "center": estimator.center,
             "fit_seconds": round(training.seconds(), 2),
             "peak_rss_mb": round(peak_rss_mb(), 1),
             "versions": versions(),
@@ -178,9 +183,12 @@ def fit(
 def _estimator(arguments: Mapping[str, Any], rows: Rows, predictor: Any, **changes: Any) -> GPRegressor:
     """The estimator that a fit's arguments describe, not fitted."""
     method, asked = arguments["method"], arguments["model"]
-    options = {"device": arguments["device"], "random_state": arguments["seed"], **asked}
-    if not engine_of(method_named(method)).fixes_scale:
-        options.setdefault("target_transform", rows.goal.transform)
+    options = {
+        "device": arguments["device"],
+        "random_state": arguments["seed"],
+        "target_transform": rows.goal.transform,
+        **asked,
+    }
     if predictor is not None:
         options["options"] = {**(options.get("options") or {}), "predictor": predictor}
     return GPRegressor(method, spatial=(0, 1), time=2 if rows.has_time else None, **{**options, **changes})

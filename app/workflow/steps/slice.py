@@ -5,7 +5,7 @@ from pathlib import Path
 import xarray as xr
 
 from app.workflow.grids import Grid, grid_of
-from app.workflow.outputs import refuse_taken
+from app.workflow.outputs import attribution, refuse_taken, titled
 from geogp.run import Run, opened
 from geogp.slices import kernel_slice
 from maps.raster import write_cog
@@ -21,7 +21,7 @@ def slice_of(
     """The lazy kernel slice k(., x_ref) of a run over its region, and the grid it lies on."""
     grid = grid_of(run, resolution_m=resolution_m)
     ds = kernel_slice(run, grid.geobox, at, quarter=quarter, where=grid.where if grid.boundary else None)
-    return ds, grid
+    return ds.assign_attrs({**attribution(run), "title": f"Kernel slice: {titled(run)}"}), grid
 
 
 def slice(

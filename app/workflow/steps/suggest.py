@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
-from app.workflow.grids import check_tests
 from app.workflow.polygons import Ground, about, in_plane, mesh, read_polygons
 from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path, refuse_existing
 from data_pipelines.sources import SOURCES
+from geogp.errors import check_count
 from geogp.run import Run, opened
 from geogp.suggest import Suggestions, suggest_places
 from geogp.targets import target
@@ -146,7 +146,7 @@ def suggest(
     refuse_existing(path, overwrite)
     if n < 1:
         raise InvalidInput(f"-n is the number of places to suggest, 1 or more; got {n}.")
-    check_tests(tests)
+    check_count(tests, "--tests")
     ground = Ground.of(run)
     shape = ground.outline if within is None else _within(within, run, ground)
     centres, side = _cells(shape, ground)
@@ -164,7 +164,8 @@ def suggest(
     lon, lat = run.to_degrees(candidates[found.chosen])
     scale = "the model's scale (log10 of the value)" if run.target.log10 else "the value"
     facts = {
-        **about(run, run.quarter(quarter), tests), "unit": f"squared units of {scale}",
+        **about(run, run.quarter(quarter)), "tests": run.model.typical_count_ if tests is None else tests,
+        "unit": f"squared units of {scale}",
         "cell_m": side, "n_candidates": len(candidates),
     }  # fmt: skip
     out = Suggested(path, found, lon, lat, None if keys is None else keys[found.chosen], facts)

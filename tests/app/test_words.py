@@ -1,0 +1,72 @@
+"""Titles, references and licences are those of the table's source; captions and scores say what they are of."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from odc.geo.geobox import GeoBox
+
+import geogp
+from app.workflow.outputs import attribution, surface_of, titled
+from app.workflow.steps.evaluate import Evaluation
+from data_pipelines.sources import SOURCES
+from geogp.run import Run
+from tests.geogp.test_contracts import field, small
+
+CRS = "EPSG:32604"
+BOX = GeoBox.from_bbox((0, 0, 10, 10), CRS, resolution=2)
+ZINC = {"source": "csv", "type": None, "region": None, "crs": CRS, "sources": [{"url": "meuse/zinc.csv"}]}
+
+
+def run_of(target, data, counts=None):
+    X, y = field()
+    return Run(
+        Path("run"), {"target": target, "method": "sgpr", "data": data}, small("sgpr").fit(X, y, counts)
+    )
+
+
+def test_a_table_of_zinc_is_not_ooklas():
+    run = run_of("value", ZINC)
+    assert titled(run) == "Value, zinc"
+    assert attribution(run) == {"source": "a table of measurements; GeoGP method sgpr"}
+    ds = geogp.predict(run, BOX)
+    words = str(ds.attrs) + "".join(str(v.attrs) for v in ds.variables.values())
+    assert "tile" not in words and "Ookla" not in words and "service" not in words
+    assert ds["median"].attrs["long_name"] == "median of new measurements (all times)"
+    assert surface_of(run) == "" and ds.attrs["center"] == "mean"
+
+
+def test_ooklas_tiles_are():
+    run = run_of(
+        "download", {"source": "ookla", "type": "fixed", "region": "HI", "crs": CRS}, np.full(60, 6.0)
+    )
+    ookla = SOURCES["ookla"]
+    assert titled(run) == "Fixed download speed, HI"
+    assert attribution(run) == {
+        "source": f"{ookla.credit}; GeoGP method sgpr",
+        "references": ookla.reference,
+        "license": ookla.licence,
+    }
+    assert surface_of(run) == "tile averages of 6 tests (the reference count)"
+    assert "service on offer" in geogp.predict(run, BOX).attrs["comment"]
+
+
+@pytest.mark.parametrize(
+    ("target", "center", "said"),
+    [
+        ("download", "mean", "with t log10 of kbit/s; "),
+        ("value", "median", "with t the value itself, RMSE of the median for want of a mean; "),
+        ("value", None, "with t the value itself; "),  # scored before a centre was said
+    ],
+)
+def test_a_table_of_scores_says_what_t_is(target, center, said):
+    document = {
+        "method": "sgpr", "target": target, "part": "test", "split": "random", "target_mean": 1.0, "target_sd": 2.0,
+        "scores_native": {"unit": "1", "mae": 1.0, "crps": 1.0}, **({} if center is None else {"center": center}),
+    }  # fmt: skip
+    assert said in Evaluation(Path("run"), document).title()
+
+
+def test_a_kernel_is_called_non_stationary_only_where_it_varies():
+    for module in (geogp, __import__("geogp.slices").slices):
+        assert "non-stationary" not in (module.__doc__ or "")

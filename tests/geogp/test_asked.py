@@ -1,0 +1,128 @@
+"""What Python is asked for is refused by the bounds of the command line, and no answer is a stale one."""
+
+import numpy as np
+import pytest
+import torch
+from odc.geo.geobox import GeoBox
+
+import geogp
+from geogp.blocks import MomentsCache, moments_of
+from geogp.engines.asked import device_named
+from geogp.errors import InvalidInput
+from geogp.run import Run
+from geogp.transforms import transform_for
+from tests.geogp.test_contracts import field, small
+
+CRS = "EPSG:32604"
+BOX = GeoBox.from_bbox((0, 0, 10, 10), CRS, resolution=1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    X, y = field()
+    return small("sgpr").fit(X, y, np.arange(1, 61))
+
+
+@pytest.mark.parametrize("device", ["no-such-device", "cuda:", "cuda:x", "cuda:99", "mps", "tpu", ""])
+def test_a_device_that_is_not_here_is_refused_by_name(device):
+    with pytest.raises(InvalidInput, match=f"device '{device}'"):
+        small("sgpr", device=device).fit(*field())
+    with pytest.raises(InvalidInput, match=f"device '{device}'"):
+        geogp.GPRegressor.from_state(*small("sgpr").fit(*field()).state(), device=device)
+
+
+def test_auto_is_what_there_is():
+    assert device_named("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("counts", [0, -3, 0.5, np.nan, np.inf, 1e10])
+def test_what_is_no_number_of_measurements_is_refused_everywhere(model, counts):
+    X, y = field()
+    run = Run("run", {"target": "value", "data": {"crs": CRS}}, model)
+    questions = (
+        lambda: model.predict(X, counts=counts),
+        lambda: model.predict(X, counts=np.full(60, counts)),
+        lambda: model.predict(X, return_cov=True, latent=True, counts=counts),
+        lambda: model.interval(X, counts=counts),
+        lambda: model.exceedance(X, 0.0, counts=counts),
+        lambda: model.sample_y(X, counts=counts),
+        lambda: geogp.area_moments(model, X, np.full((1, 60), 1 / 60), counts=counts),
+        lambda: geogp.suggest_places(model, X, 1, counts=counts),
+        lambda: geogp.predict(run, BOX, tests=counts),
+        lambda: small("sgpr").fit(X, y, np.full(60, counts)),
+        lambda: geogp.summarise(model, X, y, np.full(60, counts)),
+    )
+    for ask in questions:
+        with pytest.raises(InvalidInput, match="at least 1"):
+            ask()
+
+
+def test_other_numbers_that_are_none_are_refused(model):
+    X, _ = field()
+    run = Run("run", {"target": "download", "data": {"crs": CRS}}, model)
+    for level in (0, 1, 95, np.nan):
+        with pytest.raises(InvalidInput, match="level must lie between 0 and 1"):
+            model.interval(X, level)
+        with pytest.raises(InvalidInput, match="level must lie between 0 and 1"):
+            geogp.predict(run, BOX, level=level)
+    for threshold in (np.nan, np.inf, -1.0, 0.0):
+        with pytest.raises(InvalidInput, match="thresholds"):
+            geogp.predict(run, BOX, thresholds=(25.0, threshold))
+    for metres in (0, -5.0, np.nan):
+        with pytest.raises(InvalidInput, match="max_distance_m must be a positive number of metres"):
+            geogp.predict(run, BOX, max_distance_m=metres)
+    with pytest.raises(InvalidInput, match="n_samples must be 1 or more; got 0"):
+        model.sample_y(X, 0)
+    with pytest.raises(InvalidInput, match=r"shape \(60,\); got shape \(3,\)"):
+        model.predict(X, counts=[1, 2, 3])
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-150, 1e12])
+@pytest.mark.parametrize("method", ["sgpr", "local-gp"])
+def test_the_unit_of_the_target_changes_nothing(unit, method):
+    X, y = field()
+    changes = {"options": {"steps": 5}} if method == "local-gp" else {}
+    plain, scaled = (small(method, **changes).fit(X, k * y) for k in (1.0, unit))
+    for a, b in zip(plain.predict(X, return_std=True), scaled.predict(X, return_std=True)):
+        np.testing.assert_allclose(b, unit * a, rtol=1e-4, atol=1e-4 * unit)
+    positive = np.exp(np.tile(y, 10) + 0.3 * np.random.default_rng(0).standard_normal(600))
+    names = [transform_for("auto", k * positive).to_dict()["inner"]["name"] for k in (1.0, unit)]
+    assert names[0] == names[1]
+
+
+def test_a_constant_target_stays_constant():
+    X, _ = field()
+    for constant in (0.0, 0.1, 1e-12, 1e9):
+        model = small("sgpr").fit(X, np.full(60, constant))
+        assert model.target_sd_ == 1.0
+        assert np.isfinite(model.predict(X[:3])).all()
+
+
+def test_another_predictor_is_asked_though_the_places_are_the_same():
+    X, y = field(1000)
+    model = small("fmgp", options={"predictor": lambda X: np.zeros(len(X))}).fit(X, y)
+    cache = MomentsCache(fewest_rows=10)
+    assert (model.predict(X) == 0).all() and (moments_of(model, X, None, cache).in_units == 0).all()
+    model.attach(lambda X: np.ones(len(X)))
+    assert (model.predict(X) == 1).all()
+    np.testing.assert_allclose(model.sample_y(X[:5], 4000).mean(1), 1.0, atol=0.1)
+    assert (moments_of(model, X, None, cache).in_units == 1).all()
+
+
+def test_a_cache_that_is_shared_keeps_models_apart():
+    X, y = field(1000)
+    low, high = (small("sgpr").fit(X, y + shift) for shift in (0.0, 1e3 * y))
+    cache = MomentsCache(fewest_rows=10)
+    first, second = (moments_of(model, X, None, cache) for model in (low, high))
+    assert not torch.equal(first.mean, second.mean)
+    assert moments_of(low, X, None, cache) is first and moments_of(high, X.copy(), None, cache) is second
+
+
+def test_a_second_fit_and_an_update_answer_for_themselves():
+    X, y = field(200)
+    model = small("sgpr").fit(X, y)
+    before = model.predict(X)
+    newer = geogp.refresh(model, geogp.summarise(model, X[:50], y[:50]).values())
+    assert not np.array_equal(newer.predict(X), before) and np.array_equal(model.predict(X), before)
+    model.fit(X, -y)
+    assert np.corrcoef(model.predict(X), before)[0, 1] < 0

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from geogp.basis.rescale import factors_of, spread_of
 from geogp.data import Data
 from geogp.densities import gaussian_nll
+from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
 from geogp.reproduce.result import READING, Line, Panel, Result
@@ -113,6 +114,7 @@ def gaussian_reading(model: GPRegressor, split: Split) -> float:
         z = (part[1] - model.target_mean_) / model.target_sd_
         return Data(torch.as_tensor(part[0]), torch.as_tensor(z, dtype=torch.float32))
 
+    assert isinstance(model.engine_, LowRankEngine)
     learned = model.engine_.model
     factors = factors_of(learned, rows(split.validation))
     seen = spread_of(learned, rows(split.test))

@@ -1,9 +1,10 @@
-"""The pages of `make docs`, made from README, CONTRIBUTING, CHANGELOG, the table of methods and the docstrings.
+"""The pages of `make docs`, made from README, CONTRIBUTING, CHANGELOG, the table of methods, the tests and the docstrings.
 
 A new module, method or package is a new page without a line here.
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from geogp.methods import METHODS
 from geogp.pages import page
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the tests are no package that is installed
+
+from tests import agreement  # noqa: E402
+
 PACKAGES = ("geogp", "maps", "data_pipelines", "app")
 #: Written elsewhere -> the page it becomes. Links between them are followed.
 WRITTEN = {
@@ -53,6 +58,7 @@ def pages() -> dict[str, str]:
     out = {target: rewritten((ROOT / file).read_text(encoding="utf-8")) for file, target in WRITTEN.items()}
     out |= {f"methods/{name}.md": page(name) for name in METHODS}
     rows = "".join(f"| [{name}]({name}.md) | {row.summary} |\n" for name, row in METHODS.items())
+    out["correctness.md"] = agreement.page(list(METHODS), agreement.agreements())
     out["methods/index.md"] = f"# Methods\n\n| method | what it is |\n|---|---|\n{rows}"
     out |= {f"api/{name}.md": f"::: {name}\n" for package in PACKAGES for name in modules(package)}
     return out
@@ -65,7 +71,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     methods = ["methods/index.md", *({name: f"methods/{name}.md"} for name in METHODS)]
     config.nav = [
         {"GeoGP": "index.md"},
-        {"Guide": [{"Contributing": "contributing.md"}, {"Methods": methods}, {"Changelog": "changelog.md"}]},
+        {
+            "Guide": [
+                {"Contributing": "contributing.md"},
+                {"Methods": methods},
+                {"Correctness": "correctness.md"},
+                {"Changelog": "changelog.md"},
+            ]
+        },
         {"Reference": [{package: room(package)} for package in PACKAGES]},
         {"Benchmarks": [{"Results": "results.md"}, {"Notes": "notes.md"}]},
     ]

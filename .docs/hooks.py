@@ -31,6 +31,8 @@ WRITTEN = {
     "benchmarks/RESULTS.md": "results.md",
     "benchmarks/NOTES.md": "notes.md",
 }
+#: Tables and figures that `geogp reproduce NAME -o benchmarks/reproductions` wrote.
+REPRODUCED = ROOT / "benchmarks" / "reproductions"
 PICTURES = (".github/demo.png",)
 #: Scripts, styles and pictures of another host; a link to follow is none.
 OUTSIDE = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
@@ -57,6 +59,7 @@ def pages() -> dict[str, str]:
     """Where each page goes -> its markdown."""
     out = {target: rewritten((ROOT / file).read_text(encoding="utf-8")) for file, target in WRITTEN.items()}
     out |= {f"methods/{name}.md": page(name) for name in METHODS}
+    out |= reproductions()
     rows = "".join(f"| [{name}]({name}.md) | {row.summary} |\n" for name, row in METHODS.items())
     out["correctness.md"] = agreement.page(list(METHODS), agreement.agreements())
     out["methods/index.md"] = f"# Methods\n\n| method | what it is |\n|---|---|\n{rows}"
@@ -64,11 +67,27 @@ def pages() -> dict[str, str]:
     return out
 
 
+def reproductions() -> dict[str, str]:
+    """A page for each table or figure of the papers that was kept, with its picture, and one that lists them."""
+    out, lines = {}, ["# The papers' tables and figures, ours beside theirs", ""]
+    for file in sorted(REPRODUCED.glob("*.md")):
+        text = file.read_text(encoding="utf-8")
+        picture = f"\n![{file.stem}]({file.stem}.png)\n" if file.with_suffix(".png").exists() else ""
+        out[f"reproductions/{file.name}"] = f"{text}{picture}\nBy `geogp reproduce {file.stem}`.\n"
+        lines.append(f"- [{text.splitlines()[0].removeprefix('# ')}]({file.name})")
+    lines += [
+        "",
+        "`geogp reproduce` names all there are; those that are missing here have not been run in full size.",
+    ]
+    return {**out, "reproductions/index.md": "\n".join(lines) + "\n"}
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     def room(package: str) -> list[Any]:
         return [{name.removeprefix(f"{package}."): f"api/{name}.md"} for name in modules(package)]
 
     methods = ["methods/index.md", *({name: f"methods/{name}.md"} for name in METHODS)]
+    papers = [{Path(where).stem: where} for where in reproductions()]
     config.nav = [
         {"GeoGP": "index.md"},
         {
@@ -80,7 +99,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
             ]
         },
         {"Reference": [{package: room(package)} for package in PACKAGES]},
-        {"Benchmarks": [{"Results": "results.md"}, {"Notes": "notes.md"}]},
+        {"Benchmarks": [{"Results": "results.md"}, {"Notes": "notes.md"}, {"Papers": papers}]},
     ]
     return config
 
@@ -90,6 +109,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, where, content=text))
     for picture in PICTURES:
         files.append(File.generated(config, Path(picture).name, abs_src_path=str(ROOT / picture)))
+    for path in sorted(REPRODUCED.glob("*.png")):
+        files.append(File.generated(config, f"reproductions/{path.name}", abs_src_path=str(path)))
     return files
 
 

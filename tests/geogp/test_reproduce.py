@@ -46,6 +46,8 @@ def test_a_quick_run_gives_a_table_and_panels(name):
     if name == "lowrank-fig1":  # the rank grows with D, and Fourier features need more of it
         first, last = result.rows[0], result.rows[-1]
         assert last[2] > first[2] and all(row[4] >= row[2] for row in result.rows)
+        # "Gaussian kernels require lower rank [..] when compared with Matern kernels" (section 5.1)
+        assert all(row[-1] > row[2] for row in result.rows)
 
 
 def test_the_printed_noise_cannot_give_the_printed_number():

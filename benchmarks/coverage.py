@@ -44,12 +44,20 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", default=",".join(WORLDS), help="these worlds, by commas")
     parser.add_argument("--methods", default=",".join(METHODS), help="these methods, by commas")
-    parser.add_argument("--rows", default=",".join(map(str, SIZES)), help="these numbers of rows, by commas")
-    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="these seeds, by commas")
+    parser.add_argument("--rows", type=whole, default=SIZES, help="these numbers of rows, by commas")
+    parser.add_argument("--seeds", type=whole, default=SEEDS, help="these seeds, by commas")
     parser.add_argument("--steps", type=int, default=None, help="so many steps of training: does it run?")
     parser.add_argument("--again", action="store_true", help="measure what the results file already holds")
     parser.add_argument("--out", type=Path, default=page.COVERAGE, help="results file")
     return parser
+
+
+def whole(text: str) -> tuple[int, ...]:
+    """Whole numbers, 0 or more, by commas."""
+    words = text.split(",")
+    if not all(word.isdecimal() for word in words):
+        raise argparse.ArgumentTypeError(f"give whole numbers by commas, as 500,2000; got {text!r}")
+    return tuple(map(int, words))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,12 +70,11 @@ def main(argv: list[str] | None = None) -> int:
             if name not in known[kind]:
                 print(f"there is no {kind} {name!r}; choose from {', '.join(known[kind])}.", file=sys.stderr)
                 return 2
-    sizes, seeds = ([int(v) for v in text.split(",")] for text in (options.rows, options.seeds))
     results = page.read(options.out)
     begun, measured, failed = time.perf_counter(), 0, 0
     # The quick ones of every method first, so that a run that is stopped leaves a table.
     for n, seed, world, (counts, has_time), method in itertools.product(
-        sizes, seeds, worlds, STRATA, methods
+        options.rows, options.seeds, worlds, STRATA, methods
     ):
         key = {"world": world, "method": method, "rows": n, "counts": counts, "time": has_time, "seed": seed}
         have = [row for row in results["rows"] if key.items() <= row.items()]
@@ -75,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
             continue
         try:
             row = {**key, **measure(**key, steps=options.steps)}
-        except (ValueError, RuntimeError) as error:
+        except (ArithmeticError, ValueError, RuntimeError) as error:
             failed += 1
             print(f"{' '.join(map(str, key.values()))}: {type(error).__name__}: {error}", file=sys.stderr)
             continue

@@ -100,6 +100,17 @@ def test_a_run_is_taken_in_parts_and_goes_on(tmp_path, capsys, monkeypatch):
     assert len(rows) == 4 and {(r["counts"], r["time"]) for r in rows} == set(coverage.STRATA)
     assert coverage.main(["--methods", "nope"]) == 2
     assert "there is no method 'nope'; choose from" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        coverage.main(["--rows", "5e2"])
+    assert stopped.value.code == 2 and "got '5e2'" in capsys.readouterr().err
+
+    def fail(**key):
+        raise geogp.NumericalFailure("no factor")
+
+    monkeypatch.setattr(coverage, "measure", lambda *a, **k: fail())
+    assert coverage.main([*asked, "--again", "--out", str(out)]) == 1  # what is there stays, the others go on
+    assert "NumericalFailure: no factor" in capsys.readouterr().err
+    assert len(json.loads(out.read_text())["rows"]) == 4
     # One page holds both benchmarks and the notes.
     monkeypatch.setattr(page, "COVERAGE", out)
     page.write({"rows": []}, tmp_path / "page.md")

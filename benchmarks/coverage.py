@@ -153,7 +153,7 @@ def judged(model: GPRegressor, truth: Rows) -> Row:
 # -- tables ---------------------------------------------------------------------------------------------
 
 HEADER = (
-    "world", "rows", "method", "seeds", "surface 50 / 80 / 95", "in the corner", "new 50 / 80 / 95", "in the corner",
+    "world", "rows", "method", "fits", "surface 50 / 80 / 95", "in the corner", "new 50 / 80 / 95", "in the corner",
     "noise sd: corr.", "ratio", "fit s",
 )  # fmt: skip
 WORDS = {
@@ -176,7 +176,7 @@ def report(rows: Sequence[Row]) -> list[str]:
         "",
         "By `python -m benchmarks.coverage`, on worlds whose surface and noise are known (`benchmarks/worlds.py`): percent "
         "of the true surface at 1,000 new places inside its intervals of 50, 80 and 95%, of new observations there, and "
-        "of both in a corner where nobody measured (300 places). Mean over seeds and over rows with and without counts "
+        "of both in a corner where nobody measured (300 places). Mean over all fits: seeds, with and without counts "
         "and time; a 95% interval that holds less than 90% or more than 98% is **marked**. Noise sd: correlation with the "
         "true one, where it varies, and mean of their ratio." + quick,
         "",
@@ -191,7 +191,7 @@ def report(rows: Sequence[Row]) -> list[str]:
         ]
         known = [c for r in mine for c in [r["inside"]["noise_correlation"]] if c is not None]
         table.append(
-            [world, f"{n:,}", method, str(len({r["seed"] for r in mine})), *shares,
+            [world, f"{n:,}", method, str(len(mine)), *shares,
              f"{np.mean(known):.2f}" if known else "", f"{np.mean([r['inside']['noise_ratio'] for r in mine]):.2f}",
              f"{np.mean([r['seconds'] for r in mine]):.0f}"]
         )  # fmt: skip

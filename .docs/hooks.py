@@ -1,9 +1,10 @@
-"""The pages of `make docs`, made from README, CONTRIBUTING, CHANGELOG, the table of methods and the docstrings.
+"""The pages of `make docs`, made from README, CONTRIBUTING, CHANGELOG, the table of methods, the tests and the docstrings.
 
 A new module, method or package is a new page without a line here.
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from geogp.methods import METHODS
 from geogp.pages import page
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the tests are no package that is installed
+
+from tests import agreement  # noqa: E402
+
 PACKAGES = ("geogp", "maps", "data_pipelines", "app")
 #: Written elsewhere -> the page it becomes. Links between them are followed.
 WRITTEN = {
@@ -26,6 +31,8 @@ WRITTEN = {
     "benchmarks/RESULTS.md": "results.md",
     "benchmarks/NOTES.md": "notes.md",
 }
+#: Tables and figures that `geogp reproduce NAME -o benchmarks/reproductions` wrote.
+REPRODUCED = ROOT / "benchmarks" / "reproductions"
 PICTURES = (".github/demo.png",)
 #: Scripts, styles and pictures of another host; a link to follow is none.
 OUTSIDE = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
@@ -52,10 +59,27 @@ def pages() -> dict[str, str]:
     """Where each page goes -> its markdown."""
     out = {target: rewritten((ROOT / file).read_text(encoding="utf-8")) for file, target in WRITTEN.items()}
     out |= {f"methods/{name}.md": page(name) for name in METHODS}
+    out |= reproductions()
     rows = "".join(f"| [{name}]({name}.md) | {row.summary} |\n" for name, row in METHODS.items())
+    out["correctness.md"] = agreement.page(list(METHODS), agreement.agreements())
     out["methods/index.md"] = f"# Methods\n\n| method | what it is |\n|---|---|\n{rows}"
     out |= {f"api/{name}.md": f"::: {name}\n" for package in PACKAGES for name in modules(package)}
     return out
+
+
+def reproductions() -> dict[str, str]:
+    """A page for each table or figure of the papers that was kept, with its picture, and one that lists them."""
+    out, lines = {}, ["# The papers' tables and figures, ours beside theirs", ""]
+    for file in sorted(REPRODUCED.glob("*.md")):
+        text = file.read_text(encoding="utf-8")
+        picture = f"\n![{file.stem}]({file.stem}.png)\n" if file.with_suffix(".png").exists() else ""
+        out[f"reproductions/{file.name}"] = f"{text}{picture}\nBy `geogp reproduce {file.stem}`.\n"
+        lines.append(f"- [{text.splitlines()[0].removeprefix('# ')}]({file.name})")
+    lines += [
+        "",
+        "`geogp reproduce` names all there are; those that are missing here have not been run in full size.",
+    ]
+    return {**out, "reproductions/index.md": "\n".join(lines) + "\n"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -63,11 +87,19 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         return [{name.removeprefix(f"{package}."): f"api/{name}.md"} for name in modules(package)]
 
     methods = ["methods/index.md", *({name: f"methods/{name}.md"} for name in METHODS)]
+    papers = [{Path(where).stem: where} for where in reproductions()]
     config.nav = [
         {"GeoGP": "index.md"},
-        {"Guide": [{"Contributing": "contributing.md"}, {"Methods": methods}, {"Changelog": "changelog.md"}]},
+        {
+            "Guide": [
+                {"Contributing": "contributing.md"},
+                {"Methods": methods},
+                {"Correctness": "correctness.md"},
+                {"Changelog": "changelog.md"},
+            ]
+        },
         {"Reference": [{package: room(package)} for package in PACKAGES]},
-        {"Benchmarks": [{"Results": "results.md"}, {"Notes": "notes.md"}]},
+        {"Benchmarks": [{"Results": "results.md"}, {"Notes": "notes.md"}, {"Papers": papers}]},
     ]
     return config
 
@@ -77,6 +109,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, where, content=text))
     for picture in PICTURES:
         files.append(File.generated(config, Path(picture).name, abs_src_path=str(ROOT / picture)))
+    for path in sorted(REPRODUCED.glob("*.png")):
+        files.append(File.generated(config, f"reproductions/{path.name}", abs_src_path=str(path)))
     return files
 
 

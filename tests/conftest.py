@@ -4,4 +4,17 @@ from tests.shapes import install
 
 install("app", "geogp", "maps", "data_pipelines")  # before their first import
 
+import pytest  # noqa: E402
+
 import geogp  # noqa: E402, F401
+
+
+@pytest.fixture
+def tolerance(request: pytest.FixtureRequest) -> float:
+    """The bound that a test's mark `agrees` promises (`tests/agreement.py`)."""
+    mark = request.node.get_closest_marker("agrees")
+    assert mark is not None, "only a test marked `agrees` has a tolerance"
+    asked = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    for name in ("name", "method"):
+        assert name not in asked or asked[name] in mark.kwargs["methods"], f"{asked} is not in the mark"
+    return float(mark.kwargs["tolerance"])

@@ -23,25 +23,37 @@ def fmgp_fig1(*, quick: bool = False, seed: int = 0) -> Result:
     """MAP, last-layer Laplace, FMGP around the MAP network and an exact GP on clustered inputs."""
     X, y = clusters(seed, 80 if quick else 200)
     grid = np.linspace(-7, 7, 281)[:, None]
-    steps = 30 if quick else 1000
+    steps = 100 if quick else 1000
+    # Fewer steps are longer ones: the kernel starts with one lengthscale over all three clusters and must get below
+    # the width of a gap, or no gap is one.
+    rate = 3e-2 if quick else 5e-3
     inside, gap = np.abs(grid[:, 0]) < 0.4, (grid[:, 0] > 1.3) & (grid[:, 0] < 2.2)
     far = np.abs(grid[:, 0]) > 6.5
     rows: list[list] = []
     panels = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        plain: dict = {"target_transform": "identity", "random_state": seed}
-        shared: dict = {"hidden": 50, **plain}
-        network = GPRegressor(method="map", backbone="mlp", epochs=steps, **shared).fit(X, y)
+        # As in the paper every row trains: the few that would choose an epoch choose an early one.
+        every: dict = {"validation": (np.zeros((0, 1)), np.zeros(0), None)}
+        shared: dict = {
+            "epochs": steps,
+            "learning_rate": rate,
+            "random_state": seed,
+            "target_transform": "identity",
+        }
+        net: dict = {"hidden": 50, "backbone": "mlp", **shared}
+        network = GPRegressor(method="map", **net).fit(X, y, **every)
+        around = GPRegressor(method="fmgp", rank=20, options={"predictor": network}, **shared)
+        exact = GPRegressor(
+            method="gp-rbf", random_state=seed, target_transform="identity", epochs=100 if quick else None
+        )
         models = {
             "MAP": network,
-            "LLA": GPRegressor(method="lla", backbone="mlp", epochs=steps, **shared).fit(X, y),
-            "FMGP": GPRegressor(
-                method="fmgp", epochs=steps, rank=20, **plain, options={"predictor": network}
-            ).fit(X, y),
-            "GP": GPRegressor(method="gp-rbf", epochs=15 if quick else None, **plain).fit(X, y),
+            "LLA": GPRegressor(method="lla", **net).fit(X, y, **every),
+            "FMGP": around.fit(X, y, **every),
+            "GP": exact.fit(X, y, **every),
         }
-        own = GPRegressor(method="dnn", backbone="mlp", epochs=steps, **shared).fit(X, y).predict(grid)
+        own = GPRegressor(method="dnn", **net).fit(X, y, **every).predict(grid)
     same = models["MAP"].predict(grid)
     for name, model in models.items():
         mean, sd = model.predict(grid, return_std=True)
@@ -63,6 +75,8 @@ def fmgp_fig1(*, quick: bool = False, seed: int = 0) -> Result:
         "The paper shows curves, no numbers. Its claims (section V-A): MAP's sd is too small in the gaps; LLA's too large, "
         "as it interpolates between clusters; FMGP's and the GP's grow as HMC's do; FMGP's mean is the network's, the "
         "GP's is not. HMC and MFVI are out of scope.",
+        "Every row trains, as in the paper. With a fifth of them held out, an early epoch is chosen: then one lengthscale "
+        "still spans the gap, and what the network misses at the data goes into the latent sd there.",
         "FMGP is fitted around MAP. LLA's network is trained on squared error, MAP's together with its noise: two networks.",
         "The data set is a stand-in of the same kind (three clusters); the paper's is not printed.",
     ]

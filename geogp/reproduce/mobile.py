@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
-from geogp.reproduce.result import Result
+from geogp.reproduce.result import READING, Result
 from geogp.scores import score
 from geogp.targets import TARGETS
 
@@ -19,24 +19,27 @@ PAPER = {
     ("GA", "download"): {
         "sv-rbf": (0.520, 1.023, 96.4, 0.544, 1.074, 94.5),
         "sv-dkl": (0.514, 1.014, 96.3, 0.531, 1.055, 94.7),
-        "dbk-silu": (0.512, 1.007, 96.2, 0.531, 1.052, 94.7),
+        "dbk-rbf": (0.512, 1.007, 96.2, 0.531, 1.052, 94.7),
     },
     ("GA", "upload"): {
         "sv-rbf": (0.508, 1.025, 96.0, 0.615, 1.196, 93.3),
         "sv-dkl": (0.495, 1.006, 96.0, 0.593, 1.164, 93.3),
-        "dbk-silu": (0.494, 0.985, 95.6, 0.603, 1.163, 94.9),
+        "dbk-rbf": (0.494, 0.985, 95.6, 0.603, 1.163, 94.9),
     },
     ("NM", "download"): {
         "sv-rbf": (0.516, 1.013, 96.2, 0.580, 1.132, 93.6),
         "sv-dkl": (0.507, 0.998, 96.1, 0.562, 1.103, 93.4),
-        "dbk-silu": (0.506, 0.989, 95.3, 0.559, 1.076, 94.6),
+        "dbk-rbf": (0.506, 0.989, 95.3, 0.559, 1.076, 94.6),
     },
     ("NM", "upload"): {
         "sv-rbf": (0.456, 0.921, 96.4, 0.526, 1.071, 93.8),
         "sv-dkl": (0.435, 0.892, 96.0, 0.495, 1.011, 94.1),
-        "dbk-silu": (0.437, 0.880, 95.4, 0.499, 1.002, 94.6),
+        "dbk-rbf": (0.437, 0.880, 95.4, 0.499, 1.002, 94.6),
     },
 }
+
+#: The paper's three columns; its DBK is DBK-RBF (section 4.3).
+METHODS = ("sv-rbf", "sv-dkl", "dbk-rbf")
 
 
 def dbk_table2(
@@ -46,10 +49,10 @@ def dbk_table2(
     observations: str | Path | None = None,
     targets: tuple[str, ...] = ("download", "upload"),
 ) -> Result:
-    """SV-RBF, SV-DKL and DBK on an ingested table (or GEOGP_OBSERVATIONS), a random 80/10/10 split.
+    """SV-RBF, SV-DKL and DBK-RBF on an ingested table (or GEOGP_OBSERVATIONS), a random 80/10/10 split.
 
-    As in the paper: longitude and latitude alone, every quarter's tile an observation of its own, noise that does
-    not know its counts.
+    As in the paper: longitude and latitude alone, without Fourier features of them, every quarter's tile an
+    observation of its own, noise that does not know its counts, and DBK's trace weight .1.
 
     Raises
     ------
@@ -81,10 +84,17 @@ def dbk_table2(
     rows: list[list] = []
     for name in targets:
         y = TARGETS[name].to_score(table[TARGETS[name].column].to_numpy())
-        for method in ("sv-rbf", "sv-dkl", "dbk-silu"):
+        for method in METHODS:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                model = GPRegressor(method=method, target_transform="identity", random_state=seed, **settings)
+                model = GPRegressor(
+                    method=method,
+                    fourier_scales=(),
+                    trace_weight=0.1,
+                    target_transform="identity",
+                    random_state=seed,
+                    **settings,
+                )
                 model.fit(X[train], y[train], validation=(X[held], y[held], None))
             found: list[float] = []
             for mask in (urban[test], ~urban[test]):
@@ -105,8 +115,10 @@ def dbk_table2(
         "The paper says base-10 logarithms, but an MAE of .5 with an NLL of 1.0 is the scale of a standardised target: "
         "ours are in units of the training sd of log10 kbit/s.",
         "The paper's numbers stand beside ours where the table is its region (Georgia or New Mexico, mobile); its model "
-        "has h = 256, r = 1,024 and 400 epochs, ours the defaults.",
-        "Its inputs alone: with counts in the noise and Fourier inputs of metres the same methods do better, see compare.",
+        "has h = 256, r = 1,024 and 400 epochs, ours the defaults. Inputs are standardised here, on [-1, 1] there.",
+        "The paper's inputs alone, two numbers a row: with counts in the noise and Fourier features of metres the same "
+        "methods do better, see `geogp compare`.",
+        READING,
     ]
     columns = ["region", "target", "method"]
     for stratum in ("urban", "rural"):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from geogp.estimator import GPRegressor
-from geogp.reproduce.result import Line, Panel, Result
+from geogp.reproduce.result import READING, Line, Panel, Result
 
 Array = NDArray[np.float64]
 
@@ -117,7 +117,9 @@ def fig1(*, quick: bool = False, seed: int = 0) -> Result:
         "largest / smallest sd",
         "paper",
     ]
-    return Result("dbk-fig1", f"{PAPER}, figure 1: kernels and predictions", columns, rows, [NOTE], panels)
+    return Result(
+        "dbk-fig1", f"{PAPER}, figure 1: kernels and predictions", columns, rows, [NOTE, READING], panels
+    )
 
 
 def fig4(*, quick: bool = False, seed: int = 0) -> Result:
@@ -145,6 +147,7 @@ def fig4(*, quick: bool = False, seed: int = 0) -> Result:
     ]
     notes = [
         NOTE,
+        READING,
         "The paper runs exact GPs to n = 20,000 on a GPU; here they stop at 2,000 rows and dbk-silu-exact at 20,000.",
         "The paper's claim: DBK is the most accurate at every n and only dPPGP improves NLL with the noise.",
     ]
@@ -197,6 +200,6 @@ def fig5(*, quick: bool = False, seed: int = 0) -> Result:
         f"{PAPER}, figure 5: rank",
         ["rank", "NLL", "oracle NLL", "paper NLL (best of 10 seeds)", "corr(sd, true sd)"],
         rows,
-        [NOTE, f"n = {n:,} here, 100,000 in the paper; one seed here."],
+        [NOTE, READING, f"n = {n:,} here, 100,000 in the paper; one seed here."],
         panels,
     )

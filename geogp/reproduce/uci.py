@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+import torch
 from numpy.typing import NDArray
 
+from geogp.basis.rescale import factors_of, spread_of
+from geogp.data import Data
+from geogp.densities import gaussian_nll
+from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
-from geogp.reproduce.result import Line, Panel, Result
+from geogp.reproduce.result import READING, Line, Panel, Result
 from geogp.scores import score
 
 Array = NDArray[np.float64]
@@ -45,6 +50,8 @@ LOWRANK_TABLE1 = {
         "mgp": {6: 0.98, 10: 0.67, 50: 0.46, 100: 0.39, 200: 0.36, 300: 0.21},
     },
 }
+#: soft-kernel-interpolation, tables 1 and 2: method -> interpolation or inducing points.
+SOFTKI_POINTS = {"softki": 512, "sgpr": 512, "sv-rbf": 1024}
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,27 @@ def measure(method: str, split: Split, *, seed: int = 0, **keywords: Any) -> dic
         model.fit(*split.train, validation=(Xv, yv, None))
     seconds = time.perf_counter() - begun
     X, y = split.test
-    out = score(model.predictive(X), y, target_mean=model.target_mean_, target_sd=model.target_sd_)
-    return {**out, "seconds": seconds}
+    predictive = model.predictive(X)
+    out = score(predictive, y, target_mean=model.target_mean_, target_sd=model.target_sd_)
+    gaussian = out["nll"] if predictive.degrees_of_freedom is None else gaussian_reading(model, split)
+    return {**out, "seconds": seconds, "gaussian_nll": gaussian}
+
+
+def gaussian_reading(model: GPRegressor, split: Split) -> float:
+    """Test NLL of a deep basis with its two factors fitted to the validation rows as Gaussians: what a paper prints.
+
+    On z, the target standardised by the training rows.
+    """
+
+    def rows(part: tuple[Array, Array]) -> Data:
+        z = (part[1] - model.target_mean_) / model.target_sd_
+        return Data(torch.as_tensor(part[0]), torch.as_tensor(z, dtype=torch.float32))
+
+    assert isinstance(model.engine_, LowRankEngine)
+    learned = model.engine_.model
+    factors = factors_of(learned, rows(split.validation))
+    seen = spread_of(learned, rows(split.test))
+    return float(gaussian_nll(seen.y, seen.mean, seen.variance(factors.weights, factors.noise)).mean())
 
 
 def _mean(runs: list[dict[str, float]], key: str) -> float:
@@ -121,7 +147,8 @@ def dbk_table1(
             spread = float(np.std([r["nll"] for r in runs]))
             rows.append(
                 [
-                    name, method, _mean(runs, "nll"), spread, nll, _mean(runs, "crps"), crps,
+                    name, method, _mean(runs, "nll"), spread, nll, _mean(runs, "gaussian_nll"),
+                    _mean(runs, "crps"), crps,
                     _mean(runs, "mae"), mae, _mean(runs, "coverage95"), _mean(runs, "seconds"),
                 ]
             )  # fmt: skip
@@ -129,11 +156,14 @@ def dbk_table1(
         "Recipe, the same for every set: standardised inputs, warm start, learning rate up to 5e-3 and down a cosine, "
         "noise x10, the log of the CRPS in the loss, averaged parameters, and the spread read from validation rows; "
         "the paper's printed one (min-max inputs, 1e-3, 400 epochs) gives -2.05 on Pol where it prints -2.967.",
+        READING,
+        "The paper's NLL is a Gaussian's. Ours is that of the reading in use; 'NLL, Gaussian' is the same network with both "
+        "factors fitted as a Gaussian's, the one to set beside the paper's. A single wild row can rule it.",
         "Pol's targets are discrete, so its NLL can be gamed and a few rows decide it: hold CRPS and MAE as the goal.",
         "The paper averages 5 seeds of one random split; here the published test splits.",
     ]
     columns = [
-        "set", "method", "NLL", "sd of NLL", "paper NLL", "CRPS", "paper CRPS", "MAE", "paper MAE", "coverage95",
+        "set", "method", "NLL", "sd of NLL", "paper NLL", "NLL, Gaussian", "CRPS", "paper CRPS", "MAE", "paper MAE", "coverage95",
         "seconds",
     ]  # fmt: skip
     return Result("dbk-table1", "deep-basis-kernel-gp, table 1: UCI regression", columns, rows, notes)
@@ -162,7 +192,8 @@ def dbk_fig6(*, quick: bool = False, seed: int = 0, data: str | Path | None = No
         for name in dict.fromkeys(r[0] for r in rows)
     ]
     notes = [
-        "The paper's claim: a small but nonzero alpha helps, beta matters little, all are below VBLL in NLL."
+        "The paper's claim: a small but nonzero alpha helps, beta matters little, all are below VBLL in NLL.",
+        READING,
     ]
     columns = ["set", "method", "alpha", "beta", "NLL", "CRPS", "MAE"]
     return Result("dbk-fig6", "deep-basis-kernel-gp, figure 6: alpha and beta", columns, rows, notes, panels)
@@ -197,23 +228,28 @@ def lowrank_table1(*, quick: bool = False, seed: int = 0, data: str | Path | Non
 
 
 def softki_table1(*, quick: bool = False, seed: int = 0, data: str | Path | None = None) -> Result:
-    """RMSE and NLL of SoftKI with 512 points, beside SGPR and SVGP."""
+    """RMSE and NLL of SoftKI and SGPR with 512 points and of SVGP with 1,024, as in the paper."""
     paper = {
         "elevators": {"softki": (0.36, 0.406), "sgpr": (0.393, 0.581), "sv-rbf": (0.384, 0.586)},
         "protein": {"softki": (0.596, 0.905), "sgpr": (0.601, 1.029), "sv-rbf": (0.607, 1.047)},
         "pol": {"softki": (0.075, -0.71), "sgpr": (0.108, -0.538), "sv-rbf": (0.122, -0.394)},
     }
     rows: list[list] = []
-    settings: dict = {"steps": 20, "rank": 32} if quick else {"rank": 512}
-    for name in ("elevators",) if quick else ("elevators", "protein", "pol"):
+    for name in ("elevators",) if quick else tuple(paper):
         split = load(name, 0, data=data, limit=400 if quick else None)
-        for method in ("softki",) if quick else ("softki", "sgpr", "sv-rbf"):
+        for method, points in SOFTKI_POINTS.items():
+            settings: dict = {"steps": 20, "rank": points // 16} if quick else {"rank": points}
             r = measure(method, split, seed=seed, **settings)
             said = paper[name][method]
-            rows.append([name, method, r["rmse"], said[0], r["nll"], said[1], r["seconds"]])
+            row = [name, method, settings["rank"], r["rmse"], said[0], r["nll"], said[1], r["seconds"]]
+            rows.append(row)
     notes = [
+        "Not the same models throughout. Points are the paper's: 512, and 1,024 for SVGP (sv-rbf). Kernel: Matern-3/2 "
+        "for all in the paper, here for SoftKI alone; SGPR and SVGP have the RBF kernel, a lengthscale an input.",
+        "Training: 50 epochs of Adam in the paper, batches of 1,024 for SVGP; here sv-rbf takes about 6,000 such steps, "
+        "sgpr steps on all rows, both until validation rows say stop. One split here (8:1:1), three of 9:1 there.",
         "The published code computes the predictive covariance with two signs flipped (a variance of 1.756 where the "
         "posterior's is .0036); ours is derived from the formula and pinned to a dense solve, so NLL differs.",
     ]
-    columns = ["set", "method", "RMSE", "paper RMSE", "NLL", "paper NLL", "seconds"]
+    columns = ["set", "method", "points", "RMSE", "paper RMSE", "NLL", "paper NLL", "seconds"]
     return Result("softki-table1", "soft-kernel-interpolation, tables 1 and 2: UCI", columns, rows, notes)

@@ -1,10 +1,12 @@
 """The benchmark harness: its held-out rule, its tables, its command line. Nothing here is timed."""
 
+import re
+
 import numpy as np
 import pytest
 
 import geogp
-from benchmarks import accuracy, cases, clouds, slices, tables, targets
+from benchmarks import accuracy, cases, clouds, page, slices, tables, targets
 from benchmarks.cases import CASES, Problem
 from benchmarks.measure import known
 from data_pipelines import synthetic
@@ -125,6 +127,30 @@ def test_every_target_belongs_to_a_case_and_every_peer_is_known():
     )
     assert {name.rpartition("-")[0] for name in CASES if name.startswith("uci-")} == set(targets.UCI_TARGETS)
     assert known("geogp") and known("knn") and not known("nobody")
+
+
+def test_the_readmes_figures_are_those_that_were_printed():
+    """Each cell of its table, from the kept results; and the command beside it names cases that there are."""
+    text = (page.FOLDER.parent / "README.md").read_text(encoding="utf-8").split("## How good it is")[1]
+    names = {
+        "`geogp`": "geogp",
+        "LightGBM, quantiles, counts as a feature": "lightgbm-quantiles-counts",
+        "LightGBM, mean and variance, counts as a feature": "lightgbm-mean-variance-counts",
+        "GPBoost, Vecchia": "gpboost-vecchia",
+        "nearest neighbours, noise by count": "knn-counts",
+    }
+    held = {(r["case"], r["method"]): r["scores"] for r in page.read(page.RESULTS)["rows"]}
+    for words, method in names.items():
+        line = next(line for line in text.splitlines() if line.startswith(f"| {words} |"))
+        for said, split in zip(line.split("|")[2:5], ("random", "block", "forward")):
+            s = held[f"hawaii-fixed-download-{split}", method]
+            nll, crps = (f"{s[k]:.3f}".removeprefix("0") for k in ("nll", "crps"))
+            assert said.strip() == f"{nll} / {crps}, {100 * s['coverage95']:.1f}%"
+    asked = re.search(r"benchmarks\.accuracy --only (\S+)", text)
+    assert asked and sum(asked[1] in case for case in CASES) == 3
+    assert (
+        "`splits/hawaii_fixed.parquet`" in text
+    )  # the rows are those of this file, not of the built-in rule
 
 
 def test_thinning_keeps_rows_together():

@@ -32,7 +32,15 @@ def test_a_plain_network_has_a_mean_and_a_noise_and_no_latent_variance(method):
     assert 0.2 < model.target_sd_ * float(m.noise_variance[0].sqrt()) < 0.4
 
 
-def test_last_layer_laplace_keeps_the_network_and_has_the_dense_covariance():
+@pytest.mark.agrees(
+    methods=["lla"],
+    of="latent variance of a float32 fit",
+    with_="the inverse of the last layer's dense precision",
+    tolerance=2e-3,
+    relative=True,
+    source="fixed-mean-gp, section V (last-layer LLA)",
+)
+def test_last_layer_laplace_keeps_the_network_and_has_the_dense_covariance(tolerance):
     plain, model = fit("dnn"), fit("lla")
     assert np.allclose(plain.predict(X), model.predict(X), atol=1e-5)
     net = in_double(model.engine_.model)
@@ -46,7 +54,7 @@ def test_last_layer_laplace_keeps_the_network_and_has_the_dense_covariance():
         noise = net.noise(H, None)[0]
         covariance = torch.linalg.inv(H.T @ H / noise + delta * torch.eye(H.shape[1]))
         dense = (h @ covariance * h).sum(1)
-    assert torch.allclose(net.moments(torch.as_tensor(X[:9])).latent_variance, dense, rtol=2e-3)
+    assert torch.allclose(net.moments(torch.as_tensor(X[:9])).latent_variance, dense, rtol=tolerance, atol=0)
     m = model.moments(X)
     assert bool((m.latent_variance > 0).all()) and bool((m.latent_variance < m.prior_variance).all())
 

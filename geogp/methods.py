@@ -14,7 +14,7 @@ class Method:
     """One row: a name and the choices it stands for.
 
     engine : which class carries it, a key of `geogp.engines.ENGINES`; it says how the weights get their distribution
-    encoder, backbone, expansion, residual, noise, objective, posterior : keys of the registries in `geogp.basis`
+    encoder, backbone, expansion, residual, noise, objective, posterior, spread : keys of the registries in `geogp.basis`
     without_position : the row that takes over where the columns are generic features and have no position
     instead : what to take where there are more rows than the row takes, in words
     reverts_to_prior : latent variance far from data is at least that at the data
@@ -35,6 +35,7 @@ class Method:
     noise: str = "auto"
     objective: str = "dppgp"
     posterior: str = "dense"
+    spread: str = "learned"
     reverts_to_prior: bool = False
     rank: int | None = None
     steps: int | None = None
@@ -84,12 +85,13 @@ _ROWS = [
     Method("dbk-silu",
         "deep basis kernel with SiLU basis functions",
         DBK, "8, 13, 15",
+        spread="student",
         use_when="many rows, and a pattern that changes its character across the map; the fastest of the "
         "deep ones, and the most likely to be wrong in gaps"),
     Method("dbk-rbf",
         "deep basis kernel with an inducing-point basis on the network's output",
         DBK, "8, 12, 15",
-        expansion="rbf",
+        expansion="rbf", spread="student",
         use_when="as dbk-silu; usually a little more accurate, at 1.5 times the time"),
     Method("sv-rbf",
         "sparse variational GP (SVGP) with a stationary RBF kernel",

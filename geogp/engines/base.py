@@ -45,6 +45,8 @@ class Engine(ABC):
     leaves_over: ClassVar[bool] = False
     #: Whether it is built from an expansion, a residual and a noise of `geogp.basis`.
     has_basis: ClassVar[bool] = True
+    #: Whether rows held out may rescale its variances, see `geogp.basis.rescale`.
+    rescales: ClassVar[bool] = False
     #: Whether the scale of the target is part of the method, so that no transform may change it.
     fixes_scale: ClassVar[bool] = False
     #: Whether its mean can be somebody else's model, given as the option "predictor".

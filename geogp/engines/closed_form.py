@@ -23,7 +23,7 @@ from geogp.basis.statistics import solve, statistic_of
 from geogp.basis.train import Loss, Progress, Watch, robust_score, train
 from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
-from geogp.engines.lowrank import LowRankEngine
+from geogp.engines.lowrank import LowRankEngine, facts_of, spread_found
 from geogp.holdout import random_fifth
 from geogp.methods import Method
 
@@ -70,10 +70,13 @@ class ClosedFormEngine(LowRankEngine):
         cls.prepare(plan, model, data, validation, hooks)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         progress = learn(model, plan, data, validation, hooks)
+        evidence = condition(model, data)
+        model.factors = spread_found(plan, model, data, validation)
         facts = {
             **progress.facts(),
             "latent": plan.size.latent,
-            "log_evidence": condition(model, data),
+            "log_evidence": evidence,
+            **facts_of(model.factors),
         }
         model.residual.settle(model, data, validation)
         return cls(plan, model, facts)

@@ -53,6 +53,7 @@ class CoxEngine(LowRankEngine):
     objectives_do: ClassVar[tuple[str, ...]] = (COUNTS,)
     leaves_over: ClassVar[bool] = False
     chooses_scales: ClassVar[bool] = False
+    rescales: ClassVar[bool] = False
     fixes_scale: ClassVar[bool] = True
     formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")
     model_lines: ClassVar[tuple[str, ...]] = (

@@ -18,7 +18,8 @@ from geogp.basis.model import LowRankGP, in_double
 from geogp.basis.objectives import OBJECTIVES, Weights
 from geogp.basis.objectives.objective import LEARNS
 from geogp.basis.posterior import WeightPosterior
-from geogp.basis.rescale import ENOUGH, Factors, factors_of, rescale, rescaled_score
+from geogp.basis.rescale import ENOUGH, factors_of, rescaled_score
+from geogp.basis.spread import SPREADS, Factors
 from geogp.basis.statistics import Statistic, solve, statistic_of
 from geogp.basis.train import Watch, minibatch, robust_score, train
 from geogp.data import CHUNK, Data, Moments
@@ -39,6 +40,7 @@ class LowRankEngine(Engine):
 
     objectives_do: ClassVar[tuple[str, ...]] = (LEARNS,)
     posteriors: ClassVar[tuple[str, ...]] = ("dense", "lowrank")
+    rescales: ClassVar[bool] = True
     leaves_over: ClassVar[bool] = True
     chooses_scales: ClassVar[bool] = True
 
@@ -60,27 +62,19 @@ class LowRankEngine(Engine):
         data, validation = plan.place(model, data, validation)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         weights = choose_trace(model, plan, data, validation)
-        refits = _asks_validation(plan, validation)
+        by_factors = SPREADS[plan.row.spread].rescales and _asks_validation(validation)
         progress = train(
             model,
             data,
             minibatch(model, plan.row.objective, weights, len(data)),
             schedule=plan.schedule,
-            watch=Watch(validation, rescaled_score if refits else robust_score),
+            watch=Watch(validation, rescaled_score if by_factors else robust_score),
             seed=plan.seed,
             hooks=hooks,
         )
-        factors = Factors(1.0, 1.0, progress.best_score)
-        if refits and validation is not None:
-            factors = factors_of(model, validation, tails=True)
-            rescale(model, factors)
+        model.factors = spread_found(plan, model, data, validation)
         model.residual.settle(model, data, validation)
-        facts = {
-            **progress.facts(),
-            "trace_weight": weights.trace,
-            "factors": {"weights": factors.weights, "noise": factors.noise},
-            "degrees_of_freedom": factors.degrees_of_freedom,
-        }
+        facts = {**progress.facts(), "trace_weight": weights.trace, **facts_of(model.factors)}
         return cls(plan, model, facts)
 
     @property
@@ -105,7 +99,8 @@ class LowRankEngine(Engine):
     def features(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N r"]:
         """phi(x) on the CPU: (N, r)."""
         with torch.no_grad():
-            return torch.cat([self.model.features(part.to(self.device)).cpu() for part in X.split(CHUNK)])
+            phi = torch.cat([self.model.features(part.to(self.device)).cpu() for part in X.split(CHUNK)])
+        return phi * self.model.factors.surface**0.5
 
     def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         with torch.no_grad():
@@ -191,11 +186,14 @@ class LowRankEngine(Engine):
             return super().sample(X, n_samples, generator)
         weights = self.model.weights()
         draws = weights.sample(n_samples, generator)
+        if self.model.factors.surface != 1.0:
+            middle = weights.mean[:, None]
+            draws = middle + self.model.factors.surface**0.5 * (draws - middle)
         parts: list[Tensor] = []
         with torch.no_grad():
             for part in X.split(CHUNK):
                 Z, h, phi = self.model.represent(part.to(self.device))
-                variance = self.model.residual.variance(self.model.expansion, Z, h, phi)
+                variance = self.model.residual_variance(Z, h, phi)
                 own = torch.randn(len(phi), n_samples, generator=generator).to(phi)
                 surface = self.model.constant_mean + phi @ draws.to(phi) + variance.sqrt()[:, None] * own
                 parts.append(surface.double().cpu())
@@ -216,13 +214,30 @@ class LowRankEngine(Engine):
         )
         if "solved.mean" in tensors:
             model.solved = WeightPosterior(tensors["solved.mean"], tensors["solved.scale_tril"])
+        model.factors = Factors.from_facts(facts)
         model.to(torch.device(plan.device))
         return cls(plan, model, facts)
 
 
-def _asks_validation(plan: Plan, validation: Data | None) -> bool:
-    """Whether validation rows choose more than the epoch: the trace weight and the spread."""
-    return OBJECTIVES[plan.row.objective].rescaled and validation is not None and len(validation) >= ENOUGH
+def _asks_validation(validation: Data | None) -> bool:
+    """Whether validation rows are many enough to say which epoch and which trace weight is best after rescaling."""
+    return validation is not None and len(validation) >= ENOUGH
+
+
+def spread_found(plan: Plan, model: LowRankGP, data: Data, validation: Data | None) -> Factors:
+    """The factors of a trained model that its row and the validation rows ask for."""
+    spread = SPREADS[plan.row.spread]
+    if not spread.rescales or validation is None:
+        return Factors()
+    model.residual.settle(model, data)
+    factors = factors_of(model, data, validation, tails=spread.tails)
+    log.info("surface variance times %.3g, noise variance times %.3g", factors.surface, factors.noise)
+    return factors
+
+
+def facts_of(factors: Factors) -> dict:
+    """What a run's facts say of them."""
+    return {"factors": factors.to_dict(), "degrees_of_freedom": factors.degrees_of_freedom}
 
 
 def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | None) -> Weights:
@@ -232,7 +247,7 @@ def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | No
     a whole training for three of them; changes nothing in the model.
     """
     weights = plan.weights
-    if not (_asks_validation(plan, validation) and weights.trace_candidates):
+    if not (OBJECTIVES[plan.row.objective].traced and _asks_validation(validation) and weights.trace_candidates):
         return weights
     trial = replace(plan.schedule, epochs=max(1, round(plan.schedule.n_epochs(len(data)) / 15)))
     start = {k: v.detach().clone() for k, v in model.state_dict().items()}

@@ -34,6 +34,7 @@ class NetworkEngine(LowRankEngine):
     posteriors: ClassVar[tuple[str, ...]] = ("point", "laplace")
     leaves_over: ClassVar[bool] = False
     chooses_scales: ClassVar[bool] = False
+    rescales: ClassVar[bool] = False
     formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")
     model_lines: ClassVar[tuple[str, ...]] = (
         "y | f ~ noise(f(x), n),  f(x) = m + φ(x)'w,  w a point, or its Laplace distribution",

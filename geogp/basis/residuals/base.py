@@ -45,6 +45,8 @@ class Residual(nn.Module):
     moves_with_rows = False
     #: closed-form weights see each row's residual variance as part of its noise
     in_precision = False
+    #: a factor on the variance of the basis is one on its own, too
+    scales_with_basis = True
     #: latent variance far from data is at least that near data
     reverts_to_prior = False
 

@@ -48,6 +48,7 @@ class Distance(Residual):
 
     reverts_to_prior = True
     moves_with_rows = True
+    scales_with_basis = False
     anchors: Tensor
     columns: Tensor
     radius: Tensor

@@ -114,7 +114,7 @@ def test_gradcheck_of_the_full_batch_objectives(objective):
     )
 
 
-@pytest.mark.parametrize("name", ["sgpr", "dbk-silu-exact"])
+@pytest.mark.parametrize("name", ["sgpr", "dbk-silu-exact", "dbk-corrected", "dbk-corrected-r"])
 def test_chunks_give_the_very_gradient_of_all_rows(name):
     data = toy(50)
     whole, pieces = untrained(name, data), untrained(name, data)

@@ -86,6 +86,12 @@ class Engine(ABC):
         """How runs of a row are updated: `STATISTICS`, `OBSERVATIONS`, or "" where they cannot be."""
         return ""
 
+    @property
+    def spread(self) -> str:
+        """How wide its predictions are made, for comparisons: "own" where the method sees to it itself, or the row's
+        choice, with the degrees of freedom of its tails."""
+        return "own"
+
     # -- fitting and predicting --------------------------------------------------------------------
 
     @classmethod
@@ -152,6 +158,11 @@ class Engine(ABC):
     def refits_by_conditioning(self) -> bool:
         """Whether a refit on more rows keeps all that was learned and only comes to know them."""
         return False
+
+    def taught(self) -> dict[str, Any]:
+        """What validation rows taught it beside the epoch, JSON-able: a refit that takes them in is given it
+        (`Hooks.taught`), since no row is left to teach it again."""
+        return {}
 
     def check_update(self) -> None:
         """Refuse where this very model cannot be updated though its row can.

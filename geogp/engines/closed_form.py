@@ -64,14 +64,15 @@ class ClosedFormEngine(LowRankEngine):
         device = torch.device(plan.device)
         data = data.to(device)
         validation = None if validation is None else validation.to(device)
-        plan = replace(plan, size=replace(plan.size, latent=choose_latent(plan, data, validation)))
+        latent = hooks.taught.get("latent") or choose_latent(plan, data, validation)
+        plan = replace(plan, size=replace(plan.size, latent=latent))
         model = cls.new(plan)
         plan.place(model, data, validation)
         cls.prepare(plan, model, data, validation, hooks)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         progress = learn(model, plan, data, validation, hooks)
         evidence = condition(model, data)
-        model.factors = spread_found(plan, model, data, validation)
+        model.factors = spread_found(plan, model, data, validation, hooks)
         facts = {
             **progress.facts(),
             "latent": plan.size.latent,
@@ -79,6 +80,7 @@ class ClosedFormEngine(LowRankEngine):
             **facts_of(model.factors),
         }
         model.residual.settle(model, data, validation)
+        model.residual.take(hooks.taught.get("residual", {}))
         return cls(plan, model, facts)
 
     @classmethod
@@ -143,6 +145,8 @@ def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int
         loss = loss_of(Sums.of(rows_of(model, data)))
         loss.backward()
         return loss
+    # What a row's variance asks of all rows (the level of residual 'unit') is known before any part comes.
+    model.residual.hold(model, data.chunks(chunk))
     with torch.no_grad():
         total = functools.reduce(operator.add, map(Sums.of, chunks(model, data, chunk)))
     leaves = [t.detach().requires_grad_(True) for t in total.tensors()]
@@ -152,6 +156,7 @@ def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int
         sums = Sums.of(rows).tensors()
         wanted = [(s, g) for s, g in zip(sums, slopes) if g is not None and s.requires_grad]
         torch.autograd.backward([s for s, _ in wanted], [g for _, g in wanted])
+    model.residual.release(model)
     return loss.detach()
 
 

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from copy import copy
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -61,7 +61,7 @@ class LowRankEngine(Engine):
         model = cls.new(plan)
         data, validation = plan.place(model, data, validation)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
-        weights = choose_trace(model, plan, data, validation)
+        weights = choose_trace(model, plan, data, validation, hooks)
         by_factors = SPREADS[plan.row.spread].rescales and _asks_validation(validation)
         progress = train(
             model,
@@ -72,10 +72,17 @@ class LowRankEngine(Engine):
             seed=plan.seed,
             hooks=hooks,
         )
-        model.factors = spread_found(plan, model, data, validation)
+        model.factors = spread_found(plan, model, data, validation, hooks)
         model.residual.settle(model, data, validation)
+        model.residual.take(hooks.taught.get("residual", {}))
         facts = {**progress.facts(), "trace_weight": weights.trace, **facts_of(model.factors)}
         return cls(plan, model, facts)
+
+    @property
+    def spread(self) -> str:
+        nu = self.facts.get("degrees_of_freedom")
+        tails = "" if nu is None else f", t {nu:.1f}"
+        return f"{self.plan.row.spread}{tails}" if self.rescales else super().spread
 
     @property
     def device(self) -> torch.device:
@@ -122,6 +129,10 @@ class LowRankEngine(Engine):
         if self.model.residual.needs_base_kernel:
             return super().joint(X, latent_variance)
         return FeatureJoint(in_double(self.model), X, latent_variance)
+
+    def taught(self) -> dict[str, Any]:
+        kept = {name: self.facts[name] for name in ("trace_weight", "latent") if name in self.facts}
+        return {**kept, **facts_of(self.model.factors), "residual": self.model.residual.taught()}
 
     # -- updates -----------------------------------------------------------------------------------
 
@@ -224,11 +235,13 @@ def _asks_validation(validation: Data | None) -> bool:
     return validation is not None and len(validation) >= ENOUGH
 
 
-def spread_found(plan: Plan, model: LowRankGP, data: Data, validation: Data | None) -> Factors:
-    """The factors of a trained model that its row and the validation rows ask for."""
+def spread_found(
+    plan: Plan, model: LowRankGP, data: Data, validation: Data | None, hooks: Hooks
+) -> Factors:
+    """The factors of a trained model that its row and the validation rows, or those of an earlier fit, ask for."""
     spread = SPREADS[plan.row.spread]
     if not spread.rescales or validation is None:
-        return Factors()
+        return Factors.from_facts(hooks.taught if spread.rescales else {})
     model.residual.settle(model, data)
     factors = factors_of(model, data, validation, tails=spread.tails)
     log.info("surface variance times %.3g, noise variance times %.3g", factors.surface, factors.noise)
@@ -240,13 +253,17 @@ def facts_of(factors: Factors) -> dict:
     return {"factors": factors.to_dict(), "degrees_of_freedom": factors.degrees_of_freedom}
 
 
-def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | None) -> Weights:
+def choose_trace(
+    model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()
+) -> Weights:
     """The objective's weights, alpha being the candidate whose short training scores the validation rows best.
 
     The paper tunes alpha on validation rows, too; the default is a fixed .01, without candidates. Costs a fifth of
     a whole training for three of them; changes nothing in the model.
     """
     weights = plan.weights
+    if weights.trace_candidates and "trace_weight" in hooks.taught:
+        return replace(weights, trace=hooks.taught["trace_weight"])
     if not (OBJECTIVES[plan.row.objective].traced and _asks_validation(validation) and weights.trace_candidates):
         return weights
     trial = replace(plan.schedule, epochs=max(1, round(plan.schedule.n_epochs(len(data)) / 15)))

@@ -1,6 +1,6 @@
 """Plain networks, and the Laplace approximation of their last layer."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -55,9 +55,18 @@ class NetworkEngine(LowRankEngine):
         model, progress = train_network(plan, data, validation, hooks)
         model.residual.settle(model, data, validation)
         facts = progress.facts()
+        enough = validation is not None and len(validation) >= ENOUGH
+        afterwards = plan.row.objective != "map"
+        facts["noise_held_out"] = afterwards and bool(enough or hooks.taught.get("noise"))
         if plan.row.posterior == "laplace":
             facts["prior_precision"] = laplace(model, data)
         return cls(plan, model, facts)
+
+    def taught(self) -> dict[str, Any]:
+        """The noise, where held-out rows gave it: that of training rows is too small."""
+        if not self.facts.get("noise_held_out"):
+            return {}
+        return {"noise": {name: value.tolist() for name, value in self.model.noise.state_dict().items()}}
 
 
 def train_network(
@@ -78,7 +87,10 @@ def train_network(
     )
     if plan.row.objective != "map":
         enough = validation is not None and len(validation) >= ENOUGH
-        fit_noise(model, validation if enough and validation is not None else data)
+        if noise := hooks.taught.get("noise"):
+            model.noise.load_state_dict({name: torch.tensor(value) for name, value in noise.items()})
+        else:
+            fit_noise(model, validation if enough and validation is not None else data)
     return model, progress
 
 

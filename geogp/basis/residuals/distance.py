@@ -105,6 +105,14 @@ class Distance(Residual):
             if validation is not None:
                 self.tune(model, validation)
 
+    def taught(self) -> dict[str, float]:
+        return {"sill": float(self.sill), "range": float(self.range)}
+
+    def take(self, taught: dict[str, float]) -> None:
+        if taught:
+            self.sill = torch.full_like(self.sill, taught["sill"])
+            self.range = torch.full_like(self.range, taught["range"])
+
     def tune(self, model: Representing, validation: Data) -> None:
         """Multiply sill and range by the factors that predict held-out rows away from the anchors best."""
         d = self.distance(model.encoder.standardise(validation.X))

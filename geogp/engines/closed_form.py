@@ -24,7 +24,9 @@ from geogp.basis.train import Loss, Progress, Watch, robust_score, train
 from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import LowRankEngine, facts_of, spread_found
+from geogp.errors import NumericalFailure
 from geogp.holdout import random_fifth
+from geogp.linalg import JITTER, cholesky
 from geogp.methods import Method
 
 log = logging.getLogger(__name__)
@@ -107,6 +109,22 @@ def rows_of(model: LowRankGP, batch: Data) -> Design:
     )
 
 
+def batch_of(model: LowRankGP, batch: Data) -> Design:
+    """As `rows_of`, but where the basis takes a factor of a matrix that does not have one without more jitter, the
+    matrix itself."""
+    parts = model.expansion.unfactorised(model.backbone(model.encoder(batch.X)))
+    if parts is None:
+        return rows_of(model, batch)
+    s, K = parts
+    inner: Tensor | None = None
+    try:
+        s = s @ cholesky(K, max_jitter=JITTER, what="the interpolation points' kernel matrix").to(s.dtype)
+    except NumericalFailure:
+        inner = K
+    noise = model.noise(model.encoder.standardise(batch.X), batch.counts)
+    return Design(s, batch.y - model.constant_mean, noise, torch.zeros_like(noise), inner)
+
+
 def condition(model: LowRankGP, data: Data) -> float:
     """Give the model the exact posterior of its weights given the rows; returns their log evidence."""
     if model.residual.in_precision:
@@ -176,7 +194,7 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
         data, validation = random_fifth(data, plan.seed)
     loss_of = OBJECTIVES[objective]
     if loss_of.does == SOLVES_BATCHES:
-        loss = Loss.of(objective, lambda batch: loss_of(rows_of(model, batch), plan.seed))
+        loss = Loss.of(objective, lambda batch: loss_of(batch_of(model, batch), plan.seed))
     else:
         loss = Loss(objective, lambda batch: full_batch_backward(model, objective, batch))
     return train(

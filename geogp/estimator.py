@@ -319,6 +319,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             degrees_of_freedom=None if nu is None else nu.double().numpy(),
             transform=self.transform_,
             log_skewness=None if skew is None else skew.double().numpy(),
+            least=self.engine_.least,
         )
 
     def predict(

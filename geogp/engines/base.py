@@ -3,6 +3,7 @@
 An engine also says what its rows may choose and what their pages tell, so that a new row needs no other edit.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -49,6 +50,8 @@ class Engine(ABC):
     rescales: ClassVar[bool] = False
     #: Whether the scale of the target is part of the method, so that no transform may change it.
     fixes_scale: ClassVar[bool] = False
+    #: What no target can fall below, in target units; predictions are held there.
+    least: ClassVar[float] = -math.inf
     #: Whether its mean can be somebody else's model, given as the option "predictor".
     takes_predictor: ClassVar[bool] = False
     #: Whether a network is trained by minibatches on its way, so that few rows would be learned by heart.

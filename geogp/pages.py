@@ -53,7 +53,9 @@ def formula(row: Method) -> list[str]:
         first = getattr(row, kind).split("+")[0]
         lines.append(f"{kind + ':':<11}{CHOICES[kind][first].formula}")
     if engine.rescales and SPREADS[row.spread].rescales:
-        lines.append(f"{'spread:':<11}a var f(x) and b σ², a and b the likeliest on training and held-out rows")
+        lines.append(
+            f"{'spread:':<11}a var f(x) and b σ², a and b the likeliest on training and held-out rows"
+        )
     return lines
 
 

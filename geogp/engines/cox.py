@@ -85,7 +85,7 @@ class CoxEngine(LowRankEngine):
         engine = cls(plan, model, {})
         rows = engine.exposed(data)
         held = engine.exposed(validation) if validation is not None and len(validation) else None
-        anew: Callable[[Data], Data] = lambda batch: batch
+        anew: Callable[[Data], Data] = same
         if process == "points":
             box = rows.X.amin(0), rows.X.amax(0)
             anew = partial(with_new_points, box=box)
@@ -228,6 +228,11 @@ def with_quadrature(events: Data, box: tuple[Tensor, Tensor], seed: int) -> Data
     zeros = torch.zeros(POINTS * n).to(events.y)
     exposure = torch.cat([torch.zeros_like(events.y), torch.full_like(zeros, 1.0 / POINTS)])
     return Data(X, torch.cat([events.y, zeros]), exposure)
+
+
+def same(batch: Data) -> Data:
+    """A batch as it is."""
+    return batch
 
 
 def with_new_points(batch: Data, box: tuple[Tensor, Tensor]) -> Data:

@@ -235,9 +235,7 @@ def _asks_validation(validation: Data | None) -> bool:
     return validation is not None and len(validation) >= ENOUGH
 
 
-def spread_found(
-    plan: Plan, model: LowRankGP, data: Data, validation: Data | None, hooks: Hooks
-) -> Factors:
+def spread_found(plan: Plan, model: LowRankGP, data: Data, validation: Data | None, hooks: Hooks) -> Factors:
     """The factors of a trained model that its row and the validation rows, or those of an earlier fit, ask for."""
     spread = SPREADS[plan.row.spread]
     if not spread.rescales or validation is None:
@@ -264,7 +262,9 @@ def choose_trace(
     weights = plan.weights
     if weights.trace_candidates and "trace_weight" in hooks.taught:
         return replace(weights, trace=hooks.taught["trace_weight"])
-    if not (OBJECTIVES[plan.row.objective].traced and _asks_validation(validation) and weights.trace_candidates):
+    if not (
+        OBJECTIVES[plan.row.objective].traced and _asks_validation(validation) and weights.trace_candidates
+    ):
         return weights
     trial = replace(plan.schedule, epochs=max(1, round(plan.schedule.n_epochs(len(data)) / 15)))
     start = {k: v.detach().clone() for k, v in model.state_dict().items()}

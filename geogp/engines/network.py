@@ -27,7 +27,8 @@ class NetworkEngine(LowRankEngine):
     """A network with a linear output layer: a `LowRankGP` on [h, 1] whose weights are a point.
 
     With objective 'mse' the noise is fitted afterwards, on the validation rows when there are 50, since the
-    training rows' residuals are too small. Row `lla` then gives the last layer its Laplace covariance.
+    training rows' residuals are too small. Posterior 'laplace' then gives the last layer its Laplace covariance at that
+    mean and that noise, neither of which maximises the posterior that Laplace's method expands about.
     """
 
     objectives_do: ClassVar[tuple[str, ...]] = (POINT,)

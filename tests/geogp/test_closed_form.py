@@ -389,7 +389,9 @@ def coinciding(model, sites=4):
     with torch.no_grad():
         places = model.expansion.places
         model.expansion.raw_lengthscale.fill_(-3.0)
-        apart = 1e-5 * torch.randn(places.shape, generator=torch.Generator().manual_seed(0), dtype=places.dtype)
+        apart = 1e-5 * torch.randn(
+            places.shape, generator=torch.Generator().manual_seed(0), dtype=places.dtype
+        )
         places.copy_(places[torch.arange(len(places)) % sites] + apart)
 
 
@@ -419,7 +421,9 @@ def test_softki_learns_through_coinciding_points_in_single_precision(monkeypatch
         initialise(self, h)
         with torch.no_grad():  # four points at each of ten places
             self.raw_lengthscale.fill_(-2.0)
-            self.places.copy_(self.places[torch.arange(self.rank) // 4] + 1e-5 * torch.randn_like(self.places))
+            self.places.copy_(
+                self.places[torch.arange(self.rank) // 4] + 1e-5 * torch.randn_like(self.places)
+            )
 
     monkeypatch.setattr(SoftKI, "initialise", together)
     caplog.set_level("INFO", logger="geogp.basis.objectives.softki")

@@ -46,7 +46,9 @@ def test_a_row_left_in_misses_by_what_the_docstring_says():
     g = torch.Generator().manual_seed(0)
     X = torch.rand(40, 1, generator=g, dtype=torch.float64)
     K, s = torch.exp(-0.5 * (X - X.T).square() / 0.04), 0.3
-    left_in = (s * torch.linalg.inv(K + s * torch.eye(40))) @ (K + s * torch.eye(40))  # residual = s (K + s)^-1 y
+    left_in = (s * torch.linalg.inv(K + s * torch.eye(40))) @ (
+        K + s * torch.eye(40)
+    )  # residual = s (K + s)^-1 y
     inverse = torch.linalg.inv(K + s * torch.eye(40))
     variance = (left_in @ (s * inverse).T).diagonal()
     left_out = 1.0 / inverse.diagonal() - s  # of the surface at a row that is left out
@@ -82,7 +84,10 @@ def test_degrees_of_freedom_are_found_and_only_where_they_are():
 def world(n, seed):
     """A smooth surface with noise of sd .5: (X, y, surface there)."""
     rng = np.random.default_rng(seed)
-    W, phase = np.random.default_rng(7).normal(size=(200, 2)) / 8_000, np.random.default_rng(8).uniform(0, 6.3, 200)
+    W, phase = (
+        np.random.default_rng(7).normal(size=(200, 2)) / 8_000,
+        np.random.default_rng(8).uniform(0, 6.3, 200),
+    )
     X = rng.uniform(0, 50_000, (n, 2))
     f = 0.1 * np.cos(X @ W.T + phase).sum(1)
     return X, f + 0.5 * rng.standard_normal(n), f
@@ -110,7 +115,9 @@ def fitted(**keywords):
     return geogp.GPRegressor(**settings_).fit(X[300:], y[300:], validation=held), held
 
 
-@pytest.mark.parametrize(("name", "posterior"), [("vbll", "lowrank"), ("pp-dkl", "dense"), ("sdkl", "solved")])
+@pytest.mark.parametrize(
+    ("name", "posterior"), [("vbll", "lowrank"), ("pp-dkl", "dense"), ("sdkl", "solved")]
+)
 def test_factors_multiply_variances_and_leave_means(name, posterior):
     model, held = fitted(method=name, posterior=posterior, epochs=3)
     net, X = model.engine_.model, held[0]
@@ -131,7 +138,9 @@ def test_factors_multiply_variances_and_leave_means(name, posterior):
     np.testing.assert_allclose(model.sample_y(X[:20], 3) - mean, 2.0 * (draws - mean), atol=2e-5)
     features = model.engine_.features(torch.as_tensor(X[:20]))
     if not net.residual.needs_base_kernel:
-        torch.testing.assert_close(features @ features.T, model.engine_.prior_covariance(*[torch.as_tensor(X[:20])] * 2))
+        torch.testing.assert_close(
+            features @ features.T, model.engine_.prior_covariance(*[torch.as_tensor(X[:20])] * 2)
+        )
 
 
 @pytest.mark.parametrize("name", ["dbk-rbf", "vbll", "sdkl"])
@@ -152,7 +161,10 @@ def test_a_run_says_what_was_done_and_keeps_it(name):
 def test_runs_of_before_keep_the_factors_that_their_tensors_hold():
     model, held = fitted(spread="learned", epochs=3)
     tensors, facts = model.state()
-    facts["engine"]["factors"] = {"weights": 1e-6, "noise": 2.0}  # multiplied into the tensors by that version
+    facts["engine"]["factors"] = {
+        "weights": 1e-6,
+        "noise": 2.0,
+    }  # multiplied into the tensors by that version
     again = geogp.GPRegressor.from_state(tensors, facts)
     assert again.engine_.model.factors == Factors()
     np.testing.assert_array_equal(again.interval(held[0])[0], model.interval(held[0])[0])

@@ -28,7 +28,10 @@ def softki(rows: Design, seed: int = 0) -> Tensor:
     """
     n = len(rows.y)
     if rows.inner is not None:
-        log.info("the points' kernel matrix has no factor for a batch of %d rows; Hutchinson's pseudoloss instead", n)
+        log.info(
+            "the points' kernel matrix has no factor for a batch of %d rows; Hutchinson's pseudoloss instead",
+            n,
+        )
         return pseudoloss(rows, seed=seed)
     try:
         return negative_log_evidence(Sums.of(rows), max_jitter=0.0) / n

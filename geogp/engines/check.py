@@ -60,10 +60,10 @@ def check(row: Method) -> None:
     _check_posterior(row, engine)
     _check_pieces(row, engine)
     if SPREADS[row.spread].rescales and not engine.rescales:
-        able = next(m.name for m in METHODS.values() if ENGINES[m.engine].rescales)
+        other = next(m.name for m in METHODS.values() if ENGINES[m.engine].rescales)
         raise ImpossibleCombination(
             f"spread {row.spread!r} cannot go with method {row.name!r}, whose variances are read in its own way: take "
-            f"'learned', or a method with a learned basis such as {able!r}."
+            f"'learned', or a method with a learned basis such as {other!r}."
         )
 
 

@@ -79,4 +79,4 @@ def _fit(name: str, problem: Problem, *, quick: bool, device: str, seed: int) ->
         **options,
     )
     model.fit(X, y, counts, validation=problem.validation)
-    return model, {}
+    return model, {"spread": model.engine_.spread}

@@ -171,7 +171,9 @@ def _uci(name: str, rows: Sequence[Row]) -> list[str]:
 
 
 def _name(row: Row) -> str:
-    return f"**{row['method']}**" if row["ours"] else row["method"]
+    spread = row.get("facts", {}).get("spread", "own")
+    words = "" if spread in ("own", "learned") else f" ({spread})"
+    return f"**{row['method']}**{words}" if row["ours"] else row["method"]
 
 
 def _line(method: str, key: str, value: float, goal: float | tuple[float, float]) -> str:

@@ -49,7 +49,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     spatial : indices of the (easting, northing) columns, or None
     time : index of the time column (years), or None
 
-    backbone, expansion, residual, noise, objective, posterior : a name in that registry of `geogp.basis`
+    backbone, expansion, residual, noise, objective, posterior, spread : a name in that registry of `geogp.basis`
 
     rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
         the rows when there are fewer, and 64)
@@ -111,6 +111,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         noise: str | None = None,
         objective: str | None = None,
         posterior: str | None = None,
+        spread: str | None = None,
         # capacity
         rank: int | None = None,
         hidden: int | None = None,
@@ -134,6 +135,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.spatial, self.time = spatial, time
         self.backbone, self.expansion, self.residual = backbone, expansion, residual
         self.noise, self.objective, self.posterior = noise, objective, posterior
+        self.spread = spread
         self.rank, self.hidden, self.fourier_scales = rank, hidden, fourier_scales
         self.epochs, self.steps = epochs, steps
         self.batch_size, self.learning_rate = batch_size, learning_rate
@@ -320,6 +322,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             degrees_of_freedom=None if nu is None else nu.double().numpy(),
             transform=self.transform_,
             log_skewness=None if skew is None else skew.double().numpy(),
+            least=self.engine_.least,
         )
 
     def predict(

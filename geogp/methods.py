@@ -14,7 +14,7 @@ class Method:
     """One row: a name and the choices it stands for.
 
     engine : which class carries it, a key of `geogp.engines.ENGINES`; it says how the weights get their distribution
-    encoder, backbone, expansion, residual, noise, objective, posterior : keys of the registries in `geogp.basis`
+    encoder, backbone, expansion, residual, noise, objective, posterior, spread : keys of the registries in `geogp.basis`
     without_position : the row that takes over where the columns are generic features and have no position
     instead : what to take where there are more rows than the row takes, in words
     reverts_to_prior : latent variance far from data is at least that at the data
@@ -35,6 +35,7 @@ class Method:
     noise: str = "auto"
     objective: str = "dppgp"
     posterior: str = "dense"
+    spread: str = "learned"
     reverts_to_prior: bool = False
     rank: int | None = None
     steps: int | None = None
@@ -84,12 +85,13 @@ _ROWS = [
     Method("dbk-silu",
         "deep basis kernel with SiLU basis functions",
         DBK, "8, 13, 15",
+        spread="student",
         use_when="many rows, and a pattern that changes its character across the map; the fastest of the "
         "deep ones, and the most likely to be wrong in gaps"),
     Method("dbk-rbf",
         "deep basis kernel with an inducing-point basis on the network's output",
         DBK, "8, 12, 15",
-        expansion="rbf",
+        expansion="rbf", spread="student",
         use_when="as dbk-silu; usually a little more accurate, at 1.5 times the time"),
     Method("sv-rbf",
         "sparse variational GP (SVGP) with a stationary RBF kernel",
@@ -171,7 +173,8 @@ _ROWS = [
         engine="closed_form", encoder="standardise", backbone="linear", latent=(3, 5, 7), expansion="hermite",
         objective="mll", posterior="solved",
         use_when="few directions of the inputs matter and the field is smooth: needs the lowest rank of all "
-        "approximations there; no good outside the data's range",
+        "approximations there; no good outside the data's range. The projection goes on learning while the constants "
+        "that standardise it, which the paper renews, stay those of its start",
         cost="O(n r (d + r)), once for each projection tried"),
     Method("dmgp",
         "deep Mercer GP: Hermite eigenfunctions of a network's one output",
@@ -283,14 +286,17 @@ _ROWS = [
         "last-layer Laplace: a plain network whose output weights get a covariance afterwards",
         FMGP, "section V (last-layer LLA)",
         engine="network", expansion="last_layer", objective="mse", posterior="laplace",
-        use_when="a latent sd for a network that is trained already, in one more pass; a baseline for vbll",
+        use_when="a latent sd for a network that is trained already, in one more pass; a baseline for vbll. Its mean "
+        "minimises squared error, so it is the posterior mode of no prior, and the noise, fitted to held-out rows, is "
+        "not the likelihood's: the covariance is Laplace's at that mean and that noise",
         cost="O(n h^2), once more for the covariance"),
     Method("dnn-s",
-        "a sparse GP on the output of a network trained before",
-        LOWRANK, "36, 37, appendix D (DNN+S)",
+        "a sparse GP on the output of a network trained before, beside the paper's DNN+M and DNN+F",
+        LOWRANK, "36, 37, appendix D, with inducing points in place of its bases",
         engine="pretrained", backbone="mlp", latent=(1,), expansion="rbf", residual="nystrom",
         objective="collapsed_elbo", posterior="solved",
-        use_when="what training network and GP together is worth: here one comes after the other"),
+        use_when="what training network and GP together is worth: here one comes after the other. It is not the "
+        "paper's DNN+S, an isotropic Gaussian around the network: that is dnn with backbone 'mlp' and noise 'constant'"),
     Method("dnn-m",
         "a Mercer GP on the output of a network trained before",
         LOWRANK, "36, 37, appendix D (DNN+M)",

@@ -4,6 +4,7 @@ So it cannot lag behind them. What a page says of places far from data was check
 looking there (`tests/geogp/test_pages.py`).
 """
 
+from geogp.basis.spread import SPREADS
 from geogp.engines import ENGINES
 from geogp.engines.check import CHOICES, engine_of
 from geogp.methods import METHODS, Method, method
@@ -51,6 +52,10 @@ def formula(row: Method) -> list[str]:
     for kind in engine.formulas_of:
         first = getattr(row, kind).split("+")[0]
         lines.append(f"{kind + ':':<11}{CHOICES[kind][first].formula}")
+    if engine.rescales and SPREADS[row.spread].rescales:
+        lines.append(
+            f"{'spread:':<11}a var f(x) and b σ², a and b the likeliest on training and held-out rows"
+        )
     return lines
 
 
@@ -72,6 +77,8 @@ def choices(row: Method) -> list[tuple[str, str, str]]:
     engine = engine_of(row)
     out = []
     for kind, entries in CHOICES.items():
+        if kind == "spread" and not engine.rescales:
+            continue
         value = getattr(row, kind)
         entry = entries[value.split("+")[0]]
         said = engine.words.get(kind) or (entry if isinstance(entry, str) else words(entry))

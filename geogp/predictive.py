@@ -43,6 +43,8 @@ class Predictive:
     log_skewness : (N,) log γ, or None for 0: beyond the location the scale is γ times, before it 1/γ times,
         with the masses that make the density continuous (Fernández and Steel 1998, eq. 1); the location is
         then the mode
+    least : what y cannot fall below, e.g. 0 of a count: quantiles, probabilities and draws are held there; mean, sd,
+        density and the closed-form CRPS are those of the distribution as it is
     """
 
     location: Float[np.ndarray, " N"]
@@ -50,6 +52,7 @@ class Predictive:
     degrees_of_freedom: Float[np.ndarray, " N"] | None = None
     transform: Transform = Identity()
     log_skewness: Float[np.ndarray, " N"] | None = None
+    least: float = -math.inf
 
     def __len__(self) -> int:
         return len(self.location)
@@ -121,11 +124,13 @@ class Predictive:
         >>> Predictive(np.zeros(1), np.ones(1)).quantile(0.975).round(3)
         array([1.96])
         """
-        return self.transform.inverse(self.location + self.scale * self._standard(p))
+        return np.maximum(self.transform.inverse(self.location + self.scale * self._standard(p)), self.least)
 
     def median(self) -> Float[np.ndarray, " N"]:
         """(N,)"""
-        return self.transform.inverse(self.location) if self.log_skewness is None else self.quantile(0.5)
+        if self.log_skewness is not None:
+            return self.quantile(0.5)
+        return np.maximum(self.transform.inverse(self.location), self.least)
 
     def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
         """Central interval that holds y with probability `level`: (lower, upper), each (N,)."""
@@ -187,12 +192,13 @@ class Predictive:
 
     def cdf(self, y: ArrayLike) -> Float[np.ndarray, " N"]:
         """P(Y <= y): (N,)."""
-        return self._below((self.transform.forward(np.asarray(y, float)) - self.location) / self.scale)
+        below = self._below((self.transform.forward(np.asarray(y, float)) - self.location) / self.scale)
+        return np.where(np.asarray(y, float) < self.least, 0.0, below)
 
     def exceedance(self, threshold: float) -> Float[np.ndarray, " N"]:
         """P(Y > threshold): (N,)."""
         u = (self.transform.forward(np.asarray(threshold, float)) - self.location) / self.scale
-        return self._below(u, upper=True)
+        return np.where(threshold < self.least, 1.0, self._below(u, upper=True))
 
     def log_density(self, y: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
         """Log density of y, the transform's Jacobian included: (N,)."""
@@ -266,7 +272,8 @@ class Predictive:
 
     def _at(self, u: Array) -> Array:
         """y at standard quantiles u (N, K)."""
-        return self.transform.inverse(self.location[:, None] + self.scale[:, None] * u)
+        y = self.transform.inverse(self.location[:, None] + self.scale[:, None] * u)
+        return np.maximum(y, self.least)
 
     def sample(self, n_samples: int, rng: np.random.Generator) -> Float[np.ndarray, "N n_samples"]:
         """Independent draws at each place: (N, n_samples). Joint draws: `GPRegressor.sample_y`."""

@@ -58,6 +58,7 @@ def evaluate_peer(
         "split": split,
         "part": "test",
         "refit": None,
+        "spread": "own",
         "n_train": int(train.sum()),
         "n_test": int(test.sum()),
         "fit_seconds": round(seconds, 2),

@@ -13,6 +13,7 @@ from geogp.basis.expansions.base import Expansion
 from geogp.basis.noise.base import Noise
 from geogp.basis.posterior import LowRankWeights, Posterior, WeightPosterior
 from geogp.basis.residuals.base import Residual
+from geogp.basis.spread import Factors
 from geogp.data import Moments
 
 Array = NDArray[np.float64]
@@ -60,6 +61,8 @@ class LowRankGP(Trainable):
         self.encoder, self.backbone, self.expansion = encoder, backbone, expansion
         self.residual, self.noise, self.posterior = residual, noise, posterior
         self.constant_mean = nn.Parameter(torch.zeros(()))
+        #: What its variances are multiplied by where it predicts, never while it trains or is solved.
+        self.factors = Factors()
         #: A closed-form posterior that replaces the variational one (see `geogp.basis.statistics`).
         self.solved: WeightPosterior | None = None
 
@@ -86,28 +89,38 @@ class LowRankGP(Trainable):
         """Mean, latent variance and noise variance of averages of `counts` measurements at X."""
         Z, h, phi = self.represent(X)
         mean, variance = self.weights().moments(phi)
-        residual = self.residual.variance(self.expansion, Z, h, phi)
+        residual = self.residual_variance(Z, h, phi)
         return Moments(
             mean=self.constant_mean + mean,
-            latent_variance=variance + residual,
-            noise_variance=self.noise(Z, counts),
-            prior_variance=phi.square().sum(1) + residual,
+            latent_variance=self.factors.surface * variance + residual,
+            noise_variance=self.noise_variance(Z, counts),
+            prior_variance=self.factors.surface * phi.square().sum(1) + residual,
         )
+
+    def noise_variance(self, Z: Tensor, counts: Tensor | None) -> Tensor:
+        """Of averages of `counts` measurements where the model predicts: (N,)."""
+        variance, floor = self.noise(Z, counts), self.noise.floor
+        return variance if self.factors.noise == 1.0 else floor + self.factors.noise * (variance - floor)
+
+    def residual_variance(self, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
+        """Of the residual where the model predicts, (N,), of what `represent` gave."""
+        factor = self.factors.surface if self.residual.scales_with_basis else 1.0
+        return factor * self.residual.variance(self.expansion, Z, h, phi)
 
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         """k(x, x_ref): (N, M). Of the base kernel where the residual completes the basis to it."""
         if self.residual.needs_base_kernel:
             h, h_ref = self.backbone(self.encoder(X)), self.backbone(self.encoder(X_ref))
-            return self.expansion.base_kernel(h, h_ref)
-        return self.features(X) @ self.features(X_ref).T
+            return self.factors.surface * self.expansion.base_kernel(h, h_ref)
+        return self.factors.surface * self.features(X) @ self.features(X_ref).T
 
     def posterior_covariance(self, X: Tensor) -> Tensor:
         """Covariance of the surface at X given the data: (N, N)."""
         Z, h, phi = self.represent(X)
         covariance = self.weights().covariance(phi, phi)
         if self.residual.needs_base_kernel:
-            return covariance + self.expansion.base_kernel(h, h) - phi @ phi.T
-        return covariance + torch.diag(self.residual.variance(self.expansion, Z, h, phi))
+            return self.factors.surface * (covariance + self.expansion.base_kernel(h, h) - phi @ phi.T)
+        return self.factors.surface * covariance + torch.diag(self.residual_variance(Z, h, phi))
 
 
 def in_double(model: LowRankGP) -> LowRankGP:

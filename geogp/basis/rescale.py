@@ -1,8 +1,10 @@
-"""How wide a trained distribution should be, read from rows it has not seen.
+"""How wide a trained distribution should be, read from rows it has not seen beside those it has.
 
-A basis that fits its training rows closely learns a noise variance from residuals that are too small. Two
-factors fitted on validation rows, one on the weights' covariance and one on the noise, put that right; where the
-rows ask for it, new observations are read as Student-t.
+A network follows the noise of its training rows, so that what it misses there is too small; what it misses on
+held-out rows is the noise and the surface's own error together. Where the mean is that of a Gaussian process with
+noise variance s and the variance v of its surface at a new place, held-out rows miss by s + v and training rows by
+s² / (s + v): the residual is (1 - H_ii) times that of the row left out, 1 - H_ii = s / (s + v). So the two kinds of
+rows together tell noise from surface, which held-out rows alone, one by one, cannot.
 """
 
 import math
@@ -13,13 +15,22 @@ import torch
 from torch import Tensor
 
 from geogp.basis.model import LowRankGP
+from geogp.basis.spread import Factors
 from geogp.basis.train import SCORED_AT_ONCE
 from geogp.data import Data
 from geogp.densities import gaussian_crps, gaussian_nll, log_density
 
-#: Fewer validation rows say too little about two factors.
+#: Fewer validation rows say too little about two factors to choose an epoch by them.
 ENOUGH = 200
-#: Bound on the logarithm of a factor: a noise of 1e-5 can still become 1.
+#: With fewer, the factors stay at 1.
+FEWEST = 30
+#: Training rows looked at, at most.
+SEEN = 20_000
+#: Prior sd of the logarithm of the factor on the surface and of that on the noise, about 1.
+SURFACE_SD, NOISE_SD = 1.5, 1.0
+#: Neither part falls below, nor the surface rises above, this factor; a noise of 1e-5 can still become 1.
+FARTHEST = math.log(100.0)
+#: Bound on the logarithm of a factor upwards.
 LARGEST = 16.0
 #: A Student-t must be worth this much of a validation row's NLL, beside what one more number gains by chance.
 WORTH = 0.01
@@ -29,31 +40,26 @@ SMALLEST_DF = 2.5
 
 @dataclass(frozen=True)
 class Spread:
-    """Validation rows seen through a model, (n,) float64 each: what the factors do not change (fixed), the
-    variance of the weights, and the noise variance above its floor."""
+    """Rows seen through a model, (n,) float64 each: what the factors do not change (fixed), the variance of the
+    surface, and the noise variance above its floor."""
 
     y: Tensor
     mean: Tensor
     fixed: Tensor
-    weight_variance: Tensor
+    surface_variance: Tensor
     noise_variance: Tensor
 
-    def variance(self, weights: Tensor | float, noise: Tensor | float) -> Tensor:
-        """(n,) of new observations under factors on the weights' covariance and on the noise."""
-        return self.fixed + weights * self.weight_variance + noise * self.noise_variance
+    def variance(self, surface: Tensor | float, noise: Tensor | float) -> Tensor:
+        """(n,) of new observations under factors on the surface's variance and on the noise."""
+        return self.fixed + surface * self.surface_variance + noise * self.noise_variance
 
+    def flat_variance(self, surface: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) of new observations at these places with one surface variance, their mean, and of the noise.
 
-@dataclass(frozen=True)
-class Factors:
-    """Factors on the weights' covariance and on the noise, and the score they reach.
-
-    degrees_of_freedom : of new observations, None for Gaussian ones; their squared scale is the sum of variances
-    """
-
-    weights: float
-    noise: float
-    score: float
-    degrees_of_freedom: float | None = None
+        Which places are the harder ones a model knows badly; its error there would pass for a small factor.
+        """
+        own = noise * self.noise_variance + self.fixed
+        return own + surface * self.surface_variance.mean(), own
 
 
 def sharpness_score(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -62,7 +68,7 @@ def sharpness_score(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def spread_of(model: LowRankGP, data: Data) -> Spread:
-    """What `fit_factors` needs of the rows. Cost of a prediction."""
+    """What the factors are read from, of the model as it was trained. Cost of a prediction."""
     floor = model.noise.floor
     parts: list[list[Tensor]] = []
     weights = model.weights()
@@ -70,73 +76,94 @@ def spread_of(model: LowRankGP, data: Data) -> Spread:
         for part in data.chunks(SCORED_AT_ONCE):
             Z, h, phi = model.represent(part.X)
             mean, variance = weights.moments(phi)
-            fixed = model.residual.variance(model.expansion, Z, h, phi) + floor
+            own = model.residual.variance(model.expansion, Z, h, phi)
             noise = (model.noise(Z, part.counts) - floor).clamp_min(1e-12)
-            parts.append([part.y, model.constant_mean + mean, fixed, variance, noise])
+            if model.residual.scales_with_basis:
+                variance, own = variance + own, torch.zeros_like(own)
+            parts.append([part.y, model.constant_mean + mean, own + floor, variance, noise])
     return Spread(*(torch.cat(column).double() for column in zip(*parts)))
 
 
-def fit_factors(spread: Spread, largest_weights: float = math.inf) -> Factors:
-    """The two factors that minimise `sharpness_score`; the factor on the weights is at most `largest_weights`.
+def reached(spread: Spread) -> float:
+    """The lowest `sharpness_score` that any two factors reach on held-out rows.
 
     Cost O(n) a step of L-BFGS, some 30 of them.
     """
 
     def score(logs: Tensor) -> Tensor:
-        return sharpness_score(spread.y, spread.mean, spread.variance(*_bounded(logs, largest_weights).exp()))
+        surface, noise = logs.clamp(-LARGEST, LARGEST).exp()
+        return sharpness_score(spread.y, spread.mean, spread.variance(surface, noise))
 
-    # Where the noise has all but vanished its slope has, too: a second start makes it as large as the rest.
-    rest = (spread.fixed + spread.weight_variance).mean() / spread.noise_variance.mean()
-    best, lowest = torch.zeros(2, dtype=torch.float64, device=spread.y.device), math.inf
-    for start in (best, torch.stack([torch.zeros_like(rest), rest.log()])):
-        found = _minimised(score, start)
-        with torch.no_grad():
-            for logs in (start, found):
-                reached = float(score(logs))
-                if reached < lowest:
-                    best, lowest = _bounded(logs, largest_weights), reached
-    return Factors(float(best[0].exp()), float(best[1].exp()), lowest)
+    return min(_lowest(score, start)[1] for start in _starts(spread, 2))
 
 
-def fit_tails(spread: Spread, factors: Factors, largest_weights: float = math.inf) -> Factors:
-    """The factors with degrees of freedom where a Student-t has the clearly better likelihood, else `factors`.
+def fit_factors(held: Spread, seen: Spread, *, tails: bool = False) -> Factors:
+    """The likeliest factors of held-out and training rows together, each kind counting as one row's mean.
 
-    A basis without a residual is sure of itself where its features say nothing; a single row there can cost
-    a Gaussian more than all others gain.
+    Held-out rows have the squared scale s + v, training rows s² / (s + v) (see above). Log-normal priors about 1
+    count as one row each, so that few held-out rows move little; a part is never multiplied by less than 1/100. The
+    surface's factor is its mean under the curvature of all that.
+
+    Parameters
+    ----------
+    tails : read new observations as Student-t where that is clearly likelier on the held-out rows
 
     Notes
     -----
-    O(n) a step of L-BFGS. The score of the result is a mean NLL, not a `sharpness_score`.
+    O(n) a step of L-BFGS, some 30 of them, twice with tails.
     """
+    n = len(held.y)
 
-    def unpacked(p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        weights, noise = _bounded(p[:2], largest_weights).exp()
-        return weights, noise, SMALLEST_DF + p[2].clamp(-4.0, 4.0).exp()
+    def unpacked(p: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        noise = p[1].clamp(-FARTHEST, LARGEST).exp()
+        nu = SMALLEST_DF + p[2].clamp(-4.0, 4.0).exp() if len(p) > 2 else None
+        return p[0].clamp(-FARTHEST, FARTHEST).exp(), noise, nu
 
-    def nll(p: Tensor) -> Tensor:
-        weights, noise, nu = unpacked(p)
-        return -log_density(spread.y, spread.mean, spread.variance(weights, noise), nu).mean()
+    def loss(p: Tensor) -> Tensor:
+        surface, noise, nu = unpacked(p)
+        total, _ = held.flat_variance(surface, noise)
+        whole, own = seen.flat_variance(surface, noise)
+        fit = _nll(held, total, nu) + _nll(seen, own.square() / whole, nu)
+        prior = 0.5 * (p[0] / SURFACE_SD).square() + 0.5 * (p[1] / NOISE_SD).square()
+        return fit + prior / n
 
-    start = torch.tensor(
-        [math.log(factors.weights), math.log(factors.noise), math.log(5.0)], dtype=torch.float64
-    ).to(spread.y)
-    found = _minimised(nll, start)
-    with torch.no_grad():
-        weights, noise, nu = (float(v) for v in unpacked(found))
-        gaussian = gaussian_nll(spread.y, spread.mean, spread.variance(factors.weights, factors.noise)).mean()
-        score = float(nll(found))
-    if not float(gaussian) - score > WORTH + 3.0 / len(spread.y):
-        return factors
-    return Factors(weights, noise, score, nu)
+    def factors(p: Tensor) -> Factors:
+        surface, noise, nu = unpacked(p)
+        # The mean of the factor, not its mode: few rows leave it open, and a surface too narrow costs coverage.
+        precision = n * torch.autograd.functional.hessian(loss, p)
+        variance = float(torch.linalg.pinv(precision, hermitian=True)[0, 0])
+        surface = surface * math.exp(0.5 * min(max(variance, 0.0), SURFACE_SD**2))
+        score = float(_nll(held, held.variance(surface, noise), nu))
+        return Factors(float(surface), float(noise), None if nu is None else float(nu), score, n)
+
+    def best(size: int) -> Factors:
+        return factors(min((_lowest(loss, start) for start in _starts(held, size)), key=lambda f: f[1])[0])
+
+    with torch.enable_grad():
+        gaussian = best(2)
+        student = best(3) if tails else gaussian
+    return student if gaussian.score - student.score > WORTH + 3.0 / n else gaussian
 
 
-def _bounded(logs: Tensor, largest_weights: float) -> Tensor:
-    """Logarithms of the factors on weights and noise, (2,), held to their bounds."""
-    top = min(LARGEST, math.log(largest_weights))
-    return torch.stack([logs[0].clamp(-LARGEST, top), logs[1].clamp(-LARGEST, LARGEST)])
+def _nll(rows: Spread, variance: Tensor, nu: Tensor | None) -> Tensor:
+    """Mean negative log density of rows whose squared scales are `variance`."""
+    if nu is None:
+        return gaussian_nll(rows.y, rows.mean, variance).mean()
+    return -log_density(rows.y, rows.mean, variance, nu).mean()
 
 
-def _minimised(score: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
+def _starts(spread: Spread, size: int) -> list[Tensor]:
+    """Logarithms to begin at: none, and, since the slope of a noise that has all but vanished has, too, one that is
+    as large as the rest."""
+    none = torch.zeros(size, dtype=torch.float64, device=spread.y.device)
+    none[2:] = math.log(5.0)
+    large = none.clone()
+    large[1] = ((spread.fixed + spread.surface_variance).mean() / spread.noise_variance.mean()).log()
+    return [none, large]
+
+
+def _lowest(score: Callable[[Tensor], Tensor], start: Tensor) -> tuple[Tensor, float]:
+    """Where L-BFGS leads from a start, and the score there; the start itself if it is better."""
     logs = start.clone().requires_grad_()
     optimiser = torch.optim.LBFGS([logs], max_iter=50, line_search_fn="strong_wolfe")
 
@@ -147,32 +174,25 @@ def _minimised(score: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
         return loss
 
     optimiser.step(closure)
-    return logs.detach()
-
-
-def factors_of(model: LowRankGP, data: Data, *, tails: bool = False) -> Factors:
-    """The factors of a model's rows, the weights' covariance kept below their prior's, the identity; with
-    `tails` also the degrees of freedom."""
-    weights = model.weights()
-    one = torch.eye(len(weights.mean)).to(weights.mean)
     with torch.no_grad():
-        covariance = weights.covariance(one, one).double()
-    largest = max(1.0, 1.0 / float(torch.linalg.eigvalsh(covariance)[-1]))
-    spread = spread_of(model, data)
-    factors = fit_factors(spread, largest)
-    return fit_tails(spread, factors, largest) if tails else factors
+        ends = [(p, float(score(p))) for p in (start, logs.detach())]
+    return min((end for end in ends if math.isfinite(end[1])), key=lambda end: end[1], default=ends[0])
+
+
+def factors_of(model: LowRankGP, data: Data, held: Data, *, tails: bool = False) -> Factors:
+    """The factors of a trained model, from its training rows (20,000 of them at most) and rows held out; none where
+    these are fewer than 30."""
+    if len(held) < FEWEST:
+        return Factors(rows=len(held))
+    step = -(-len(data) // SEEN)
+    seen = data if step == 1 else data.rows(torch.arange(0, len(data), step, device=data.y.device))
+    return fit_factors(spread_of(model, held), spread_of(model, seen), tails=tails)
 
 
 def rescaled_score(model: LowRankGP, data: Data) -> float:
-    """`sharpness_score` of the rows after `rescale` on them: what ranks the epochs of a deep basis.
+    """`sharpness_score` of the rows under the factors that suit them best: what ranks the epochs of a deep basis.
 
     Not capped as `robust_score` is: the factors already answer to outliers, and an epoch that needs large
     ones to survive a few rows shall lose.
     """
-    return factors_of(model, data).score
-
-
-def rescale(model: LowRankGP, factors: Factors) -> None:
-    """Multiply the weights' covariance and the noise (above its floor) in place; means stay as they are."""
-    model.posterior.multiply(factors.weights)
-    model.noise.multiply(factors.noise)
+    return reached(spread_of(model, data))

@@ -152,9 +152,9 @@ def statistic_of(
                 variance = variance + model.residual.variance(model.expansion, Z, h, phi)
             if predictive:
                 # Of the trained scale, never of an earlier refresh: so that refreshing twice changes nothing.
-                learned = model.posterior.current()
-                residual = model.residual.variance(model.expansion, Z, h, phi)
-                variance = variance + learned.moments(phi)[1] + residual
+                learned = model.factors.surface * model.posterior.current().moments(phi)[1]
+                variance = model.noise_variance(Z, part.counts) + learned
+                variance = variance + model.residual_variance(Z, h, phi)
             out = add_rows(out, phi, part.y.double() - model.constant_mean, variance)
     return out
 

@@ -45,11 +45,13 @@ class Hooks:
     on_epoch : called with (epoch, epochs, score or None) for a progress bar
     checkpoint : called after each epoch with a resumable state (tensors and numbers only)
     resume : what `checkpoint` was last given; training goes on from that epoch to the same result
+    taught : what validation rows taught an earlier fit (`Engine.taught`), for one that takes them in
     """
 
     on_epoch: Callable[[int, int, float | None], None] | None = None
     checkpoint: Callable[[dict], None] | None = None
     resume: dict | None = None
+    taught: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

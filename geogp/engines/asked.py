@@ -24,7 +24,7 @@ from geogp.methods import Method, method
 #: Fourier scales are chosen where the fit sees so many times the rows of one trial; there are four, mostly.
 TRIALS_WORTH = 25
 #: Parameters that replace a choice of the row.
-CHANGES = ("backbone", "expansion", "residual", "noise", "objective", "posterior")
+CHANGES = ("backbone", "expansion", "residual", "noise", "objective", "posterior", "spread")
 
 
 def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: int) -> Plan:

@@ -3,6 +3,7 @@
 An engine also says what its rows may choose and what their pages tell, so that a new row needs no other edit.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -45,8 +46,12 @@ class Engine(ABC):
     leaves_over: ClassVar[bool] = False
     #: Whether it is built from an expansion, a residual and a noise of `geogp.basis`.
     has_basis: ClassVar[bool] = True
+    #: Whether rows held out may rescale its variances, see `geogp.basis.rescale`.
+    rescales: ClassVar[bool] = False
     #: Whether the scale of the target is part of the method, so that no transform may change it.
     fixes_scale: ClassVar[bool] = False
+    #: What no target can fall below, in target units; predictions are held there.
+    least: ClassVar[float] = -math.inf
     #: Whether its mean can be somebody else's model, given as the option "predictor".
     takes_predictor: ClassVar[bool] = False
     #: Whether a network is trained by minibatches on its way, so that few rows would be learned by heart.
@@ -83,6 +88,12 @@ class Engine(ABC):
     def update_kind(cls, row: Method) -> str:
         """How runs of a row are updated: `STATISTICS`, `OBSERVATIONS`, or "" where they cannot be."""
         return ""
+
+    @property
+    def spread(self) -> str:
+        """How wide its predictions are made, for comparisons: "own" where the method sees to it itself, or the row's
+        choice, with the degrees of freedom of its tails."""
+        return "own"
 
     # -- fitting and predicting --------------------------------------------------------------------
 
@@ -152,6 +163,11 @@ class Engine(ABC):
     def refits_by_conditioning(self) -> bool:
         """Whether a refit on more rows keeps all that was learned and only comes to know them."""
         return False
+
+    def taught(self) -> dict[str, Any]:
+        """What validation rows taught it beside the epoch, JSON-able: a refit that takes them in is given it
+        (`Hooks.taught`), since no row is left to teach it again."""
+        return {}
 
     def check_update(self) -> None:
         """Refuse where this very model cannot be updated though its row can.

@@ -9,6 +9,7 @@ from geogp.basis.noise import NOISES
 from geogp.basis.objectives import OBJECTIVES
 from geogp.basis.posterior import POSTERIORS
 from geogp.basis.residuals import RESIDUALS
+from geogp.basis.spread import SPREADS
 from geogp.engines import ENGINES, Engine
 from geogp.errors import ImpossibleCombination
 from geogp.methods import METHODS, Method
@@ -23,6 +24,7 @@ CHOICES: dict[str, dict] = {
     "noise": NOISES,
     "objective": OBJECTIVES,
     "posterior": POSTERIORS,
+    "spread": SPREADS,
 }
 
 
@@ -57,6 +59,12 @@ def check(row: Method) -> None:
     _check_objective(row, engine)
     _check_posterior(row, engine)
     _check_pieces(row, engine)
+    if SPREADS[row.spread].rescales and not engine.rescales:
+        other = next(m.name for m in METHODS.values() if ENGINES[m.engine].rescales)
+        raise ImpossibleCombination(
+            f"spread {row.spread!r} cannot go with method {row.name!r}, whose variances are read in its own way: take "
+            f"'learned', or a method with a learned basis such as {other!r}."
+        )
 
 
 def _check_objective(row: Method, engine: type[Engine]) -> None:

@@ -23,8 +23,10 @@ from geogp.basis.statistics import solve, statistic_of
 from geogp.basis.train import Loss, Progress, Watch, robust_score, train
 from geogp.data import Data
 from geogp.engines.base import Hooks, Plan
-from geogp.engines.lowrank import LowRankEngine
+from geogp.engines.lowrank import LowRankEngine, facts_of, spread_found
+from geogp.errors import NumericalFailure
 from geogp.holdout import random_fifth
+from geogp.linalg import JITTER, cholesky
 from geogp.methods import Method
 
 log = logging.getLogger(__name__)
@@ -64,18 +66,23 @@ class ClosedFormEngine(LowRankEngine):
         device = torch.device(plan.device)
         data = data.to(device)
         validation = None if validation is None else validation.to(device)
-        plan = replace(plan, size=replace(plan.size, latent=choose_latent(plan, data, validation)))
+        latent = hooks.taught.get("latent") or choose_latent(plan, data, validation)
+        plan = replace(plan, size=replace(plan.size, latent=latent))
         model = cls.new(plan)
         plan.place(model, data, validation)
         cls.prepare(plan, model, data, validation, hooks)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         progress = learn(model, plan, data, validation, hooks)
+        evidence = condition(model, data)
+        model.factors = spread_found(plan, model, data, validation, hooks)
         facts = {
             **progress.facts(),
             "latent": plan.size.latent,
-            "log_evidence": condition(model, data),
+            "log_evidence": evidence,
+            **facts_of(model.factors),
         }
         model.residual.settle(model, data, validation)
+        model.residual.take(hooks.taught.get("residual", {}))
         return cls(plan, model, facts)
 
     @classmethod
@@ -100,6 +107,22 @@ def rows_of(model: LowRankGP, batch: Data) -> Design:
         noise_variance=model.noise(Z, batch.counts),
         residual_variance=model.residual.variance(model.expansion, Z, h, phi),
     )
+
+
+def batch_of(model: LowRankGP, batch: Data) -> Design:
+    """As `rows_of`, but where the basis takes a factor of a matrix that does not have one without more jitter, the
+    matrix itself."""
+    parts = model.expansion.unfactorised(model.backbone(model.encoder(batch.X)))
+    if parts is None:
+        return rows_of(model, batch)
+    s, K = parts
+    inner: Tensor | None = None
+    try:
+        s = s @ cholesky(K, max_jitter=JITTER, what="the interpolation points' kernel matrix").to(s.dtype)
+    except NumericalFailure:
+        inner = K
+    noise = model.noise(model.encoder.standardise(batch.X), batch.counts)
+    return Design(s, batch.y - model.constant_mean, noise, torch.zeros_like(noise), inner)
 
 
 def condition(model: LowRankGP, data: Data) -> float:
@@ -140,6 +163,8 @@ def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int
         loss = loss_of(Sums.of(rows_of(model, data)))
         loss.backward()
         return loss
+    # What a row's variance asks of all rows (the level of residual 'unit') is known before any part comes.
+    model.residual.hold(model, data.chunks(chunk))
     with torch.no_grad():
         total = functools.reduce(operator.add, map(Sums.of, chunks(model, data, chunk)))
     leaves = [t.detach().requires_grad_(True) for t in total.tensors()]
@@ -149,6 +174,7 @@ def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int
         sums = Sums.of(rows).tensors()
         wanted = [(s, g) for s, g in zip(sums, slopes) if g is not None and s.requires_grad]
         torch.autograd.backward([s for s, _ in wanted], [g for _, g in wanted])
+    model.residual.release(model)
     return loss.detach()
 
 
@@ -168,7 +194,7 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
         data, validation = random_fifth(data, plan.seed)
     loss_of = OBJECTIVES[objective]
     if loss_of.does == SOLVES_BATCHES:
-        loss = Loss.of(objective, lambda batch: loss_of(rows_of(model, batch), plan.seed))
+        loss = Loss.of(objective, lambda batch: loss_of(batch_of(model, batch), plan.seed))
     else:
         loss = Loss(objective, lambda batch: full_batch_backward(model, objective, batch))
     return train(

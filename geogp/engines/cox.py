@@ -1,8 +1,10 @@
 """Cox process: counts whose log intensity is a deep basis GP."""
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -53,7 +55,9 @@ class CoxEngine(LowRankEngine):
     objectives_do: ClassVar[tuple[str, ...]] = (COUNTS,)
     leaves_over: ClassVar[bool] = False
     chooses_scales: ClassVar[bool] = False
+    rescales: ClassVar[bool] = False
     fixes_scale: ClassVar[bool] = True
+    least: ClassVar[float] = 0.0
     formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")
     model_lines: ClassVar[tuple[str, ...]] = (
         "N | f ~ Poisson(G exp f(x)),  G ~ Gamma(mean 1, variance c),  f(x) = m + φ(x)'w,  w ~ N(0, I)",
@@ -81,8 +85,10 @@ class CoxEngine(LowRankEngine):
         engine = cls(plan, model, {})
         rows = engine.exposed(data)
         held = engine.exposed(validation) if validation is not None and len(validation) else None
+        anew: Callable[[Data], Data] = same
         if process == "points":
             box = rows.X.amin(0), rows.X.amax(0)
+            anew = partial(with_new_points, box=box)
             rows = with_quadrature(rows, box, plan.seed)
             held = None if held is None else with_quadrature(held, box, plan.seed + 1)
         start(model, rows, plan.seed)
@@ -91,7 +97,7 @@ class CoxEngine(LowRankEngine):
         progress = train(
             model,
             rows,
-            Loss.of(plan.row.objective, lambda batch: loss_of(model, batch, len(rows), objective)),
+            Loss.of(plan.row.objective, lambda batch: loss_of(model, anew(batch), len(rows), objective)),
             schedule=plan.schedule,
             watch=Watch(held, lambda model, rows: held_out_loss(model, rows, objective)),
             seed=plan.seed,
@@ -226,6 +232,25 @@ def with_quadrature(events: Data, box: tuple[Tensor, Tensor], seed: int) -> Data
     zeros = torch.zeros(POINTS * n).to(events.y)
     exposure = torch.cat([torch.zeros_like(events.y), torch.full_like(zeros, 1.0 / POINTS)])
     return Data(X, torch.cat([events.y, zeros]), exposure)
+
+
+def same(batch: Data) -> Data:
+    """A batch as it is."""
+    return batch
+
+
+def with_new_points(batch: Data, box: tuple[Tensor, Tensor]) -> Data:
+    """A batch of events and points with each point elsewhere in the box, drawn anew for each batch.
+
+    Between points that stay where they are the intensity could rise to infinity at every event at no cost. The draw
+    depends on the batch alone, so that a resumed training repeats an unbroken one.
+    """
+    assert batch.counts is not None
+    digest = hashlib.blake2b(np.ascontiguousarray(batch.X.cpu().numpy()).tobytes(), digest_size=7).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+    low, high = box
+    u = torch.rand(batch.X.shape, generator=generator, dtype=torch.float64).to(low)
+    return replace(batch, X=torch.where(batch.counts[:, None] > 0, low + (high - low) * u, batch.X))
 
 
 _TABLES: dict[float, tuple[Tensor, Tensor]] = {}

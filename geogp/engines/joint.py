@@ -58,8 +58,8 @@ class FeatureJoint:
         with torch.no_grad():
             for part in X.split(CHUNK):
                 Z, h, p = model.represent(part.to(model.constant_mean.device))
-                phi.append(p.cpu())
-                own.append(model.residual.variance(model.expansion, Z, h, p).cpu())
+                phi.append(model.factors.surface**0.5 * p.cpu())
+                own.append(model.residual_variance(Z, h, p).cpu())
             self.phi, self.own = torch.cat(phi), torch.cat(own).numpy()
             total = self.weights.moments(self.phi)[1].numpy() + self.own
         # One for all methods but those whose target is a curved function of their surface (a Cox process).

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from copy import copy
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,8 @@ from geogp.basis.model import LowRankGP, in_double
 from geogp.basis.objectives import OBJECTIVES, Weights
 from geogp.basis.objectives.objective import LEARNS
 from geogp.basis.posterior import WeightPosterior
-from geogp.basis.rescale import ENOUGH, Factors, factors_of, rescale, rescaled_score
+from geogp.basis.rescale import ENOUGH, factors_of, rescaled_score
+from geogp.basis.spread import SPREADS, Factors
 from geogp.basis.statistics import Statistic, solve, statistic_of
 from geogp.basis.train import Watch, minibatch, robust_score, train
 from geogp.data import CHUNK, Data, Moments
@@ -39,6 +40,7 @@ class LowRankEngine(Engine):
 
     objectives_do: ClassVar[tuple[str, ...]] = (LEARNS,)
     posteriors: ClassVar[tuple[str, ...]] = ("dense", "lowrank")
+    rescales: ClassVar[bool] = True
     leaves_over: ClassVar[bool] = True
     chooses_scales: ClassVar[bool] = True
 
@@ -59,29 +61,28 @@ class LowRankEngine(Engine):
         model = cls.new(plan)
         data, validation = plan.place(model, data, validation)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
-        weights = choose_trace(model, plan, data, validation)
-        refits = _asks_validation(plan, validation)
+        weights = choose_trace(model, plan, data, validation, hooks)
+        by_factors = SPREADS[plan.row.spread].rescales and _asks_validation(validation)
         progress = train(
             model,
             data,
             minibatch(model, plan.row.objective, weights, len(data)),
             schedule=plan.schedule,
-            watch=Watch(validation, rescaled_score if refits else robust_score),
+            watch=Watch(validation, rescaled_score if by_factors else robust_score),
             seed=plan.seed,
             hooks=hooks,
         )
-        factors = Factors(1.0, 1.0, progress.best_score)
-        if refits and validation is not None:
-            factors = factors_of(model, validation, tails=True)
-            rescale(model, factors)
+        model.factors = spread_found(plan, model, data, validation, hooks)
         model.residual.settle(model, data, validation)
-        facts = {
-            **progress.facts(),
-            "trace_weight": weights.trace,
-            "factors": {"weights": factors.weights, "noise": factors.noise},
-            "degrees_of_freedom": factors.degrees_of_freedom,
-        }
+        model.residual.take(hooks.taught.get("residual", {}))
+        facts = {**progress.facts(), "trace_weight": weights.trace, **facts_of(model.factors)}
         return cls(plan, model, facts)
+
+    @property
+    def spread(self) -> str:
+        nu = self.facts.get("degrees_of_freedom")
+        tails = "" if nu is None else f", t {nu:.1f}"
+        return f"{self.plan.row.spread}{tails}" if self.rescales else super().spread
 
     @property
     def device(self) -> torch.device:
@@ -105,7 +106,8 @@ class LowRankEngine(Engine):
     def features(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N r"]:
         """phi(x) on the CPU: (N, r)."""
         with torch.no_grad():
-            return torch.cat([self.model.features(part.to(self.device)).cpu() for part in X.split(CHUNK)])
+            phi = torch.cat([self.model.features(part.to(self.device)).cpu() for part in X.split(CHUNK)])
+        return phi * self.model.factors.surface**0.5
 
     def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         with torch.no_grad():
@@ -129,6 +131,10 @@ class LowRankEngine(Engine):
         if self.model.residual.needs_base_kernel:
             return super().joint(X, latent_variance)
         return FeatureJoint(in_double(self.model), X, latent_variance)
+
+    def taught(self) -> dict[str, Any]:
+        kept = {name: self.facts[name] for name in ("trace_weight", "latent") if name in self.facts}
+        return {**kept, **facts_of(self.model.factors), "residual": self.model.residual.taught()}
 
     # -- updates -----------------------------------------------------------------------------------
 
@@ -197,11 +203,14 @@ class LowRankEngine(Engine):
             return super().sample(X, n_samples, generator, counts)
         weights = self.model.weights()
         draws = weights.sample(n_samples, generator)
+        if self.model.factors.surface != 1.0:
+            middle = weights.mean[:, None]
+            draws = middle + self.model.factors.surface**0.5 * (draws - middle)
         parts: list[Tensor] = []
         with torch.no_grad():
             for part in X.split(CHUNK):
                 Z, h, phi = self.model.represent(part.to(self.device))
-                variance = self.model.residual.variance(self.model.expansion, Z, h, phi)
+                variance = self.model.residual_variance(Z, h, phi)
                 own = torch.randn(len(phi), n_samples, generator=generator).to(phi)
                 surface = self.model.constant_mean + phi @ draws.to(phi) + variance.sqrt()[:, None] * own
                 parts.append(surface.double().cpu())
@@ -222,23 +231,46 @@ class LowRankEngine(Engine):
         )
         if "solved.mean" in tensors:
             model.solved = WeightPosterior(tensors["solved.mean"], tensors["solved.scale_tril"])
+        model.factors = Factors.from_facts(facts)
         model.to(torch.device(plan.device))
         return cls(plan, model, facts)
 
 
-def _asks_validation(plan: Plan, validation: Data | None) -> bool:
-    """Whether validation rows choose more than the epoch: the trace weight and the spread."""
-    return OBJECTIVES[plan.row.objective].rescaled and validation is not None and len(validation) >= ENOUGH
+def _asks_validation(validation: Data | None) -> bool:
+    """Whether validation rows are many enough to say which epoch and which trace weight is best after rescaling."""
+    return validation is not None and len(validation) >= ENOUGH
 
 
-def choose_trace(model: LowRankGP, plan: Plan, data: Data, validation: Data | None) -> Weights:
+def spread_found(plan: Plan, model: LowRankGP, data: Data, validation: Data | None, hooks: Hooks) -> Factors:
+    """The factors of a trained model that its row and the validation rows, or those of an earlier fit, ask for."""
+    spread = SPREADS[plan.row.spread]
+    if not spread.rescales or validation is None:
+        return Factors.from_facts(hooks.taught if spread.rescales else {})
+    model.residual.settle(model, data)
+    factors = factors_of(model, data, validation, tails=spread.tails)
+    log.info("surface variance times %.3g, noise variance times %.3g", factors.surface, factors.noise)
+    return factors
+
+
+def facts_of(factors: Factors) -> dict:
+    """What a run's facts say of them."""
+    return {"factors": factors.to_dict(), "degrees_of_freedom": factors.degrees_of_freedom}
+
+
+def choose_trace(
+    model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()
+) -> Weights:
     """The objective's weights, alpha being the candidate whose short training scores the validation rows best.
 
     The paper tunes alpha on validation rows, too; the default is a fixed .01, without candidates. Costs a fifth of
     a whole training for three of them; changes nothing in the model.
     """
     weights = plan.weights
-    if not (_asks_validation(plan, validation) and weights.trace_candidates):
+    if weights.trace_candidates and "trace_weight" in hooks.taught:
+        return replace(weights, trace=hooks.taught["trace_weight"])
+    if not (
+        OBJECTIVES[plan.row.objective].traced and _asks_validation(validation) and weights.trace_candidates
+    ):
         return weights
     trial = replace(plan.schedule, epochs=max(1, round(plan.schedule.n_epochs(len(data)) / 15)))
     start = {k: v.detach().clone() for k, v in model.state_dict().items()}

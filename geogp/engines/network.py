@@ -1,6 +1,6 @@
 """Plain networks, and the Laplace approximation of their last layer."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -27,13 +27,15 @@ class NetworkEngine(LowRankEngine):
     """A network with a linear output layer: a `LowRankGP` on [h, 1] whose weights are a point.
 
     With objective 'mse' the noise is fitted afterwards, on the validation rows when there are 50, since the
-    training rows' residuals are too small. Row `lla` then gives the last layer its Laplace covariance.
+    training rows' residuals are too small. Posterior 'laplace' then gives the last layer its Laplace covariance at that
+    mean and that noise, neither of which maximises the posterior that Laplace's method expands about.
     """
 
     objectives_do: ClassVar[tuple[str, ...]] = (POINT,)
     posteriors: ClassVar[tuple[str, ...]] = ("point", "laplace")
     leaves_over: ClassVar[bool] = False
     chooses_scales: ClassVar[bool] = False
+    rescales: ClassVar[bool] = False
     formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")
     model_lines: ClassVar[tuple[str, ...]] = (
         "y | f ~ noise(f(x), n),  f(x) = m + φ(x)'w,  w a point, or its Laplace distribution",
@@ -54,9 +56,18 @@ class NetworkEngine(LowRankEngine):
         model, progress = train_network(plan, data, validation, hooks)
         model.residual.settle(model, data, validation)
         facts = progress.facts()
+        enough = validation is not None and len(validation) >= ENOUGH
+        afterwards = plan.row.objective != "map"
+        facts["noise_held_out"] = afterwards and bool(enough or hooks.taught.get("noise"))
         if plan.row.posterior == "laplace":
             facts["prior_precision"] = laplace(model, data)
         return cls(plan, model, facts)
+
+    def taught(self) -> dict[str, Any]:
+        """The noise, where held-out rows gave it: that of training rows is too small."""
+        if not self.facts.get("noise_held_out"):
+            return {}
+        return {"noise": {name: value.tolist() for name, value in self.model.noise.state_dict().items()}}
 
 
 def train_network(
@@ -77,7 +88,10 @@ def train_network(
     )
     if plan.row.objective != "map":
         enough = validation is not None and len(validation) >= ENOUGH
-        fit_noise(model, validation if enough and validation is not None else data)
+        if noise := hooks.taught.get("noise"):
+            model.noise.load_state_dict({name: torch.tensor(value) for name, value in noise.items()})
+        else:
+            fit_noise(model, validation if enough and validation is not None else data)
     return model, progress
 
 

@@ -154,6 +154,17 @@ def test_refit_conditions_on_validation_rows_and_says_so(cli, table, tmp_path):
     assert document["n_train"] == facts["rows"]["fitted"] and document["refit"] == "train+val"
 
 
+@pytest.mark.parametrize("method", ["dbk-rbf", "dnn"])
+def test_a_refit_keeps_what_validation_rows_taught_of_the_variances(cli, table, tmp_path, method):
+    line = ("fit", table, "--method", method, "--split", "random", *TINY, "--epochs", 8)
+    assert cli(*line, "-o", tmp_path / "train").code == 0
+    assert cli(*line, "--refit", "train+val", "-o", tmp_path / "both").code == 0
+    first, both = (load(tmp_path / name).model.engine_ for name in ("train", "both"))
+    assert both.plan is not first.plan and both.taught() == first.taught() != {}
+    if method == "dbk-rbf":
+        assert both.facts["factors"]["noise"] != 1.0 and both.model.factors == first.model.factors
+
+
 def test_a_refit_keeps_the_scales_that_validation_rows_had_a_say_in(cli, table, tmp_path, monkeypatch):
     asked = []
 

@@ -34,6 +34,8 @@ def test_a_peer_stands_beside_ours_on_the_same_rows(observations: Path):
     assert set(ours["scores"]) == set(theirs["scores"]) and set(ours["strata"]) == set(theirs["strata"])
     assert theirs["scores_mbps"]["crps"] > 0
     assert len(result.rows()) == 3
+    assert ours["spread"].startswith("student") and theirs["spread"] == "own"
+    assert all(len(row) == len(result.header) for row in result.rows())
 
 
 def test_a_missing_package_is_told_before_anything_is_fitted(observations: Path, monkeypatch):

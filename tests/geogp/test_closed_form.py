@@ -9,21 +9,24 @@ import torch
 
 import geogp
 from geogp.basis.build import Shape, Size, build
+from geogp.basis.expansions.softki import SoftKI
 from geogp.basis.objectives import OBJECTIVES, Design, Sums, Weights
 from geogp.basis.objectives.objective import SOLVES
 from geogp.basis.objectives.softki import pseudoloss, softki
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.train import terms_of
 from geogp.data import Data
+from geogp.densities import matern32_of_squared
 from geogp.engines.asked import plan_of
 from geogp.engines.closed_form import (
+    batch_of,
     choose_latent,
     condition,
     condition_roughly,
     full_batch_backward,
     rows_of,
 )
-from geogp.linalg import JITTER, conjugate_gradients
+from geogp.linalg import JITTER, cholesky, conjugate_gradients, squared_distances
 from geogp.methods import METHODS, method
 
 EVIDENCES = [name for name, o in OBJECTIVES.items() if o.does == SOLVES]
@@ -153,7 +156,7 @@ def test_gradcheck_of_the_full_batch_objectives(objective):
     )
 
 
-@pytest.mark.parametrize("name", ["sgpr", "dbk-silu-exact"])
+@pytest.mark.parametrize("name", ["sgpr", "dbk-silu-exact", "dbk-corrected", "dbk-corrected-r"])
 def test_chunks_give_the_very_gradient_of_all_rows(name):
     data = toy(50)
     whole, pieces = untrained(name, data), untrained(name, data)
@@ -430,6 +433,65 @@ def test_softki_trains_through_instability(monkeypatch):
     monkeypatch.setattr("geogp.basis.objectives.sums.cholesky", fail)
     data = toy(100, counts=False)
     model = geogp.GPRegressor("softki", rank=16, epochs=120).fit(data.X.numpy(), data.y.numpy())
+    assert model.score(data.X.numpy(), data.y.numpy()) > 0.8
+
+
+def in_single_precision(monkeypatch):
+    """K_ZZ computed as the paper's code does, in float32."""
+
+    def base_matrix(self):
+        Z = (self.interpolation_points / self.lengthscale).float()
+        return self.log_variance.exp().float() * matern32_of_squared(squared_distances(Z, Z))
+
+    monkeypatch.setattr(SoftKI, "base_matrix", base_matrix)
+
+
+def coinciding(model, sites=4):
+    """Interpolation points that have drifted together, the instability of appendix B.1."""
+    with torch.no_grad():
+        places = model.expansion.places
+        model.expansion.raw_lengthscale.fill_(-3.0)
+        apart = 1e-5 * torch.randn(
+            places.shape, generator=torch.Generator().manual_seed(0), dtype=places.dtype
+        )
+        places.copy_(places[torch.arange(len(places)) % sites] + apart)
+
+
+def test_coinciding_points_in_single_precision_fall_back_on_the_pseudoloss(monkeypatch, caplog):
+    data = toy(60)
+    model = untrained("softki", data, rank=48).train()
+    coinciding(model)
+    parameters = [model.noise.log_tau2, model.expansion.log_variance]
+    exact = torch.autograd.grad(softki(batch_of(model, data)), parameters)
+    in_single_precision(monkeypatch)
+    with pytest.raises(geogp.NumericalFailure):
+        cholesky(model.expansion.base_matrix(), max_jitter=JITTER)
+    caplog.set_level("INFO")
+    losses = [torch.autograd.grad(softki(batch_of(model, data), seed), parameters) for seed in range(40)]
+    assert "Hutchinson" in caplog.text
+    for j, wanted in enumerate(exact):
+        draws = torch.stack([loss[j] for loss in losses])
+        # Four standard errors of 40 draws, and the jitter of the exact one.
+        assert abs(draws.mean() - wanted) < 4.0 * draws.std() / 40**0.5 + 1e-3 * abs(wanted)
+
+
+def test_softki_learns_through_coinciding_points_in_single_precision(monkeypatch, caplog):
+    in_single_precision(monkeypatch)
+    initialise = SoftKI.initialise
+
+    def together(self, h):
+        initialise(self, h)
+        with torch.no_grad():  # four points at each of ten places
+            self.raw_lengthscale.fill_(-2.0)
+            self.places.copy_(
+                self.places[torch.arange(self.rank) // 4] + 1e-5 * torch.randn_like(self.places)
+            )
+
+    monkeypatch.setattr(SoftKI, "initialise", together)
+    caplog.set_level("INFO", logger="geogp.basis.objectives.softki")
+    data = toy(150, counts=False)
+    model = geogp.GPRegressor("softki", rank=40, epochs=20).fit(data.X.numpy(), data.y.numpy())
+    assert "Hutchinson" in caplog.text
     assert model.score(data.X.numpy(), data.y.numpy()) > 0.8
 
 

@@ -137,6 +137,44 @@ def test_events_without_bins():
     assert 0.8 < float(estimate.mean()) < 1.25
 
 
+def test_the_bound_pulls_a_wild_intensity_back():
+    f = torch.tensor([12.0, 31.0, 80.0], dtype=torch.float64, requires_grad=True)
+    zero = torch.zeros(3, dtype=torch.float64)
+    loss = poisson(Terms(torch.full_like(zero, 5.0), f, zero, zero, zero, zero, zero.sum(), 3))
+    slope = torch.autograd.grad(loss, f)[0]
+    assert bool(torch.isfinite(loss)) and bool((slope > 0).all())
+
+
+def test_events_without_rows_held_out_keep_a_finite_intensity():
+    rng = np.random.default_rng(0)
+    U = rng.uniform(0, 10, (800, 2))
+    events = U[rng.uniform(size=800) < np.exp(np.sin(U[:, 0]) - 1.0)]
+    nothing = (np.empty((0, 2)), np.empty(0), None)
+    model = geogp.GPRegressor(
+        "cox", hidden=16, rank=16, steps=400, options={"process": "points", "scale": "count"}
+    ).fit(events, np.ones(len(events)), validation=nothing)
+    rate, sd = model.engine_.intensity(torch.as_tensor(rng.uniform(0, 10, (2000, 2))))
+    assert bool(torch.isfinite(rate).all()) and bool(torch.isfinite(sd).all())
+    # Its mean over the box is 1, known to 1 / sqrt(450) = 5%; overfitted bumps come on top.
+    assert 0.7 < float(rate.mean()) < 1.4 and float(rate.max()) < 30.0
+
+
+def test_no_interval_of_a_count_is_negative():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (300, 2))
+    counts = rng.poisson(np.exp(np.sin(X[:, 0]) - 0.5)).astype(float)
+    size = {"steps": 60, "hidden": 8, "rank": 8}
+    for options, y in (({}, np.log10(1 + counts)), ({"scale": "count"}, counts)):
+        model = geogp.GPRegressor("cox", options=options, **size).fit(X, y)
+        for latent in (False, True):
+            lower, upper = model.interval(X, 0.99, latent=latent)
+            assert lower.min() >= 0.0 and (upper > lower).all()
+        new = model.predictive(X)
+        assert new.median().min() >= 0.0 and new.sample(20, np.random.default_rng(0)).min() >= 0.0
+        assert (new.exceedance(-0.01) == 1.0).all() and (new.cdf(-0.01) == 0.0).all()
+        assert (new.cdf(np.zeros(len(X))) > 0.0).any() and np.isfinite(new.log_density(y)).all()
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [({"scale": "log"}, geogp.InvalidInput), ({"process": "lines"}, geogp.ImpossibleCombination)],

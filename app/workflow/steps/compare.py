@@ -34,7 +34,9 @@ class Comparison:
         rows = [{k: v for k, v in e.document.items() if k != "schema"} for e in self.evaluations]
         return {"schema": 1, "target": self.target, "split": self.split, "rows": rows}
 
-    header = ("method", "NLL", "CRPS", "MAE", "RMSE", "coverage95", "width95", "CRPS (unit)", "seconds", "MB")
+    header = (
+        "method", "spread", "NLL", "CRPS", "MAE", "RMSE", "coverage95", "width95", "CRPS (unit)", "seconds", "MB",
+    )  # fmt: skip
 
     def rows(self) -> list[list[str]]:
         """A table for people."""
@@ -43,7 +45,8 @@ class Comparison:
             d, s = e.document, e.document["scores"]
             numbers = [f"{s[name]:.3f}" for name in ("nll", "crps", "mae", "rmse", "coverage95", "width95")]
             native = f"{d['scores_native']['crps']:.4g} {e.unit}".rstrip()
-            out.append([d["method"], *numbers, native, f"{d['fit_seconds']:.0f}", f"{d['peak_rss_mb']:.0f}"])
+            name = [d["method"], d.get("spread", "")]
+            out.append([*name, *numbers, native, f"{d['fit_seconds']:.0f}", f"{d['peak_rss_mb']:.0f}"])
         return out
 
 

@@ -106,6 +106,7 @@ def evaluate(
     document = {
         "schema": 1,
         **about,
+        "spread": model.engine_.spread,
         "n_train": facts["rows"]["fitted"],
         "n_test": int(chosen.sum()),
         "fit_seconds": facts["fit_seconds"],

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -101,7 +101,8 @@ def fit(
     split : "none", "random", "block", "forward" or "FILE:COLUMN"; training uses the train rows alone, and the
         validation rows choose and stop without being conditioned on; with "none" a tenth of the rows does that
         where there are 1,000 or more, and `refit` takes it back in
-    refit : "train+val" trains once more on both, for as many epochs as were found best; a local field keeps what it
+    refit : "train+val" trains once more on both, for as many epochs as were found best, and keeps what else the
+        validation rows taught: factors on the variances, tails, a network's noise; a local field keeps all it
         learned, its calibration too, and comes to know both
     counts : what the noise takes as the number of measurements behind a value: "tests", "devices" or "both" (their
         geometric mean)
@@ -220,7 +221,8 @@ def _train(
         if estimator.refits_by_conditioning:
             return _all_known(estimator, val), {"refit_epochs": 0}
         capacity = None if estimator.capacity_ is None else estimator.capacity_.to_dict()
-        training.note(best_epoch=_best_epoch(estimator), capacity=capacity)
+        taught = estimator.engine_.taught()
+        training.note(best_epoch=_best_epoch(estimator), capacity=capacity, taught=taught)
     return _refitted(training, rows, masks["train"] | masks["val"], make)
 
 
@@ -237,6 +239,7 @@ def _refitted(
     # No rows to choose by: everything is conditioned on, and the last epoch of the chosen length stands.
     nothing = (np.empty((0, rows.X.shape[1])), np.empty(0), None)
     hooks = training.hooks({"words": "refitting", "epochs": chosen})
+    hooks = replace(hooks, taught=training.notes.get("taught", {}))
     estimator.fit(*rows.select(both), validation=nothing, hooks=hooks)
     return estimator, {"refit_epochs": chosen, **({"refit_capacity": capacity} if capacity else {})}
 

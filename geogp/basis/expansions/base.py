@@ -43,6 +43,12 @@ class Expansion(nn.Module):
         """k~(h, h_ref): (N, M). Only where `has_base_kernel`."""
         return self.base_diagonal(h)
 
+    def unfactorised(
+        self, h: Float[Tensor, "N H"]
+    ) -> tuple[Float[Tensor, "N r"], Float[Tensor, "r r"]] | None:
+        """s (N, r) and K (r, r) with phi phi' = s K s', where phi takes a factor of K that may fail; else None."""
+        return None
+
     def kernel_parameters(self) -> list[nn.Parameter]:
         """Parameters of the kernel itself (not of a network): they take the doubled learning rate."""
         return []

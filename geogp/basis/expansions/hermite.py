@@ -43,7 +43,7 @@ class Hermite(Expansion):
     True
     """
 
-    formula = "φ_n(h) = sqrt(λ_n) e_n(h), Hermite functions"
+    formula = "φ_n(h) = sqrt(λ_n) e_n(h), Hermite functions; h standardised as it was before training"
     far = (
         "the constant: all basis functions die out beyond the data",
         "0, and so is the prior's: the map looks certain where it knows nothing",

@@ -98,6 +98,9 @@ class SoftKI(Expansion):
         L = cholesky(self.base_matrix(), what="the interpolation points' kernel matrix")
         return self.weights(h) @ L.to(h.dtype)
 
+    def unfactorised(self, h: Float[Tensor, "N H"]) -> tuple[Float[Tensor, "N m"], Float[Tensor, "m m"]]:
+        return self.weights(h), self.base_matrix()
+
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [self.places, self.log_temperature, self.raw_lengthscale, self.log_variance]
 

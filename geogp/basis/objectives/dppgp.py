@@ -12,7 +12,7 @@ from geogp.densities import gaussian_crps
     LEARNS,
     "mean -log N(y; μ, σ_f² + σ²) + α mean (max ‖φ‖² - ‖φ‖²)/(2σ²) + β KL/n + c log CRPS",
     predictive=True,
-    rescaled=True,
+    traced=True,
 )
 def dppgp(terms: Terms, weights: Weights) -> Tensor:
     """PPGP + alpha * mean((max ||phi||^2 - ||phi||^2) / (2 sigma^2)) + c * log(mean CRPS), the maximum over the batch.

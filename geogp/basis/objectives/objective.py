@@ -23,7 +23,7 @@ class Objective:
     predictive : it trains what is predicted, so that the learned scale of the weights is part of the predictive
         variance: an update keeps that scale and renews the mean
     exact_variance : it needs the variance of a base kernel, not of a basis alone
-    rescaled : validation rows may rescale what it learned, see `geogp.basis.rescale`
+    traced : it has the trace term, whose weight validation rows may choose
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class Objective:
         *,
         predictive: bool = False,
         exact_variance: bool = False,
-        rescaled: bool = False,
+        traced: bool = False,
     ):
         self.loss, self.does, self.formula = loss, does, formula
-        self.predictive, self.exact_variance, self.rescaled = predictive, exact_variance, rescaled
+        self.predictive, self.exact_variance, self.traced = predictive, exact_variance, traced
         functools.update_wrapper(self, loss)
 
     def __call__(self, *args: object, **options: object) -> Tensor:

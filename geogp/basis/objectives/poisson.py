@@ -24,11 +24,25 @@ def poisson(terms: Terms, weights: Weights = Weights(), exposure: Tensor | None 
     ----------
     exposure : (B,) factor of each row's rate; default 1
     """
-    # A rate beyond e^30 is no count: the bound keeps a wild first step finite.
-    rate = (terms.mean + 0.5 * terms.latent_variance).clamp_max(30.0).exp()
+    rate = bounded_exp(terms.mean + 0.5 * terms.latent_variance)
     if exposure is not None:
         rate = exposure * rate
     return (rate - terms.y * terms.mean).mean() + terms.kl / terms.n_total
+
+
+def bounded_exp(x: Tensor) -> Tensor:
+    """exp(x), going on along its tangent beyond x = 30: (N,).
+
+    A rate beyond e^30 is no count. A wild step stays finite, and the slope still points back: a constant there would
+    leave -y x alone, which falls for ever.
+
+    Examples
+    --------
+    >>> bounded_exp(torch.tensor([0.0, 200.0])).isfinite().all().item()
+    True
+    """
+    top = x.clamp_max(30.0).exp()
+    return top * (1.0 + (x - 30.0).clamp_min(0.0))
 
 
 #: Least variance of the gamma factor; below it the counts are Poisson.

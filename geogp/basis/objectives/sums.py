@@ -16,12 +16,14 @@ class Design:
     """The linear model of some rows, as a closed-form objective sees it: y = Phi w + noise.
 
     phi : (n, r) features; y : (n,) targets less the constant mean; noise_variance, residual_variance : (n,)
+    inner : (r, r) where the prior covariance is phi inner phi', for want of a factor of inner; None for phi phi'
     """
 
     phi: Float[Tensor, "n r"]
     y: Float[Tensor, " n"]
     noise_variance: Float[Tensor, " n"]
     residual_variance: Float[Tensor, " n"]
+    inner: Float[Tensor, "r r"] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What every residual that adds a variance promises."""
 
+from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
 from jaxtyping import Float
@@ -45,6 +46,8 @@ class Residual(nn.Module):
     moves_with_rows = False
     #: closed-form weights see each row's residual variance as part of its noise
     in_precision = False
+    #: a factor on the variance of the basis is one on its own, too
+    scales_with_basis = True
     #: latent variance far from data is at least that near data
     reverts_to_prior = False
 
@@ -62,3 +65,17 @@ class Residual(nn.Module):
 
     def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         """Take from the rows, once training is over, what prediction needs. Default: nothing."""
+
+    def taught(self) -> dict[str, float]:
+        """What validation rows taught it in `settle`, for a fit without any. Default: nothing."""
+        return {}
+
+    def take(self, taught: dict[str, float]) -> None:
+        """Put on what `taught` gave. Default: nothing."""
+
+    def hold(self, model: Representing, parts: Iterable[Data]) -> None:
+        """Take from all rows what the variance of each asks of them while training, before they come part by part.
+        Default: nothing."""
+
+    def release(self, model: Representing) -> None:
+        """After the last part: hand on the gradient that came back to what `hold` took."""

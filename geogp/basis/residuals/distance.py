@@ -48,6 +48,7 @@ class Distance(Residual):
 
     reverts_to_prior = True
     moves_with_rows = True
+    scales_with_basis = False
     anchors: Tensor
     columns: Tensor
     radius: Tensor
@@ -103,6 +104,14 @@ class Distance(Residual):
             self.sill, self.range = P.new_tensor(sill), P.new_tensor(reach)
             if validation is not None:
                 self.tune(model, validation)
+
+    def taught(self) -> dict[str, float]:
+        return {"sill": float(self.sill), "range": float(self.range)}
+
+    def take(self, taught: dict[str, float]) -> None:
+        if taught:
+            self.sill = torch.full_like(self.sill, taught["sill"])
+            self.range = torch.full_like(self.range, taught["range"])
 
     def tune(self, model: Representing, validation: Data) -> None:
         """Multiply sill and range by the factors that predict held-out rows away from the anchors best."""

@@ -1,5 +1,7 @@
 """The diagonal correction: what the basis lacks of a prior variance that is the same everywhere."""
 
+from collections.abc import Iterable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,7 +17,8 @@ class Unit(Residual):
     k^(x, x) = ||phi(x)||^2 + c(x) is then one constant: divided by it, the prior variance is 1 and the residual
     1 - ||phi||^2. While training the level is the batch's (with gradient), so that the ELBO with this residual
     is the ELBO of the basis less tr(C) / (2 sigma^2); afterwards `settle` takes all rows. In closed form it
-    enters the rows' precision too: they weigh 1 / (sigma^2 + c(x)).
+    enters the rows' precision too: they weigh 1 / (sigma^2 + c(x)). Where all rows make one step but come in parts,
+    `hold` finds the level of them all before and `release` hands its gradient to the row that set it.
 
     Notes
     -----
@@ -41,6 +44,8 @@ class Unit(Residual):
     def __init__(self, expansion: Expansion):
         super().__init__(expansion)
         self.register_buffer("level", torch.zeros(()))
+        #: The row (1, D) whose ||phi||^2 is the level of all rows, and that level, a leaf; None while rows come at once.
+        self.held: tuple[Tensor, Tensor] | None = None
 
     def variance(
         self,
@@ -51,12 +56,30 @@ class Unit(Residual):
     ) -> Float[Tensor, " N"]:
         size = phi.square().sum(1)
         if self.training:
-            top = size.max()
+            top = size.max() if self.held is None else self.held[1]
             self.level.copy_(top.detach())
             return top - size
         return (self.level - size).clamp_min(0.0)
 
     def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         with torch.no_grad():
-            tops = [model.features(part.X).square().sum(1).max() for part in data.chunks()]
-            self.level.copy_(torch.stack(tops).max())
+            self.level.copy_(torch.stack([size.max() for _, size in sizes(model, data.chunks())]).max())
+
+    def hold(self, model: Representing, parts: Iterable[Data]) -> None:
+        with torch.no_grad():
+            best = [(size.max(), part.X[size.argmax()][None]) for part, size in sizes(model, parts)]
+            top, X = max(best, key=lambda found: float(found[0]))
+        self.held = X, top.clone().requires_grad_()
+
+    def release(self, model: Representing) -> None:
+        if self.held is None:
+            return
+        (X, top), self.held = self.held, None
+        if top.grad is not None:
+            model.features(X).square().sum().backward(top.grad)
+
+
+def sizes(model: Representing, parts: Iterable[Data]) -> Iterable[tuple[Data, Tensor]]:
+    """Each part of the rows with its ||phi||^2, (n,)."""
+    for part in parts:
+        yield part, model.features(part.X).square().sum(1)

@@ -117,3 +117,8 @@ class Moments:
         return standard_moments(
             None if nu is None else nu.double().numpy(), None if skew is None else skew.double().numpy()
         )
+
+
+def counts_tensor(counts: Float[np.ndarray, " n"] | None) -> Float[Tensor, " n"] | None:
+    """Counts as engines take them."""
+    return None if counts is None else torch.as_tensor(counts, dtype=torch.float32)

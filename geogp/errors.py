@@ -36,6 +36,10 @@ class NotDistanceAware(UserWarning):
     """A method whose latent sd does not return to the prior far from data has been fitted."""
 
 
+class FarAhead(UserWarning):
+    """Predictions lie farther ahead of the last measurement than the measurements span."""
+
+
 # -- bounds: said here, imported by the library, the command line and the dashboard ------------------------------------
 
 

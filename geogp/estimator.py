@@ -14,9 +14,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.basis.capacity import Capacity
-from geogp.data import Data, Moments
+from geogp.data import Data, Moments, counts_tensor
 from geogp.engines import Engine, Hooks, Plan
-from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, with_capacity
+from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn_far_ahead, with_capacity
 from geogp.engines.check import engine_of
 from geogp.engines.joint import DenseJoint
 from geogp.errors import ImpossibleCombination, InvalidInput, checked_counts
@@ -28,8 +28,7 @@ from geogp.transforms import Identity, Transform, from_dict, spread, transform_f
 Array = NDArray[np.float64]
 
 
-# The last prediction of each engine, kept outside it so that predicting changes no attribute. What changes a model's
-# predictions (a fit, an update, another predictor) gives it another engine.
+# The last prediction of each engine, kept outside it: predicting changes no attribute. Other predictions, other engine.
 _LAST: "weakref.WeakKeyDictionary[Engine, tuple[str, Moments]]" = weakref.WeakKeyDictionary()
 
 
@@ -38,9 +37,6 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     With two columns and nothing said, both are projected coordinates in one length unit (multi-scale
     encoder, local residual); with more, they are generic features (standardised).
-
-    The parameters come in groups: the method; its columns; choices of its row, replaced; capacity; schedule (see
-    `geogp.basis.schedule.Schedule`); likelihood; machine.
 
     Parameters
     ----------
@@ -203,6 +199,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         sd = float(y.std())
         self.target_sd_ = sd if spread(y) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
+        when = None if self.time is None else X[:, self.time]
+        self.time_range_ = when if when is None else (float(when.min()), float(when.max()))
         self.typical_count_ = None if counts is None else float(np.median(counts))
         self.reference_count_ = self.typical_count_
         name, fixed = self.target_transform, engine_of(plan.row).fixes_scale
@@ -298,7 +296,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         last = _LAST.get(self.engine_)
         if last is not None and last[0] == key.hexdigest():
             return last[1]
-        moments = self.engine_.moments(torch.as_tensor(inputs), _tensor(n))
+        if self.time is not None and self.time_range_ is not None and len(inputs):
+            warn_far_ahead(self.engine_, float(inputs[:, self.time].max()), self.time_range_)
+        moments = self.engine_.moments(torch.as_tensor(inputs), counts_tensor(n))
         _LAST[self.engine_] = (key.hexdigest(), moments)
         return moments
 
@@ -364,7 +364,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         asked = self._counts_of(counts, latent)
         moments, inputs = self.moments(X, asked), self._inputs(X)
         S = self.engine_.posterior_covariance(
-            torch.as_tensor(inputs), _tensor(self._counts(asked, len(inputs)))
+            torch.as_tensor(inputs), counts_tensor(self._counts(asked, len(inputs)))
         )
         covariance = DenseJoint(S, moments.latent_variance).S
         if not latent:
@@ -409,7 +409,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             raise InvalidInput(f"n_samples must be 1 or more; got {n_samples}.")
         generator = torch.Generator().manual_seed(int(random_state or 0))
         inputs = self._inputs(X)
-        n = _tensor(self._counts(self._counts_of(counts, latent=True), len(inputs)))
+        n = counts_tensor(self._counts(self._counts_of(counts, latent=True), len(inputs)))
         draws = self.engine_.sample(torch.as_tensor(inputs), n_samples, generator, n)
         return self.transform_.inverse(self.target_mean_ + self.target_sd_ * draws.double().numpy())
 
@@ -441,6 +441,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             "target_mean": self.target_mean_,
             "target_sd": self.target_sd_,
             "target_range": list(self.target_range_),
+            "time_range": self.time_range_,
             "typical_count": self.typical_count_,
             "reference_count": self.reference_count_,
             "n_rows": self.n_rows_,
@@ -470,6 +471,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             target_sd=model.target_sd_,
         )
         model.target_range_ = tuple(facts["target_range"])
+        model.time_range_ = facts.get("time_range")  # absent in older runs
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
         model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs
         model.transform_ = from_dict(facts["transform"])
@@ -496,8 +498,3 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if not self.has_counts:
             return None
         return np.full(n, float(self.typical_count_ or 1.0)) if named is None else named
-
-
-def _tensor(counts: Array | None) -> torch.Tensor | None:
-    """Counts as engines take them."""
-    return None if counts is None else torch.as_tensor(counts, dtype=torch.float32)

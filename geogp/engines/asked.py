@@ -1,6 +1,7 @@
 """From what a caller asks of `GPRegressor` to the plan of a fit."""
 
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,10 @@ from geogp.basis.objectives import Weights
 from geogp.basis.residuals import RESIDUALS
 from geogp.basis.schedule import Schedule
 from geogp.data import Data
+from geogp.engines.base import Engine
 from geogp.engines.check import check, engine_of
 from geogp.engines.plan import Plan
-from geogp.errors import InvalidInput, NotDistanceAware
+from geogp.errors import FarAhead, InvalidInput, NotDistanceAware
 from geogp.holdout import kinds_asked, rows_for_the_epoch
 from geogp.methods import Method, method
 
@@ -25,6 +27,8 @@ from geogp.methods import Method, method
 TRIALS_WORTH = 25
 #: Parameters that replace a choice of the row.
 CHANGES = ("backbone", "expansion", "residual", "noise", "objective", "posterior", "spread")
+#: Engines that have been asked about times far ahead.
+_WARNED: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
 
 def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: int) -> Plan:
@@ -185,6 +189,20 @@ def rows_held_out(row: Method, n: int) -> int:
         return 0
     learns = engine.trains_network or (engine.route == "variational" and row.backbone != "identity")
     return rows_for_the_epoch(n, by_heart=learns)
+
+
+def warn_far_ahead(engine: Engine, newest: float, known: tuple[float, float]) -> None:
+    """Warn, once for an engine, of a time farther after the known (first, last) than these lie apart."""
+    first, last = known
+    if newest - last <= max(last - first, 1.0) or engine in _WARNED:
+        return
+    _WARNED.add(engine)
+    warnings.warn(
+        f"predictions reach {newest:.2f}, {newest - last:.1f} years after the last measurement, and the "
+        f"measurements span {last - first:.1f} years: they say nothing of what comes so late; take an earlier time.",
+        FarAhead,
+        stacklevel=5,
+    )
 
 
 def warn_far(row: Method) -> None:

@@ -47,7 +47,8 @@ class LocalEngine(Engine):
     has_basis: ClassVar[bool] = False
     holds_out: ClassVar[bool] = True
     model_lines: ClassVar[tuple[str, ...]] = (
-        "y = β₀ + β₁ t + r(x, t) + b(n) + ε,  r ~ GP(0, sum of Matérn kernels),  ε ~ Student-t",
+        "y = β t + Φ(x)'w + r(x, t) + b(n) + ε,  r ~ GP(0, sum of Matérn kernels),  ε ~ Student-t",
+        "Φ(x)'w a plane and the covariates, w uncertain and known jointly with r (universal kriging)",
         "p(r | data) from the k nearest observations on all sides; far from all of them the prior",
     )
     formulas_of: ClassVar[tuple[str, ...]] = ("noise", "objective")
@@ -59,8 +60,8 @@ class LocalEngine(Engine):
     @classmethod
     def far(cls, row: Method) -> tuple[str, str]:
         return (
-            "the level and trend of all rows",
-            "the prior's, within a few lengthscales of the last observation",
+            "the plane through all rows and their trend over time",
+            "the prior's, within a few lengthscales of the last observation, and what is uncertain of the plane",
         )
 
     @classmethod

@@ -10,7 +10,6 @@ from geogp.field.left_out import LeftOut
 from geogp.field.likelihood import conditional_log_density, fit_local_gp
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.options import FieldOptions
-from geogp.field.regional import thinned
 from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
@@ -18,6 +17,8 @@ from geogp.field.variation import Variation
 
 #: Fewer rows over space alone say too little about lengths that differ from place to place.
 VARY_FROM, VARY_AT = 10_000, 16
+#: About so many targets of a kind judge the candidates.
+JUDGES = 800
 
 Targets = list[tuple[Tensor, Tensor]]
 
@@ -34,6 +35,8 @@ class Candidate:
 class Trials:
     """What candidates are fitted to and judged by: rows X (N, D), y (N,), counts (N,), those left out by kind.
 
+    left_out : of each kind the targets that candidates are fitted to; judges : those that they are judged by, others
+        where there are enough
     per_count : whether the counts differ, so that noise and mean may depend on them
     """
 
@@ -41,6 +44,7 @@ class Trials:
     y: Tensor
     counts: Tensor
     left_out: dict[str, Targets]
+    judges: dict[str, Targets]
     options: FieldOptions
     per_count: bool
     stages: Stages
@@ -62,7 +66,9 @@ class Trials:
         kinds: dict[str, Targets] = {"rows": [], "blocks": [], "sides": [], "future": []}
         for out in left_out:
             kinds[out.kind].append((out.rows.to(device), out.neighbours.to(device)))
-        return cls(X.to(device), y.to(device), counts.to(device), kinds, options, per_count, stages)
+        both = {kind: _divided(targets) for kind, targets in kinds.items()}
+        fitted, judges = ({kind: pair[i] for kind, pair in both.items()} for i in (0, 1))
+        return cls(X.to(device), y.to(device), counts.to(device), fitted, judges, options, per_count, stages)
 
     def fitted(self, name: str, targets: Targets, start: LocalKernel, *, weighted: bool) -> Candidate:
         """A candidate fitted to the target rows given their neighbours; a stage of that name."""
@@ -88,7 +94,7 @@ class Trials:
 
     def judged(self, gp: LocalGP) -> Candidate:
         """All kinds of missing data count alike."""
-        return Candidate(gp, sum(held_out_density(gp, self, t) for t in self.left_out.values() if t))
+        return Candidate(gp, sum(held_out_density(gp, self, t) for t in self.judges.values() if t))
 
 
 def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
@@ -111,8 +117,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         mixed = [s for i, gap in enumerate(gaps) for s in (rows[i % len(rows)], gap)]
         best = _better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
     if places := _places_to_vary_at(trials, start):
-        centres = torch.from_numpy(thinned(trials.X[:, :2].cpu().numpy(), places)[0])
-        bent = replace(best.gp.kernel, variation=Variation.flat(centres))
+        flat = Variation.flat(trials.X[:, :2], places, trials.options.seed)
+        bent = replace(best.gp.kernel, variation=flat.to(trials.X.device))
         best = _better(best, trials.fitted("varying", rows, bent, weighted=best.gp.weighted))
     if trials.per_count:
         still = replace(best.gp, count_shift=torch.zeros_like(best.gp.count_shift))
@@ -131,15 +137,24 @@ def _places_to_vary_at(trials: Trials, start: LocalKernel) -> int:
     return VARY_AT if start.time_axis is None and len(trials.y) >= VARY_FROM else 0
 
 
-def held_out_density(gp: LocalGP, trials: Trials, targets: Targets, most: int = 800) -> float:
+def _divided(targets: Targets) -> tuple[Targets, Targets]:
+    """Targets of a kind to fit to and to judge by: apart where there are enough of both, else all for both."""
+    share = sum(len(t) for t, _ in targets) // JUDGES
+    if share < 2:
+        return targets, targets
+    judge = [(t[::share], i[::share]) for t, i in targets]
+    rest = [torch.arange(len(t), device=t.device) % share > 0 for t, _ in targets]
+    return [(t[keep], i[keep]) for (t, i), keep in zip(targets, rest) if bool(keep.any())], judge
+
+
+def held_out_density(gp: LocalGP, trials: Trials, targets: Targets) -> float:
     """Mean log density of some held-out rows under the kernel and the constant noise."""
     kernel = gp.kernel.to(trials.X.device)
     value, noise = trials.y - gp.b(trials.counts), gp.noise_variance(trials.counts)
     nu = None if gp.degrees_of_freedom is None else torch.as_tensor(gp.degrees_of_freedom, dtype=value.dtype)
-    share = max(1, sum(len(t) for t, _ in targets) // most)
     total, count = 0.0, 0
     for target, index in targets:
-        for t, i in zip(target[::share].split(PLACES_AT_ONCE), index[::share].split(PLACES_AT_ONCE)):
+        for t, i in zip(target.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE)):
             with torch.no_grad():
                 density = conditional_log_density(
                     kernel, trials.X, value, noise, t, i, nu, weighted=gp.weighted

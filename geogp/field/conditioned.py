@@ -19,7 +19,7 @@ from geogp.field.trend import Trend
 from geogp.linalg import cholesky
 
 #: Observations that tell how the drift would have been without those left out.
-SAMPLE = 6000
+SAMPLE = 4000
 
 
 @dataclass(frozen=True, eq=False, repr=False)

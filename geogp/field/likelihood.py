@@ -191,11 +191,15 @@ def _one_cycle(
     """Adam whose rates rise and fall once.
 
     The noise travels farther than the kernel (decades of τ²), and must settle before the tails can: twice the rate.
+    Each of many bumps sees few rows of a batch, and must not wander with them: a quarter.
     """
     fast = [p for p in (model.tau2, model.s2, model.tails) if p.requires_grad]
-    slow = [p for p in model.parameters() if p.requires_grad and not any(p is q for q in fast)]
-    rates = [learning_rate, 2 * learning_rate]
-    groups = [{"params": p, "lr": rate} for p, rate in zip((slow, fast), rates)]
+    bumps = [] if model.start.variation is None else [model.stretch, model.amplitude]
+    apart = [*fast, *bumps]
+    slow = [p for p in model.parameters() if p.requires_grad and not any(p is q for q in apart)]
+    shares = [(slow, 1.0), (fast, 2.0), *([(bumps, 0.25)] if bumps else [])]
+    rates = [share * learning_rate for _, share in shares]
+    groups = [{"params": p, "lr": rate} for (p, _), rate in zip(shares, rates)]
     optimiser = torch.optim.Adam(groups, betas=(0.9, 0.98))
     # torch divides by the length of the rise less one: five steps or fewer are the start of a longer cycle.
     cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=max(steps, 6), pct_start=0.2)

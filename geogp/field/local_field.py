@@ -1,6 +1,8 @@
 """The local field: trend + local Gaussian process + count shift + noise that knows its counts, in one fit.
 
-    u = β₀ + β₁ t + r(x) + b(x, n) + ε,   r ~ local GP,   ε ~ skewed Student-t(0, τ²(x) + s²(x)/n)
+    u = β t + Φ(x)'w + r(x) + b(x, n) + ε,   r ~ local GP,   ε ~ skewed Student-t(0, τ²(x) + s²(x)/n)
+
+Φ(x)'w is a plane and what covariates say linearly, its weights known jointly with r; see `geogp.field.drift`.
 
 Nothing is tuned by hand: lengths are measured in spacings of the places, times in spans of the data.
 """

@@ -19,7 +19,7 @@ ANCESTORS, BATCH, STEPS, ROUNDS = 16, 256, 60, 2
 #: Rate of the exponential prior on the log of the square root of the ratio of axes: isotropy is the simple case.
 SIMPLE = 2.0
 #: Total log likelihood, of the sample, that a metric must gain.
-GAIN = 5.0
+GAIN = 20.0
 
 Metric = tuple[float, float, float, float]
 

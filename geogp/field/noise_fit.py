@@ -34,7 +34,9 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
         latest = known.frame.newest(seen.X[out.reference])
         C = seen.X[out.rows]
         around = known.survey(C, out.neighbours, latest)
-        change, uncertain = known.drift.extra(C, around.leaning, known.drift_given(out.reference))
+        # Single rows and blocks tell the plane nothing that the rest does not.
+        drift = known.drift_given(out.reference) if out.kind == "sides" else known.drift
+        change, uncertain = known.drift.extra(C, around.leaning, drift)
         around = around.moved(change)
         surface = known.regional_given(out.reference)
         regional = None if surface is None else surface.at_observations(out.rows)

@@ -43,6 +43,7 @@ def state_of(
     if (bumps := gp.kernel.variation) is not None:
         tensors |= {
             "kernel.centres": bumps.centres,
+            "kernel.width": bumps.width,
             "kernel.stretch": bumps.lengthscale,
             "kernel.amplitude": bumps.variance,
         }
@@ -60,7 +61,6 @@ def state_of(
         "s2": gp.s2,
         "degrees_of_freedom": gp.degrees_of_freedom,
         "loss": list(gp.loss),
-        "width": None if bumps is None else bumps.width,
         "weighted": gp.weighted,
         "calibration": None if calibration is None else asdict(calibration),
     }
@@ -120,7 +120,12 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
     variation = None
     if "kernel.centres" in tensors:
         stretch, amplitude = tensors["kernel.stretch"], tensors["kernel.amplitude"]
-        variation = Variation(tensors["kernel.centres"], facts["width"], stretch, amplitude)
+        centres = tensors["kernel.centres"]
+        # One width for all bumps in runs of before.
+        width = (
+            tensors["kernel.width"] if "kernel.width" in tensors else torch.full_like(stretch, facts["width"])
+        )
+        variation = Variation(centres, width, stretch, amplitude)
     kernel = LocalKernel(
         tensors["kernel.log_lengthscale"],
         tensors["kernel.log_variance"],

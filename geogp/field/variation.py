@@ -6,16 +6,21 @@ with d_c the distance in units of the component's lengthscales, so that h(x) mul
 variance. Both are 1 far from data, where the kernel is the stationary one.
 """
 
-import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from scipy.cluster.vq import kmeans2
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from geogp.linalg import distances
 
 #: Prior sd of the coefficients of log h and log s²: a bump changes a lengthscale by a factor of 1.6 or so.
 PRIOR_SD = 0.5
+#: A bump is so many times as wide as its nearest centres are apart, on average of so many of them.
+OVERLAP, NEAR = 1.2, 3
+MOST_PLACES = 20_000
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Variation:
     Attributes
     ----------
     centres : (m, D) places in the kernel's coordinates
-    width : sd of a bump, in the same unit
+    width : (m,) sd of each bump, in the same unit
     lengthscale, variance : (m,) coefficients of log h and log s²
 
     References
@@ -34,33 +39,39 @@ class Variation:
 
     Examples
     --------
-    >>> bump = Variation(torch.zeros(1, 2), 1.0, torch.tensor([0.5]), torch.tensor([-1.0]))
+    >>> bump = Variation(torch.zeros(1, 2), torch.ones(1), torch.tensor([0.5]), torch.tensor([-1.0]))
     >>> [round(float(v), 3) for v in bump(torch.tensor([[0.0, 0.0]]))]
     [0.5, -1.0]
     """
 
     centres: Tensor
-    width: float
+    width: Tensor
     lengthscale: Tensor
     variance: Tensor
 
     @classmethod
-    def flat(cls, centres: Tensor) -> "Variation":
-        """No variation yet, over bumps that overlap their neighbours."""
-        m = len(centres)
-        if m < 2:
-            width = 1.0
+    def flat(cls, places: Tensor, m: int, seed: int = 0) -> "Variation":
+        """No variation yet, over at most m bumps that overlap their neighbours: small ones where places (N, 2) crowd.
+
+        Notes
+        -----
+        k-means of at most 20,000 of the distinct places.
+        """
+        P = np.unique(places.cpu().numpy(), axis=0)
+        rng = np.random.default_rng(seed)
+        P = P[np.sort(rng.permutation(len(P))[:MOST_PLACES])]
+        centres = P if len(P) <= m else kmeans2(P, m, minit="++", seed=rng)[0]
+        k = min(NEAR, len(centres) - 1)
+        if k < 1:
+            width = np.ones(len(centres))
         else:
-            apart = torch.cdist(centres, centres) + torch.diag(
-                torch.full((m,), math.inf, dtype=centres.dtype)
-            )
-            width = 1.2 * float(apart.min(1).values.median())
-        zero = torch.zeros(m, dtype=torch.float64)
-        return cls(centres, width, zero, zero.clone())
+            width = OVERLAP * cKDTree(centres).query(centres, k=np.arange(2, k + 2))[0].mean(1)
+        zero = torch.zeros(len(centres), dtype=torch.float64)
+        return cls(torch.from_numpy(centres), torch.from_numpy(width), zero, zero.clone())
 
     def __call__(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """log h and log s² at places P (..., D): (...,) each."""
-        away = distances(P, self.centres.to(P.dtype)) / self.width
+        away = distances(P, self.centres.to(P.dtype)) / self.width.to(P.dtype)
         bumps = torch.exp(-0.5 * away.square())
         return bumps @ self.lengthscale.to(P.dtype), bumps @ self.variance.to(P.dtype)
 
@@ -82,6 +93,7 @@ class Variation:
         return replace(
             self,
             centres=self.centres.to(device),
+            width=self.width.to(device),
             lengthscale=self.lengthscale.to(device),
             variance=self.variance.to(device),
         )

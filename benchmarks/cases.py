@@ -46,6 +46,9 @@ SECTIONS = {
         "The competition of Heaton et al. (2019). The satellite set is scored on training rows held out under its "
         "clouds laid again elsewhere: moved, mirrored, turned (see the notes)."
     ),
+    "Beyond the data": (
+        "What is held out lies at an edge and continues a trend: strips, a corner, the warmest region. No data beyond it."
+    ),
     "Generic features": "UCI sets, for the deep bases.",
 }
 
@@ -182,14 +185,17 @@ def _tiles(file: Path, target: str, split: str) -> Problem:
 def heaton(name: str, mask: str = "moved") -> Callable[[Path], Problem]:
     """Temperatures on a grid with gaps; every row trains, methods hold out their own if they need to.
 
-    mask : of `clouds.MASKS`, for the satellite set
+    mask : of `clouds.MASKS`, or "warmest", for the satellite set; "corner" for the simulated one with a trend
     """
 
     def load(data: Path) -> Problem:
         folder = data / "heaton"
         if not (folder / f"{name}_train.parquet").exists():
             raise Absent(f"heaton/{name}_train.parquet is not in the data folder")
-        scene = clouds.simulated(folder) if name == "simulated" else clouds.satellite(folder, mask)
+        if name == "simulated":
+            scene = clouds.corner(folder) if mask == "corner" else clouds.simulated(folder)
+        else:
+            scene = clouds.satellite(folder, mask)
         return Problem((scene.X, scene.y, None), None, (scene.X_test, scene.y_test, None))
 
     return load
@@ -276,6 +282,22 @@ def _cases() -> dict[str, Case]:
             ("east-west", "clouds mirrored east-west"),
             ("north-south", "clouds mirrored north-south"),
             ("rotated", "clouds turned by 180 degrees"),
+        )
+    ]
+    found += [
+        Case(
+            f"beyond-{mask}",
+            title,
+            heaton(name, mask),
+            ("geogp", "gpboost-plane", "gpboost-vecchia", "knn"),
+            scoring="published",
+            section="Beyond the data",
+        )
+        for name, mask, title in (
+            ("satellite", "warmest", "Satellite, the warmest fifth held out"),
+            ("satellite", "east", "Satellite, the eastern 100 columns held out"),
+            ("satellite", "south", "Satellite, the southern 100 rows held out"),
+            ("simulated", "corner", "Simulated field plus a plane, a corner of a quarter held out"),
         )
     ]
     generic = (

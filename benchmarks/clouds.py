@@ -47,13 +47,13 @@ def simulated(folder: Path) -> Scene:
 
 
 def satellite(folder: Path, mask: str = "moved") -> Scene:
-    """The satellite training rows, split by a cloud mask of `MASKS`."""
+    """The satellite training rows, split by a mask of `MASKS`, or their "warmest" fifth held out."""
     train, clouds = (
         pq.read_table(folder / f"satellite_{part}.parquet") for part in ("train", "test_locations")
     )
     X, X_clouds = _metres(train), _metres(clouds)
-    held = MASKS[mask](X, X_clouds)
     y = train["y"].to_numpy().astype(float)
+    held = warmest_mask(X, X_clouds, y) if mask == "warmest" else MASKS[mask](X, X_clouds)
     return Scene(X[~held], y[~held], X[held], y[held])
 
 
@@ -84,12 +84,54 @@ def mirrored_mask(X: Array, X_clouds: Array, axes: tuple[int, ...]) -> NDArray[n
     return np.flip(mask, axes)[cell]
 
 
+def strip_mask(X: Array, X_clouds: Array, *, axis: int, side: int, width: int = 100) -> NDArray[np.bool_]:
+    """Rows of X on the outermost `width` cells of the grid: (n,); side 1 is east or north, 0 west or south."""
+    mask, cell = _grid(X, X_clouds)
+    at = cell[axis]
+    return at >= mask.shape[axis] - width if side else at < width
+
+
+def warmest_mask(
+    X: Array, X_clouds: Array, y: Array, share: float = 0.2, blur: float = 15.0
+) -> NDArray[np.bool_]:
+    """The warmest contiguous region of about `share` of the rows of X, by y (n,) blurred over `blur` cells: (n,)."""
+    from scipy.ndimage import gaussian_filter, label
+
+    mask, cell = _grid(X, X_clouds)
+    total, weight = np.zeros(mask.shape), np.zeros(mask.shape)
+    total[cell], weight[cell] = y, 1.0
+    level = gaussian_filter(total, blur) / np.maximum(gaussian_filter(weight, blur), 1e-9)
+
+    def largest(threshold: float) -> NDArray[np.bool_]:
+        part = label(level >= threshold)[0][cell]
+        return part == np.argmax(np.bincount(part)[1:]) + 1 if part.any() else np.zeros(len(y), dtype=bool)
+
+    low, high = float(level.min()), float(level.max())
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if largest(middle).mean() < share else (middle, high)
+    return largest(low)
+
+
+def corner(folder: Path) -> Scene:
+    """The simulated training set plus a plane of twice its sd from corner to corner; a corner of a quarter of the rows
+    is held out."""
+    train = pq.read_table(folder / "simulated_train.parquet")
+    X, y = _metres(train), train["y"].to_numpy().astype(float)
+    place = (X - X.min(0)) / np.ptp(X, axis=0)
+    y = y + 2.0 * y.std() * place.sum(1)
+    held = (place > 0.5).all(1)
+    return Scene(X[~held], y[~held], X[held], y[held])
+
+
 #: name -> function of (training places, cloudy places) that marks the rows to hold out.
 MASKS: dict[str, Callable[[Array, Array], NDArray[np.bool_]]] = {
     "moved": moved_mask,
     "east-west": partial(mirrored_mask, axes=(0,)),
     "north-south": partial(mirrored_mask, axes=(1,)),
     "rotated": partial(mirrored_mask, axes=(0, 1)),
+    "east": partial(strip_mask, axis=0, side=1),
+    "south": partial(strip_mask, axis=1, side=0),
 }
 
 

@@ -51,6 +51,14 @@ _ROWS = [
         uses_validation=False,
     ),
     Peer(
+        "gpboost-plane",
+        "the same with a mean linear in the position",
+        "app.peers.vecchia:fit_plane",
+        "gpboost",
+        needs_position=True,
+        uses_validation=False,
+    ),
+    Peer(
         "gpytorch-svgp",
         "GPyTorch's sparse variational GP, Matern-3/2, a lengthscale a column",
         "app.peers.sparse:fit_svgp",

@@ -28,12 +28,14 @@ class Scaling:
 
 @dataclass(frozen=True)
 class VecchiaGP:
-    """A linear mean (1, time, log n), a Matérn field, and a nugget divided by 1 / (0.1 + 1/n)."""
+    """A linear mean (1, time, log n, with `plane` the position), a Matérn field, and a nugget divided by
+    1 / (0.1 + 1/n)."""
 
     model: Any
     scaling: Scaling
     nugget: float
     mean_weight: float
+    plane: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
 
     def predictive(self, rows: Sample) -> Predictive:
@@ -42,7 +44,10 @@ class VecchiaGP:
             part = rows.take(np.arange(i, min(i + AT_ONCE, len(rows))))
             C = self.scaling(part.X)
             out = self.model.predict(
-                gp_coords_pred=C, X_pred=_covariates(C, part.counts), predict_var=True, predict_response=False
+                gp_coords_pred=C,
+                X_pred=_covariates(C, part.counts, self.plane),
+                predict_var=True,
+                predict_response=False,
             )
             mean.append(np.asarray(out["mu"]).ravel())
             variance.append(np.asarray(out["var"]).ravel())
@@ -53,8 +58,10 @@ class VecchiaGP:
         return Predictive(np.concatenate(mean), np.sqrt(np.maximum(total, 1e-8)))
 
 
-def _covariates(C: Array, counts: Array | None) -> Array:
+def _covariates(C: Array, counts: Array | None, plane: bool) -> Array:
     columns = [np.ones(len(C))]
+    if plane:
+        columns += [C[:, -2], C[:, -1]]
     if C.shape[1] == 3:
         columns.append(C[:, 0])
     if counts is not None:
@@ -62,7 +69,12 @@ def _covariates(C: Array, counts: Array | None) -> Array:
     return np.column_stack(columns)
 
 
-def fit(train: Sample, held: Sample, options: Options) -> VecchiaGP:
+def fit_plane(train: Sample, held: Sample, options: Options) -> VecchiaGP:
+    """As `fit`, the mean linear in the position."""
+    return fit(train, held, options, plane=True)
+
+
+def fit(train: Sample, held: Sample, options: Options, *, plane: bool = False) -> VecchiaGP:
     """Maximum of the Vecchia likelihood; nothing is chosen on validation rows."""
     import gpboost
 
@@ -87,7 +99,7 @@ def fit(train: Sample, held: Sample, options: Options) -> VecchiaGP:
         GPU_use=False,
         seed=options.seed,
     )
-    model.fit(y=train.z, X=_covariates(C, train.counts))
+    model.fit(y=train.z, X=_covariates(C, train.counts, plane))
     parameters = np.asarray(model.get_cov_pars()).ravel()
     facts = {"covariance_parameters": [round(float(v), 5) for v in parameters]}
-    return VecchiaGP(model, scaling, float(parameters[0]), mean_weight, facts)
+    return VecchiaGP(model, scaling, float(parameters[0]), mean_weight, plane, facts)

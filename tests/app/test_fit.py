@@ -346,3 +346,13 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
     before = json.loads(cli("evaluate", tmp_path / "chosen", "--json").out)
     assert document["n_train"] == rows["fitted"] and document["refit"] == "train+val"
     assert document["scores"]["crps"] < before["scores"]["crps"] + 0.02
+
+
+def test_the_default_keeps_a_time_limit_and_goes_on_to_the_same_result(cli, table, tmp_path):
+    line = ("fit", table, "--set", "steps=6", "-q")
+    assert cli(*line, "-o", tmp_path / "whole").code == 0
+    out = tmp_path / "run"
+    result = cli(*line, "-o", out, "--time-limit", "0")
+    assert result.code == 4 and "goes on" in result.err and not out.exists()
+    assert cli(*line, "-o", out).code == 0
+    assert (out / "weights.safetensors").read_bytes() == (tmp_path / "whole" / "weights.safetensors").read_bytes()

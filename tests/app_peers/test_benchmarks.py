@@ -30,6 +30,21 @@ def test_clouds_move_by_a_seeded_rule_and_keep_their_shape():
     np.testing.assert_array_equal(held[order], clouds.moved_mask(seen[order], hidden, seed=0))
 
 
+def test_strips_and_the_warmest_region_lie_beyond_the_rest():
+    rows, columns = np.meshgrid(np.arange(40.0), np.arange(60.0))
+    X = 1000.0 * np.column_stack([rows.ravel(), columns.ravel()])
+    nothing = np.zeros((0, 2))
+    east = clouds.strip_mask(X, nothing, axis=0, side=1, width=10)
+    assert east.mean() == 0.25 and X[east, 0].min() > X[~east, 0].max()
+    south = clouds.strip_mask(X, nothing, axis=1, side=0, width=15)
+    assert south.mean() == 0.25 and X[south, 1].max() < X[~south, 1].min()
+    rng = np.random.default_rng(0)
+    y = -np.hypot(X[:, 0] - 30_000, X[:, 1] - 10_000) / 1000 + 0.5 * rng.standard_normal(len(X))
+    warm = clouds.warmest_mask(X, nothing, y, blur=2.0)
+    assert 0.15 < warm.mean() <= 0.22
+    assert y[warm].mean() > y[~warm].mean() + 10
+
+
 def test_mirrored_clouds_hide_what_lies_opposite():
     X = grid()
     cloudy = (X[:, 0] < 9_000) & (X[:, 1] < 5_000)

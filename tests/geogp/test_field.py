@@ -320,3 +320,30 @@ def test_a_handful_of_steps_is_enough_to_run():
     for steps in (1, 5):
         field = LocalField.fit(X, y, None, options=replace(QUICK, smooth=False, steps=steps))
         assert len(field.gp.loss) == steps
+
+
+def test_the_trend_levels_off_long_after_the_data():
+    t = torch.linspace(0.0, 4.0, 9).double().repeat(30)
+    trend = fit_trend(t, 0.5 * t, torch.ones(len(t)).double())
+    soon, late = trend(torch.tensor([5.0, 40.0]).double(), 2)
+    assert 2.3 < soon < 2.5 and late < 2.0 + 0.5 * 4.0 + 1e-9
+
+
+@pytest.mark.parametrize("walk", [0.0, 0.3])
+def test_ahead_of_few_distant_quarters_intervals_hold_what_they_promise(walk):
+    """95% intervals a quarter ahead of three, over levels that rise, and that walk beside."""
+    held = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        n, quarter = 600, rng.integers(0, 4, 600).astype(float)
+        P = rng.uniform(0, 30_000, (n, 2))
+        level = np.cumsum(np.append(0.0, 0.3 + walk * rng.standard_normal(3)))
+        y = np.sin(P[:, 0] / 3000) + level[quarter.astype(int)] + 0.5 * rng.standard_normal(n)
+        X = torch.from_numpy(np.column_stack([P, 2020 + quarter]))
+        past = quarter < 3
+        mean, sd = y[past].mean(), y[past].std()
+        z = torch.from_numpy((y - mean) / sd)
+        m = LocalField.fit(X[past], z[past], None, time=2, options=replace(QUICK, steps=30)).moments(X[~past])
+        half = 1.96 * (m.latent_variance + m.noise_variance).sqrt()
+        held.append(float(((z[~past] - m.mean).abs() < half).double().mean()))
+    assert 0.88 < np.mean(held) <= 0.98

@@ -1,0 +1,69 @@
+"""A field's fit in stages: what is computed once is not computed again, and the result is the same."""
+
+import numpy as np
+import pytest
+import torch
+
+from geogp.engines import Hooks
+from geogp.estimator import GPRegressor
+from geogp.field import FieldOptions, LocalField, choose
+from geogp.field.stages import Stages
+
+OPTIONS = FieldOptions(steps=8, n_targets=400, epochs=2)
+
+
+class Enough(Exception):
+    """The time that was allowed is over."""
+
+
+def world(n=1200, seed=0):
+    rng = np.random.default_rng(seed)
+    P = rng.uniform(0, 30.0, (n, 2))
+    y = np.sin(P[:, 0] / 3.0) + np.cos(P[:, 1] / 5.0) + 0.2 * rng.standard_normal(n)
+    return torch.from_numpy(P), torch.from_numpy((y - y.mean()) / y.std())
+
+
+def test_a_fit_that_was_stopped_goes_on_to_the_same_result(monkeypatch):
+    X, y = world()
+    whole = LocalField.fit(X, y, None, options=OPTIONS)
+    written: dict[str, torch.Tensor] = {}
+
+    def stop(known):
+        written.update(known)
+        if "rows/numbers" in known:
+            raise Enough
+
+    with pytest.raises(Enough):
+        LocalField.fit(X, y, None, options=OPTIONS, stages=Stages(report=stop))
+    fitted = []
+    honest = choose.fit_local_gp
+    monkeypatch.setattr(choose, "fit_local_gp", lambda *a, **k: fitted.append(1) or honest(*a, **k))
+    again = LocalField.fit(X, y, None, options=OPTIONS, stages=Stages(written))
+    n_again = len(fitted)
+    LocalField.fit(X, y, None, options=OPTIONS)
+    assert n_again == len(fitted) - n_again - 1  # the first candidate was there
+    for name, value in whole.state()[0].items():
+        torch.testing.assert_close(again.state()[0][name], value, rtol=0, atol=0)
+
+
+def test_within_a_stage_there_is_a_moment_to_stop():
+    X, y = world(500)
+    ticks = []
+
+    def stop(known):
+        ticks.append(len(known))
+        if len(ticks) == 3:
+            raise Enough
+
+    with pytest.raises(Enough):
+        LocalField.fit(X, y, None, options=OPTIONS, stages=Stages(report=stop))
+    assert ticks == [0, 0, 0]
+
+
+def test_the_estimators_hooks_hear_of_the_fields_stages():
+    X, y = world(500)
+    epochs, states = [], []
+    hooks = Hooks(on_epoch=lambda done, *_: epochs.append(done), checkpoint=states.append)
+    GPRegressor("local-gp", options={"steps": 5}).fit(X.numpy(), y.numpy(), hooks=hooks)
+    assert epochs == sorted(epochs) and epochs[-1] >= 1
+    assert any("rows/log_lengthscale" in s["model"] for s in states)

@@ -114,6 +114,7 @@ def left_out_kinds(
     n_targets: int = 12000,
     block_sizes: tuple[float, ...] = BLOCK_SIZES,
     folds: int = 6,
+    sides: bool = False,
     seed: int = 0,
 ) -> list[HeldOut]:
     """Reference sets and targets of the four kinds, about `n_targets` of each.
@@ -124,6 +125,7 @@ def left_out_kinds(
     time : (N,) or None
     block_sizes : side of the square blocks, in units of the median spacing of places
     folds : every block size is split into this many groups of blocks, each left out once
+    sides : also what lies outermost, on four sides and at four corners
 
     Returns
     -------
@@ -138,7 +140,8 @@ def left_out_kinds(
     unit = spacing(space)
     for size in block_sizes:
         out += _blocks(rng, space, size * unit, folds, n_targets // (folds * len(block_sizes)))
-    out += _sides(rng, space, n_targets // 8)
+    if sides:
+        out += _sides(rng, space, n_targets // 8)
     if time is not None:
         out += _future(rng, time, n_targets // 4)
     return [h for h in out if len(h.reference) and len(h.target)]

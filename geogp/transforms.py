@@ -288,6 +288,8 @@ def _nearest(places: Array, rows: NDArray[np.int64], k: int = 8) -> NDArray[np.i
 def _student_likelihood(residual: Array) -> float:
     """Mean log likelihood of centred residuals under the best Student-t of `TAILS`; the scale by EM."""
     r = residual - np.median(residual)
+    size = float(np.abs(r).max()) or 1.0
+    r = r / size  # in whatever unit
     best = -math.inf
     for nu in TAILS:
         s2 = float(np.mean(r * r)) + 1e-300
@@ -295,4 +297,4 @@ def _student_likelihood(residual: Array) -> float:
             s2 = float(np.mean((nu + 1.0) / (nu + r * r / s2) * r * r)) + 1e-300
         constant = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * math.log(nu * math.pi * s2)
         best = max(best, float(np.mean(constant - 0.5 * (nu + 1.0) * np.log1p(r * r / (s2 * nu)))))
-    return best
+    return best - math.log(size)

@@ -60,7 +60,7 @@ class LocalEngine(Engine):
     @classmethod
     def far(cls, row: Method) -> tuple[str, str]:
         return (
-            "the plane through all rows and their trend over time",
+            "the plane through all rows, levelling off beyond them, and their trend over time",
             "the prior's, within a few lengthscales of the last observation, and what is uncertain of the plane",
         )
 

@@ -16,7 +16,6 @@ from geogp.field.options import FieldOptions
 from geogp.field.regional import Region, RegionalSurface, fit_regional
 from geogp.field.surroundings import Surroundings, survey
 from geogp.field.trend import Trend
-from geogp.linalg import cholesky
 
 #: Observations that tell how the drift would have been without those left out.
 SAMPLE = 4000
@@ -30,7 +29,7 @@ class Conditioned:
     drift : Φ'w and how uncertain w is given the observations
     has_counts : whether counts differ from row to row, so that noise and mean may depend on them
     gp : kernel, constant noise and b
-    seen : the observations
+    seen : the observations, less trend and count shift
     horizon : how far ahead of the known rows the noise was learned; beyond it the mean drifts
     learned_until : the newest time that kernel and noise learned from; observations may be newer after an update
     device : where the neighbourhoods are solved; everything else, the neighbour search included, is on the CPU
@@ -60,8 +59,13 @@ class Conditioned:
         return self.frame.search_among(self.seen.X)
 
     @cached_property
+    def left(self) -> Observations:
+        """The observations less the drift, too: what r is conditioned on."""
+        return replace(self.seen, value=self.seen.value - self._columns @ self.drift.weights)
+
+    @cached_property
     def _on_device(self) -> tuple[LocalKernel, Observations]:
-        return self.gp.kernel.to(self.device), self.seen.to(self.device)
+        return self.gp.kernel.to(self.device), self.left.to(self.device)
 
     @cached_property
     def _columns(self) -> Tensor:
@@ -112,7 +116,8 @@ class Conditioned:
         """(N, q + 1) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
         weights and its walk ahead of the data bring."""
         around = self.survey(C, index, self.latest)
-        L = cholesky(self.drift.covariance, jitter=0.0, what="the drift's covariance")
+        size, axes = torch.linalg.eigh(self.drift.covariance)  # zero where a run knows of no drift
+        L = axes * size.clamp_min(0.0).sqrt()
         walk = self.time_variance(C).sqrt()[:, None]
         return torch.cat([(self.drift.columns(C) - around.leaning) @ L, walk], dim=1)
 
@@ -125,7 +130,7 @@ class Conditioned:
         return fit_regional(
             self._region,
             rows,
-            self.seen.value,
+            self.left.value,
             self.seen.noise_variance,
             place_variance=float(variance[:-1].sum()),
             prior_variance=float(variance[-1]),
@@ -134,22 +139,20 @@ class Conditioned:
 
     def drift_given(self, rows: Tensor) -> Drift:
         """The drift as it would be known from some of the observations; from a sample of those where they are many."""
-        value = self.seen.value + self._columns @ self.drift.weights
-        return self._sample.among(len(self.seen), rows).drift(
-            self.drift, self.gp.kernel, self.seen.X, value, self.seen.noise_variance, self.gp.tails
-        )
+        return self._sample.among(len(self.seen), rows).drift(self.drift, self.gp, self.seen)
 
     def told(self, seen: Observations) -> "Conditioned":
         """Conditioned on other observations, the drift's weights learned from them alone."""
-        total = seen.value + self.drift(seen.X)
-        drift = Whitened.of(self.frame.near(seen.X), self.options.seed).drift(
-            self.drift, self.gp.kernel, seen.X, total, seen.noise_variance, self.gp.tails
-        )
-        return replace(self, drift=drift, seen=replace(seen, value=total - drift(seen.X)))
+        whitened = Whitened.of(self.frame.near(seen.X), self.options.seed)
+        return replace(self, drift=whitened.drift(self.drift, self.gp, seen), seen=seen)
+
+    def level(self, C: Tensor, counts: Tensor) -> Tensor:
+        """(N,) trend and count shift."""
+        return self.trend(self.frame.times(C), len(C)) + self.gp.b(counts)
 
     def prior_mean(self, C: Tensor, counts: Tensor) -> Tensor:
         """(N,) trend, drift and count shift: the mean of an average of `counts` measurements but for r."""
-        return self.trend(self.frame.times(C), len(C)) + self.drift(C) + self.gp.b(counts)
+        return self.level(C, counts) + self.drift(C)
 
     def time_variance(self, C: Tensor) -> Tensor:
         """(N,) variance of the mean ahead of the data, beyond what was learned."""

@@ -16,7 +16,8 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from geogp.field.earlier import Array, Index, earlier
-from geogp.field.kernel import LocalKernel
+from geogp.field.local_gp import LocalGP
+from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
 from geogp.field.student import heavy_tailed
 from geogp.linalg import cholesky
@@ -29,6 +30,8 @@ ANCESTORS, ROWS_AT_ONCE = 24, 1024
 MOST = 200_000
 #: Solves with weights renewed in between; Gaussian observations need one.
 SOLVES = 3
+#: Beyond the data the plane goes on for about so many half extents, and never farther.
+REACH = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +68,10 @@ class Drift:
         return cls(0.5 * (low + high), torch.where(half > 0, half, torch.ones_like(half)), axes, zero, wide)
 
     def columns(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N q"]:
-        """Φ at coordinates C."""
-        P = (C[:, self.axes] - self.center) / self.scale
+        """Φ at coordinates C: the plane levels off beyond the data, so that far away it says nothing wild."""
+        P = (C[:, self.axes] - self.center.to(C.device)) / self.scale.to(C.device)
+        beyond = (P.abs() - 1.0).clamp_min(0.0)
+        P = P - P.sign() * (beyond + REACH * torch.expm1(-beyond / REACH))
         return torch.cat([torch.ones(len(C), 1, dtype=C.dtype, device=C.device), P], dim=1)
 
     def __call__(self, C: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
@@ -141,16 +146,8 @@ class Whitened:
         before = self.before[keep]
         return Whitened(self.rows[keep], torch.where(inside[before.clamp_min(0)] & (before >= 0), before, -1))
 
-    def drift(
-        self,
-        start: Drift,
-        kernel: LocalKernel,
-        C: Float[Tensor, "n D"],
-        y: Float[Tensor, " n"],
-        noise_variance: Float[Tensor, " n"],
-        degrees_of_freedom: float | None,
-    ) -> Drift:
-        """The drift's weights given the values y at C.
+    def drift(self, like: Drift, gp: LocalGP, seen: Observations) -> Drift:
+        """A drift made of the same columns, its weights given the observations.
 
         Notes
         -----
@@ -161,24 +158,25 @@ class Whitened:
         ----------
         Vecchia 1988; Rasmussen and Williams 2006, section 2.7 (explicit basis functions)
         """
-        phi = start.columns(C)
-        both = torch.cat([(y - phi @ start.weights)[:, None], phi], dim=1)
+        noise_variance, nu = seen.noise_variance, gp.tails
+        own = noise_variance[self.rows]
+        start = like.least_squares(seen.X[self.rows], seen.value[self.rows], 1.0 / own)
+        phi = like.columns(seen.X)
+        both = torch.cat([(seen.value - phi @ start.weights)[:, None], phi], dim=1)
         pieces = []
         with torch.no_grad():
             for rows, before in zip(self.rows.split(ROWS_AT_ONCE), self.before.split(ROWS_AT_ONCE)):
-                c = conditional_moments(kernel, C[rows], C, both, noise_variance, before, degrees_of_freedom)
+                c = conditional_moments(gp.kernel, seen.X[rows], seen.X, both, noise_variance, before, nu)
                 pieces.append(torch.cat([both[rows] - c.mean, c.variance[:, None]], dim=1))
         left = torch.cat(pieces)
-        own, Z, v = noise_variance[self.rows], left[:, 1:-1], left[:, -1]
+        Z, v = left[:, 1:-1], left[:, -1]
         u = left[:, 0] + Z @ start.weights
         weight = torch.ones_like(u)
-        robust = heavy_tailed(degrees_of_freedom)
         out = start
-        for _ in range(SOLVES if robust else 1):
+        for _ in range(SOLVES if heavy_tailed(nu) else 1):
             precision = 1.0 / (v + own / weight)
-            out = start.given(Z.T @ (Z * precision[:, None]), Z.T @ (precision * u))
-            if robust:
-                nu = float(degrees_of_freedom or 0.0)
+            out = like.given(Z.T @ (Z * precision[:, None]), Z.T @ (precision * u))
+            if heavy_tailed(nu):
                 away = u - Z @ out.weights
                 # What is expected of the noise alone, given how far the row is from its prediction.
                 share = own / weight / (v + own / weight)

@@ -45,8 +45,8 @@ def fit_conditioned(
     value = y - gp.b(counts)
     trend = fit_trend(time, value, weight)
     value = value - trend(time, len(y))
-    noise = gp.noise_variance(counts)
-    drift = Whitened.of(frame.near(C), options.seed).drift(plane, gp.kernel, C, value, noise, gp.tails)
+    seen = Observations(C, value, counts, gp.noise_variance(counts))
+    drift = Whitened.of(frame.near(C), options.seed).drift(plane, gp, seen)
     return Conditioned(
         options=options,
         frame=frame,
@@ -54,7 +54,7 @@ def fit_conditioned(
         trend=trend,
         drift=drift,
         gp=gp,
-        seen=Observations(C, value - drift(C), counts, noise),
+        seen=seen,
         horizon=horizon_of(left_out, C, frame),
         learned_until=frame.newest(C),
         device=device,

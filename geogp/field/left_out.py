@@ -51,6 +51,7 @@ def leave_out(C: Tensor, frame: Frame, options: FieldOptions) -> list[LeftOut]:
         None if time is None else time.numpy(),
         n_targets=min(options.n_targets, len(C)),
         block_sizes=options.block_sizes,
+        sides=True,
         seed=options.seed,
     )
     return [_left_out(C, frame, h.kind, h.reference, h.target, options) for h in held]

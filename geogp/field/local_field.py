@@ -168,7 +168,7 @@ class LocalField:
         index = self.known.neighbours_of(C)
         return FieldJoint(
             self.gp.kernel,
-            self.seen,
+            self.known.left,
             C,
             index,
             variance=latent_variance.double().numpy(),
@@ -191,7 +191,7 @@ class LocalField:
         """Rows X (M, D), y (M,), counts (M,) as this field conditions on them: less trend and count shift."""
         n = counted(counts, len(y))
         C = self.frame.coordinates(X.double())
-        return Observations(C, y.double() - self.known.prior_mean(C, n), n, self.gp.noise_variance(n))
+        return Observations(C, y.double() - self.known.level(C, n), n, self.gp.noise_variance(n))
 
     def conditioned_on(self, seen: Observations) -> Self:
         """This field, all that it learned kept, that knows these observations instead of its own.

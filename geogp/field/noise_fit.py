@@ -28,7 +28,7 @@ Validation = tuple[Tensor, Tensor, Tensor | None]
 
 def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> list[HeldOutRows]:
     """What the smooth noise learns from, of all training rows X (N, D): those left out, a table for each kind."""
-    seen = known.seen
+    seen = known.left
     pieces: dict[str, list[HeldOutRows]] = {}
     for out in left_out:
         latest = known.frame.newest(seen.X[out.reference])

@@ -355,4 +355,6 @@ def test_the_default_keeps_a_time_limit_and_goes_on_to_the_same_result(cli, tabl
     result = cli(*line, "-o", out, "--time-limit", "0")
     assert result.code == 4 and "goes on" in result.err and not out.exists()
     assert cli(*line, "-o", out).code == 0
-    assert (out / "weights.safetensors").read_bytes() == (tmp_path / "whole" / "weights.safetensors").read_bytes()
+    assert (out / "weights.safetensors").read_bytes() == (
+        tmp_path / "whole" / "weights.safetensors"
+    ).read_bytes()

@@ -96,7 +96,7 @@ def geogp(folder: Path, *lines: list[object]) -> str:
 def test_the_help_tells_of_them(folder):
     shown = geogp(folder, ["ingest", "--help"])
     assert "|gauges|stations>" in shown and "|sonar|radar>" in shown
-    assert "gauges, gauges of the harbour; stations, gauges of the harbour." in shown
+    assert "gauges, gauges of the harbour; stations, gauges of the harbour." in " ".join(shown.split())
     assert "for --source csv, geoparquet, stations (path or URL)" in shown
 
 

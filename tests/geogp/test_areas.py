@@ -10,10 +10,10 @@ from scipy import sparse
 
 import geogp
 from geogp.areas import area_moments, surface
-from geogp.errors import ImpossibleCombination, InvalidInput
+from geogp.errors import FarAhead, ImpossibleCombination, InvalidInput
 from geogp.field import LocalKernel
-from geogp.field.kernel_sums import kernel_quadratic
-from geogp.field.prior_draws import PriorSampler
+from geogp.field.joint.kernel_sums import kernel_quadratic
+from geogp.field.joint.prior_draws import PriorSampler
 from geogp.methods import METHODS
 from geogp.scores import binomial_band
 
@@ -74,13 +74,16 @@ def weights(n, areas=5, seed=0):
 
 
 def dense_gp(field, P):
-    """Mean and covariance at P of the exact GP on all observations, standardised, without the field's own code."""
-    C, seen = field.frame.coordinates(torch.as_tensor(P)), field.seen
+    """Mean and covariance at P of the exact GP on all observations, standardised, without the field's own code: the
+    drift's weights as they are known, and what is uncertain of them."""
+    C, seen, drift = field.frame.coordinates(torch.as_tensor(P)), field.seen, field.known.drift
     k = field.gp.kernel
     K = (k(seen.X, seen.X) + torch.diag(seen.noise_variance)).numpy()
     cross = k(C, seen.X).numpy()
     solved = np.linalg.solve(K, cross.T)
-    return solved.T @ seen.value.numpy(), k(C, C).numpy() - cross @ solved
+    open_ = drift.columns(C).numpy() - solved.T @ drift.columns(seen.X).numpy()
+    covariance = k(C, C).numpy() - cross @ solved + open_ @ drift.covariance.numpy() @ open_.T
+    return solved.T @ field.known.left.value.numpy() + drift(C).numpy(), covariance
 
 
 def test_with_all_neighbours_it_is_the_dense_gp(exact):
@@ -164,9 +167,10 @@ def test_ahead_of_the_data_a_drifting_level_does_not_average_out(smooth):
     ).fit(X, y)
     P = rng.uniform(0, 9000, (400, 2))
     mean = np.full((1, 400), 1 / 400)
-    now, late = (
-        area_moments(model, np.column_stack([P, np.full(400, t)]), mean).sd[0] for t in (2021.25, 2025)
-    )
+    with pytest.warns(FarAhead, match=r"3\.8 years after the last measurement"):
+        now, late = (
+            area_moments(model, np.column_stack([P, np.full(400, t)]), mean).sd[0] for t in (2021.25, 2025)
+        )
     field = model.engine_.field
     gap = (2025 - 2021.25) / field.frame.time_unit - field.known.horizon
     drift = model.target_sd_ * float(field.known.trend.extra_variance(torch.tensor([gap]))[0]) ** 0.5
@@ -191,7 +195,12 @@ def test_coverage_of_area_means_of_known_surfaces():
     scale = field.frame.space_unit
     kernel = replace(FLAT, log_lengthscale=FLAT.log_lengthscale - float(np.log(scale)))
     gp = replace(field.gp, kernel=kernel, tau2=0.1, s2=0.0)
-    knowing(model, gp=gp, trend=replace(field.known.trend, intercept=0.0, slope=0.0))
+    none = replace(
+        field.known.drift,
+        weights=torch.zeros_like(field.known.drift.weights),
+        covariance=torch.zeros_like(field.known.drift.covariance),
+    )
+    knowing(model, gp=gp, drift=none, trend=replace(field.known.trend, intercept=0.0, slope=0.0))
     model.target_mean_, model.target_sd_ = 0.0, 1.0
     both = field.frame.coordinates(torch.as_tensor(np.concatenate([field_rows(field), P])))
     L = np.linalg.cholesky(kernel(both, both).numpy() + 1e-9 * np.eye(n + m))

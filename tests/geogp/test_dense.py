@@ -234,6 +234,9 @@ def test_a_local_field_of_all_neighbours_is_the_dense_gp(name, tolerance):
     noise = field.gp.tau2 + field.gp.s2 / n
     K = k(C, C) + torch.diag(noise)
     mean, variance = gaussian(K, k(at, C), k(at, at).diagonal(), z - known.prior_mean(C, n))
+    drift = known.drift
+    open_ = drift.columns(at) - k(at, C) @ torch.linalg.solve(K, drift.columns(C))
+    variance = variance + ((open_ @ drift.covariance) * open_).sum(1)
     moments = fitted.moments(new, counts=4.0)
     base = known.prior_mean(at, torch.full((25,), 4.0).double())
     close(moments.mean.double(), base + mean, tolerance)

@@ -99,7 +99,7 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
     assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance", "newest", "span"}
     assert set(facts) == {
         "options", "frame", "trend", "has_counts", "horizon", "learned_until", "smoothness", "tau2", "s2",
-        "degrees_of_freedom", "loss", "width", "weighted", "calibration",
+        "degrees_of_freedom", "loss", "weighted", "calibration",
     }  # fmt: skip
     # Before there were updates nothing said until when the field had learned.
     del facts["learned_until"]
@@ -154,7 +154,7 @@ def test_a_handful_of_rows_is_enough(n):
 
 def test_no_target_is_in_its_own_reference():
     X, _, _ = world()
-    held = left_out_kinds(X[:, :2].numpy(), X[:, 2].numpy(), n_targets=600)
+    held = left_out_kinds(X[:, :2].numpy(), X[:, 2].numpy(), n_targets=600, sides=True)
     assert {h.kind for h in held} == {"rows", "blocks", "sides", "future"}
     for h in held:
         assert not np.isin(h.target, h.reference).any()

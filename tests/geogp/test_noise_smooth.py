@@ -57,7 +57,7 @@ def test_recovers_tau_s_and_the_level_shift():
     model.start_from(features, 0.1, 0.3, 8.0)
     zero, one = torch.zeros(N).double(), torch.ones(N).double()
     history = fit_smooth_noise(
-        model, HeldOutRows(features, zero, variance, n, y, one), torch.tensor(1.0).double(), epochs=12
+        model, HeldOutRows(features, zero, variance, zero, n, y, one), torch.tensor(1.0).double(), epochs=12
     )
     assert history[-1] < history[0]
     with torch.no_grad():
@@ -93,7 +93,7 @@ def test_recovers_skewness_that_differs_from_place_to_place():
     model = new_smooth_noise(1)
     model.start_from(x[:, None], 0.1, 0.1, 10.0)
     zero, one = torch.zeros(N).double(), torch.ones(N).double()
-    rows = HeldOutRows(x[:, None], zero, zero + 1e-4, one, y, one)
+    rows = HeldOutRows(x[:, None], zero, zero + 1e-4, zero, one, y, one)
     fit_smooth_noise(model, rows, torch.tensor(1.0).double(), epochs=12)
     p = parts(model, x[:, None], zero + 1e-4, one, 1.0)
     for west in (True, False):

@@ -59,7 +59,10 @@ def test_far_from_data_a_method_does_what_its_page_says(name, world):
     assert bool((sd <= prior * 1.001 + 1e-6).all())
     if row.reverts_to_prior:
         assert "prior's" in said_sd and float((sd / prior).min()) > 0.97
-        assert float(there.mean.std()) < 0.05  # one level everywhere, whatever the direction
+        if "plane" in said_mean:  # three half extents of a plane that is next to level here
+            assert float(there.mean.abs().max()) < 3.0 * float(model.moments(X).mean.abs().max())
+        else:
+            assert float(there.mean.std()) < 0.05  # one level everywhere, whatever the direction
     elif said_sd.startswith("0, as everywhere"):
         assert float(sd.max()) == 0.0
     elif said_sd.startswith("0, and so is"):

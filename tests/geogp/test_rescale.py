@@ -124,7 +124,7 @@ def test_factors_multiply_variances_and_leave_means(name, posterior):
     before, joint = model.moments(X), model.engine_.posterior_covariance(torch.as_tensor(X[:20]))
     draws = model.sample_y(X[:20], 3)
     net.factors = Factors(4.0, 0.5)
-    geogp.estimator._LAST.pop(model, None)
+    geogp.estimator._LAST.pop(model.engine_, None)
     after = model.moments(X)
     assert torch.equal(before.mean, after.mean)
     close = {"rtol": 1e-5, "atol": 1e-7}

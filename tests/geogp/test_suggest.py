@@ -11,6 +11,14 @@ from geogp.errors import InvalidInput
 from geogp.suggest import greedy, suggest_places
 
 
+@pytest.fixture(scope="module", autouse=True)
+def every_row_before():
+    """All earlier rows tell the drift: nothing is approximated."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("geogp.field.drift.ANCESTORS", 500)
+        yield
+
+
 @pytest.fixture(scope="module")
 def model():
     """A Gaussian local field whose observations, all everyone's neighbours, lie in the west."""

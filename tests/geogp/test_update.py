@@ -83,7 +83,16 @@ def test_what_it_learned_stays_and_the_truth_comes_nearer(field):
     X, y, _ = world(400, seed=1)
     more = recondition(field, X, y, np.full(400, 1e4))
     assert more.engine_.field.gp is field.engine_.field.gp
-    np.testing.assert_array_equal(more.kernel_slice(X[:5], X[0]), field.kernel_slice(X[:5], X[0]))
+
+    def kernel(model):
+        """The slice without what is uncertain of the drift, which more observations make less."""
+        known = model.engine_.field.known
+        C = known.frame.coordinates(torch.as_tensor(X[:5]))
+        drift = known.drift.covariance_of(C, C[:1])[:, 0].numpy()
+        return model.kernel_slice(X[:5], X[0]) - model.target_sd_**2 * drift
+
+    np.testing.assert_allclose(kernel(more), kernel(field), rtol=1e-12)
+    assert (more.kernel_slice(X[:5], X[0]) < field.kernel_slice(X[:5], X[0])).all()
     _, before = field.predict(X, True, counts=1e4, latent=True)
     _, after = more.predict(X, True, counts=1e4, latent=True)
     assert after.mean() < 0.8 * before.mean()
@@ -99,17 +108,17 @@ def test_with_all_neighbours_it_is_the_dense_process():
     more = recondition(model, X[25:], y[25:], counts[25:]).engine_.field
     new = torch.as_tensor(world(7, seed=5)[0])
     m = more.moments(new)
-    C, seen = more.frame.coordinates(new), more.seen
+    C, seen, left = more.frame.coordinates(new), more.seen, more.known.left
     with torch.no_grad():
         prior = more.gp.kernel(seen.X, seen.X)
         # Student-t observations have the noise variances that the variational posterior gives them.
         nu = more.gp.tails
         weights = torch.ones(40).double()
         if nu is not None and nu < GAUSSIAN_FROM:
-            weights = student_weights(prior[None], seen.noise_variance[None], seen.value[None], nu)[0]
+            weights = student_weights(prior[None], seen.noise_variance[None], left.value[None], nu)[0]
         K = prior + torch.diag(seen.noise_variance / weights)
         k = more.gp.kernel(C, seen.X)
-        solved = torch.linalg.solve(K, torch.cat([seen.value[:, None], k.T], 1))
+        solved = torch.linalg.solve(K, torch.cat([left.value[:, None], k.T], 1))
         around = more.known.survey(C, torch.arange(40).expand(7, 40), more.known.latest)
         assert torch.allclose(around.mean, k @ solved[:, 0], atol=1e-8)
         prior = more.gp.kernel(C, C).diagonal()

@@ -8,7 +8,7 @@ from scipy import sparse
 import geogp
 from geogp.densities import log_density
 from geogp.field import FieldOptions, LocalField, LocalKernel, choose
-from geogp.field.kernel_sums import kernel_quadratic
+from geogp.field.joint.kernel_sums import kernel_quadratic
 from geogp.field.solve import conditional_moments
 from geogp.field.variation import Variation
 
@@ -16,7 +16,7 @@ from geogp.field.variation import Variation
 def bent(seed=0, in_time=False):
     rng = np.random.default_rng(seed)
     variation = Variation(
-        torch.from_numpy(rng.uniform(0, 10, (6, 2))), 2.0, torch.from_numpy(rng.normal(size=6)),
+        torch.from_numpy(rng.uniform(0, 10, (6, 2))), torch.full((6,), 2.0).double(), torch.from_numpy(rng.normal(size=6)),
         torch.from_numpy(rng.normal(size=6)),
     )  # fmt: skip
     lengths = torch.from_numpy(rng.normal(size=(2, 3 if in_time else 2)))
@@ -40,7 +40,7 @@ def test_it_is_a_covariance_whose_diagonal_is_the_prior(in_time):
 def test_by_hand():
     # One bump at the first point: h = 2, s² = 9 there, h = s = 1 far away at distance d.
     two, nine = (torch.tensor([v], dtype=torch.float64).log() for v in (2.0, 9.0))
-    bump = Variation(torch.zeros(1, 2).double(), 0.1, two, nine)
+    bump = Variation(torch.zeros(1, 2).double(), torch.tensor([0.1]).double(), two, nine)
     kernel = LocalKernel(torch.zeros(1, 2).double(), torch.zeros(1).double(), ("matern12",), None, bump)
     A, B = torch.zeros(1, 2).double(), torch.tensor([[3.0, 4.0]]).double()
     mean = (4.0 + 1.0) / 2

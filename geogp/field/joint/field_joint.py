@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from geogp.field.joint.kernel_sums import kernel_quadratic
+from geogp.field.joint.prior_draws import PriorSampler
 from geogp.field.kernel import LocalKernel
-from geogp.field.kernel_sums import kernel_quadratic
 from geogp.field.observations import Observations
-from geogp.field.prior_draws import PriorSampler
 from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
 
 Array = NDArray[np.float64]

@@ -141,7 +141,7 @@ def left_out_kinds(
     for size in block_sizes:
         out += _blocks(rng, space, size * unit, folds, n_targets // (folds * len(block_sizes)))
     if sides:
-        out += _sides(rng, space, n_targets // 8)
+        out += _sides(rng, space, n_targets // 16)
     if time is not None:
         out += _future(rng, time, n_targets // 4)
     return [h for h in out if len(h.reference) and len(h.target)]

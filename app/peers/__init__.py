@@ -37,6 +37,13 @@ _ROWS = [
         "lightgbm",
     ),
     Peer(
+        "lightgbm-neighbours",
+        "boosted trees for eleven quantiles that see what neighbours measured, out of fold by rows, blocks or past",
+        "app.peers.trees:fit_neighbours",
+        "lightgbm",
+        needs_position=True,
+    ),
+    Peer(
         "mapie-conformal",
         "boosted trees under MAPIE's split-conformal intervals with normalised residuals",
         "app.peers.conformal:fit",

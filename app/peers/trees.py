@@ -7,8 +7,11 @@ import numpy as np
 
 from app.peers.base import Array, Options, Sample, precision_of_counts
 from app.peers.quantiles import from_quantiles, tuned
+from app.peers.seen import Seen, out_of_fold, unit_of
 from geogp.predictive import Predictive
 
+#: Levels that choose the folds, and all levels.
+TRIED = (0.1, 0.5, 0.9)
 LEVELS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
 MEAN = {"objective": "regression", "num_leaves": 63, "min_data_in_leaf": 20, "learning_rate": 0.05}
 VARIANCE = {"objective": "gamma", "num_leaves": 15, "min_data_in_leaf": 100, "learning_rate": 0.05}
@@ -157,3 +160,46 @@ def fit_quantiles(train: Sample, held: Sample, options: Options) -> Quantiles:
 def fit_quantiles_counts(train: Sample, held: Sample, options: Options) -> Quantiles:
     """Quantiles from X, X rotated and the count."""
     return _fit_quantiles(train, held, options, log_count=True, rotations=True, weighted=False)
+
+
+@dataclass(frozen=True)
+class NeighbourQuantiles:
+    """One booster a level, of what neighbours measured beside position and count."""
+
+    boosters: list[Any]
+    features: Features
+    seen: Seen
+    shape: dict[str, float]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def quantiles(self, rows: Sample) -> Array:
+        """(N, levels), as the trees give them."""
+        A = np.hstack([self.features(rows), self.seen(rows)])
+        return np.column_stack([b.predict(A) for b in self.boosters])
+
+    def predictive(self, rows: Sample) -> Predictive:
+        return from_quantiles(LEVELS, self.quantiles(rows), **self.shape)
+
+
+def fit_neighbours(train: Sample, held: Sample, options: Options) -> NeighbourQuantiles:
+    """Quantiles from what neighbours measured; the folds that training rows see them through are chosen by the pinball
+    loss of the median and of the outer quantiles on validation rows."""
+    unit = unit_of(train)
+    f = Features(train.X.mean(0), log_count=True, rotations=True)
+    seen = Seen.of(train, unit)
+    Av = np.hstack([f(held), seen(held)])
+    tables, best = {}, ("", np.inf)
+    for kind in ("rows", "blocks", "past") if train.X.shape[1] == 3 else ("rows", "blocks"):
+        columns, has = out_of_fold(train, unit, kind, options.seed)
+        tables[kind] = np.hstack([f(train), columns])[has], train.z[has]
+        loss = 0.0
+        for p in TRIED:
+            booster = _boost({**QUANTILE, "alpha": p}, options, *tables[kind], Av, held.z)
+            away = held.z - booster.predict(Av)
+            loss += float(np.mean(np.maximum(p * away, (p - 1.0) * away)))
+        best = min(best, (kind, loss), key=lambda pair: pair[1])
+    A, z = tables[best[0]]
+    boosters = [_boost({**QUANTILE, "alpha": p}, options, A, z, Av, held.z) for p in LEVELS]
+    shape = tuned(LEVELS, np.column_stack([b.predict(Av) for b in boosters]), held.z)
+    facts = {"folds": best[0], "trees": [b.best_iteration for b in boosters], **shape}
+    return NeighbourQuantiles(boosters, f, seen, shape, facts)

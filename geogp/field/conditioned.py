@@ -18,7 +18,7 @@ from geogp.field.surroundings import Surroundings, survey
 from geogp.field.trend import Trend
 
 #: Observations that tell how the drift would have been without those left out.
-SAMPLE = 4000
+SAMPLE = 2000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,6 +109,7 @@ class Conditioned:
                 latest=latest,
                 columns=self._columns.to(self.device),
                 degrees_of_freedom=self.gp.tails,
+                in_detail=self.options.smooth and self.options.testimony,
             )
         return around.to("cpu")
 

@@ -8,6 +8,7 @@ with Matérn correlations M_c (1/2, 3/2, 5/2) and a lengthscale per axis and com
 import functools
 import operator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -15,7 +16,6 @@ from torch import Tensor
 
 from geogp.densities import matern
 from geogp.field.variation import Variation
-from geogp.linalg import distances
 
 
 @dataclass(frozen=True)
@@ -63,27 +63,31 @@ class LocalKernel:
         self, A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*batch M D"]
     ) -> Float[Tensor, "*batch N M"]:
         """Covariance of (..., N, D) and (..., M, D): (..., N, M)."""
-        components = range(len(self.smoothness))
-        if self.variation is None:
-            return functools.reduce(operator.add, (self._component(c, A, B, None) for c in components))
-        stretch, factor = self.variation.between(A[..., :2], B[..., :2])
-        return (
-            functools.reduce(operator.add, (self._component(c, A, B, stretch) for c in components)) * factor
+        apart = [A[..., :, None, d] - B[..., None, :, d] for d in range(self.log_lengthscale.shape[1])]
+        squared = [torch.empty(0) if d == self.time_axis else a.square() for d, a in enumerate(apart)]
+        lag = None if self.time_axis is None else apart[self.time_axis].abs()
+        stretch, factor = (
+            (None, None) if self.variation is None else self.variation.between(A[..., :2], B[..., :2])
         )
+        components = (self._component(c, squared, lag, stretch) for c in range(len(self.smoothness)))
+        K = functools.reduce(operator.add, components)
+        return K if factor is None else K * factor
 
-    def _component(self, c: int, A: Tensor, B: Tensor, stretch: Tensor | None) -> Tensor:
-        """v_c M_c(d / stretch) exp(-lag)."""
-        axes, t, name = self.space_axes, self.time_axis, self.smoothness[c]
-        inverse = torch.exp(-self.log_lengthscale[c]).to(A.dtype)
-        distance = distances(A[..., axes] * inverse[axes], B[..., axes] * inverse[axes])
+    def _component(self, c: int, squared: list[Tensor], lag: Tensor | None, stretch: Tensor | None) -> Tensor:
+        """v_c M_c(d / stretch) exp(-lag), of squared differences along each axis of space and of times apart."""
+        name, like = self.smoothness[c], squared[self.space_axes[0]]
+        inverse, v = torch.exp(-self.log_lengthscale[c]).to(like.dtype), self.log_variance[c].to(like.dtype)
+        squares = (squared[d] * inverse[d].square() for d in self.space_axes)
+        # A root's slope at zero is infinite: the bound makes it none there, and moves no distance that is not zero.
+        distance = functools.reduce(operator.add, squares).clamp_min(torch.finfo(like.dtype).tiny).sqrt()
         if stretch is not None:
             distance = distance / stretch
-        if t is None:
-            return self.log_variance[c].exp() * matern(distance, name)
-        lag = distances(A[..., t : t + 1] * inverse[t], B[..., t : t + 1] * inverse[t])
+        if lag is None:
+            return v.exp() * matern(distance, name)
+        lag = lag * inverse[cast(int, self.time_axis)]
         if name == "matern12":  # one exponential for both
-            return torch.exp(self.log_variance[c] - distance - lag)
-        return matern(distance, name) * torch.exp(self.log_variance[c] - lag)
+            return torch.exp(v - distance - lag)
+        return matern(distance, name) * torch.exp(v - lag)
 
     def term(self, c: int) -> "LocalKernel":
         """Component c as a kernel of its own, in float64."""

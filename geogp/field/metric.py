@@ -1,7 +1,5 @@
 """The metric in which a field is as rough in one direction as in another: distances, spacings and blocks follow it."""
 
-import math
-
 import numpy as np
 import torch
 from scipy.spatial import cKDTree
@@ -15,7 +13,9 @@ from geogp.holdout import spacing
 
 #: Fewer rows say too little about two more numbers; more than the second add nothing but time.
 METRIC_FROM, SAMPLE = 500, 3000
-ANCESTORS, BATCH, STEPS, ROUNDS = 16, 256, 60, 2
+ANCESTORS, BATCH, STEPS, ROUNDS = 16, 256, 40, 2
+#: Logarithms of lengthscale in spacings, variance and noise variance that a fit starts from.
+START = torch.tensor([10.0, 0.7, 0.3], dtype=torch.float64).log()
 #: Rate of the exponential prior on the log of the square root of the ratio of axes: isotropy is the simple case.
 SIMPLE = 2.0
 #: Total log likelihood, of the sample, that a metric must gain.
@@ -55,10 +55,11 @@ def learned_metric(P: Tensor, y: Tensor, seed: int = 0) -> Metric:
     P, y = P[pick].double(), y[pick].double()
     P = (P - P.mean(0)) / spacing(P.numpy())
     y = (y - y.mean()) / y.std().clamp_min(1e-300)
-    bent, straight = _Fit(y, seed, bends=True), _Fit(y, seed, bends=False)
-    for fit in (bent, straight):
-        for _ in range(ROUNDS):
-            fit.improve(P)
+    straight = _Fit(y, seed, bends=False)
+    straight.improve(P)
+    bent = _Fit(y, seed, bends=True, start=straight.numbers)
+    for fit in [bent] * ROUNDS + [straight]:
+        fit.improve(P)
     if bent.log_likelihood(P) - straight.log_likelihood(P) < GAIN:
         return ISOTROPIC
     a, b, c, d = bent.metric().detach().ravel().tolist()
@@ -68,11 +69,10 @@ def learned_metric(P: Tensor, y: Tensor, seed: int = 0) -> Metric:
 class _Fit:
     """An exponential covariance of y (m,) in a metric that is learned, or stays."""
 
-    def __init__(self, y: Tensor, seed: int, *, bends: bool):
+    def __init__(self, y: Tensor, seed: int, *, bends: bool, start: Tensor = START):
         self.y, self.generator = y, torch.Generator().manual_seed(seed)
         self.shape = torch.zeros(2, dtype=torch.float64, requires_grad=bends)
-        self.numbers = torch.tensor([math.log(10.0), math.log(0.7), math.log(0.3)], dtype=torch.float64)
-        self.numbers.requires_grad_()
+        self.numbers = start.detach().clone().requires_grad_()
         self.bends = bends
 
     def metric(self) -> Tensor:

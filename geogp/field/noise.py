@@ -9,6 +9,7 @@ weights on top, fitted by the exact likelihood of rows that were held out.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -131,7 +132,7 @@ def fit_smooth_noise(
     epochs: int = 20,
     batch: int = 1024,
     learning_rate: float = 3e-3,
-    weight_decay: float = 1e-4,
+    weight_decay: float = 0.3,
     seed: int = 0,
     tick: Callable[[], None] = lambda: None,
 ) -> list[float]:
@@ -142,7 +143,12 @@ def fit_smooth_noise(
     O(epochs · N · hidden²).
     """
     generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    decaying = [p for name, p in model.named_parameters() if name != "intercept"]
+    groups: list[dict[str, Any]] = [
+        {"params": decaying},
+        {"params": [model.intercept], "weight_decay": 0.0},
+    ]
+    optimiser = torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay)
     n = len(rows.value)
     batch = min(batch, n)
     per_epoch = n // batch

@@ -22,6 +22,9 @@ CLUSTER_SPACINGS = 30.0
 #: Parts of the validation rows' squares, each calibrated by a noise that did not learn from it.
 FOLDS = 2
 
+#: Rows at the sides count so much of what those of another kind do: few predictions lie beyond the data.
+SIDES = 0.3
+
 #: X, y, counts of rows that are never conditioned on.
 Validation = tuple[Tensor, Tensor, Tensor | None]
 
@@ -48,7 +51,7 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
             drift_variance=uncertain,
             counts=counts,
             value=seen.value[out.rows],
-            weight=torch.ones(len(out.rows), dtype=torch.float64),
+            weight=torch.full((len(out.rows),), SIDES if out.kind == "sides" else 1.0, dtype=torch.float64),
         )
         pieces.setdefault(out.kind, []).append(rows)
     return [HeldOutRows.together(parts) for parts in pieces.values()]
@@ -61,8 +64,11 @@ def fit_noise(
     asked: HeldOutRows | None = None,
     name: str = "noise",
 ) -> SmoothNoise:
-    """A stage of that name: the smooth noise of a field. Each kind of missing data counts the same, however many rows it found; of
-    validation rows (`asked`) none counts more than those rows do on average, so that a few cannot outvote the rest."""
+    """A stage of that name: the smooth noise of a field.
+
+    Each kind of missing data counts alike, however many rows it found, but for sides; of validation rows (`asked`)
+    none counts more than those rows do on average, so that a few cannot outvote the rest.
+    """
     typical = sum(len(rows) for rows in kinds) / len(kinds)
     share = [replace(rows, weight=rows.weight * (typical / len(rows))) for rows in kinds]
     if asked is not None:

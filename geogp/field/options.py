@@ -23,6 +23,7 @@ class FieldOptions:
     components : (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term; None
         takes three for data in time, two for data in space
     smooth : fit the smooth noise and its count shift; False keeps τ² + s²/n constant over space
+    testimony : the smooth noise sees what the neighbours measured one by one
     regional : range of the regional surface in spacings, None for no such surface
     varying : places over which lengthscale and variance of the local kernel may vary smoothly, tried and kept only
         where held-out rows gain; 0 for a stationary kernel, None for 16 of them on 10,000 rows or more without time
@@ -40,6 +41,7 @@ class FieldOptions:
     neighbours: int = 48
     components: tuple[tuple[str, float, float], ...] | None = None
     smooth: bool = True
+    testimony: bool = True
     regional: float | None = 100.0
     varying: int | None = None
     metric: bool = True

@@ -26,6 +26,14 @@ NAMES = (
     "log_ninth",
     "time_gap",
 )
+#: What neighbours measured, less the mean: means at so many spacings and units of time, quantiles of the nearest.
+RANGES, TIMES = (0.7, 3.0, 10.0), (0.26, 1.6)
+NEAREST, SHARES = 24, (0.1, 0.25, 0.5, 0.75, 0.9)
+SAID = 3 * len(RANGES) * len(TIMES) + 6 + len(SHARES)
+#: Weight, in observations of typical precision, with which a mean of deviations holds to none.
+HOLD = 0.1
+#: Nearer than this share of a spacing is the same place.
+SAME = 1e-6
 #: Distances saturate here, in units of the spacing of places.
 FAR = 1000.0
 #: Places solved at once on an accelerator: about 1 GB of float64 at k = 48.
@@ -34,13 +42,14 @@ PLACES_AT_ONCE_ON_DEVICE = 8192
 
 @dataclass(frozen=True)
 class Surroundings(Columns):
-    """mean, variance of r (N,) each, features (N, len(NAMES)) with mean and variance among them, and what the same
-    weights make of the drift's columns (N, q)."""
+    """mean, variance of r (N,) each, features (N, len(NAMES)) with mean and variance among them, what the same
+    weights make of the drift's columns (N, q), and testimony (N, p), see `what_they_measured`, or (N, 0) where it is not asked for."""
 
     mean: Tensor
     variance: Tensor
     features: Tensor
     leaning: Tensor
+    testimony: Tensor
 
     def moved(self, change: Tensor) -> "Surroundings":
         """With another mean of r: this one and a change (N,)."""
@@ -58,6 +67,7 @@ def survey(
     latest: float,
     columns: Tensor | None = None,
     degrees_of_freedom: float | None = None,
+    in_detail: bool = False,
 ) -> Surroundings:
     """Local GP moments at X_new, and a summary of the observations they rest on.
 
@@ -71,6 +81,7 @@ def survey(
     latest : time of the newest observation; places after it have a time gap
     columns : (n, q) of the drift at the observations, or None
     degrees_of_freedom : of the observations, None for Gaussian ones
+    in_detail : with what they measured one by one
 
     Returns
     -------
@@ -110,6 +121,17 @@ def survey(
         t = kernel.time_axis
         gap = torch.zeros_like(first) if t is None else (x[:, t] - latest).clamp_min(0.0)
         mean, busy = c.mean.unbind(-1)
+        known = 1.0 - (c.variance / kernel.prior_at(x)).clamp(0.0, 1.0)
+        age = (
+            torch.zeros_like(distance)
+            if t is None
+            else (x[:, None, t] - seen.X[i.clamp_min(0)][..., t]).abs()
+        )
+        said = (
+            what_they_measured(seen, i, mean, known, distance, age)
+            if in_detail
+            else mean.new_zeros(len(mean), 0)
+        )
         features = [
             mean,
             c.variance,
@@ -122,13 +144,62 @@ def survey(
             ninth,
             gap,
         ]
-        pieces.append(Surroundings(mean, c.variance, torch.stack(features, dim=-1), leaning[:, 0]))
+        pieces.append(Surroundings(mean, c.variance, torch.stack(features, dim=-1), leaning[:, 0], said))
     if not pieces:
-        empty = X_new.new_zeros(0)
-        return Surroundings(
-            empty, empty, X_new.new_zeros(0, len(NAMES)), X_new.new_zeros(0, columns.shape[1])
-        )
+        nobody = X_new.new_zeros(0)
+        widths = len(NAMES), columns.shape[1], SAID if in_detail else 0
+        return Surroundings(nobody, nobody, *(X_new.new_zeros(0, m) for m in widths))
     return Surroundings.together(pieces)
+
+
+def what_they_measured(
+    seen: Observations, index: Tensor, mean: Tensor, known: Tensor, distance: Tensor, age: Tensor
+) -> Tensor:
+    """What the neighbours measured, less the mean at the place: (B, p). A linear prediction is the same whatever they
+    agree or disagree on; this is where rare, skewed and short-lived values show.
+
+    Parameters
+    ----------
+    index : (B, k) rows of `seen`, -1 for none
+    mean, known : (B,) of r, and the share of its prior variance that the neighbours take away
+    distance, age : (B, k) to the neighbours, in spacings and units of time
+
+    Returns
+    -------
+    means, log weights and spreads at every range and time; of the place's own history its mean, weight, length,
+    recent mean, recent weight and spread; quantiles of the nearest. All tend to constants far from data.
+
+    References
+    ----------
+    Sekulić, Kilibarda, Heuvelink, Nikolić and Bajat 2020, Random forest spatial interpolation
+    """
+    rows, there = index.clamp_min(0), (index >= 0).to(mean.dtype)
+    # Where no neighbour is, its value counts as the mean, its weight as none and its distance as far.
+    value = (seen.value[rows] - mean[:, None]) * there
+    weight = there / (0.15 + 1.2 / seen.counts[rows])
+    distance = torch.where(index >= 0, distance.clamp_max(FAR), torch.full_like(distance, FAR))
+    recent = [torch.exp(-age / span) for span in TIMES]
+    out: list[Tensor] = []
+    for reach in RANGES:
+        near = weight * torch.exp(-distance / reach)
+        for lasting in recent:
+            out += _mean_weight_spread(value, near * lasting)
+    own = weight * (distance < SAME)
+    m, w, spread = _mean_weight_spread(value, own)
+    lately, weight_lately, _ = _mean_weight_spread(value, own * recent[0])
+    out += [m, w, torch.log((own > 0).to(own.dtype).sum(-1) + 0.5), lately, weight_lately, spread]
+    nearest = (distance + 1e-3 * age).argsort(-1)[:, :NEAREST]
+    shares = torch.tensor(SHARES, dtype=value.dtype, device=value.device)
+    quantiles = torch.quantile(value.gather(1, nearest), shares, dim=1) * known
+    return torch.cat([torch.stack(out, dim=-1), quantiles.mT], dim=1)
+
+
+def _mean_weight_spread(value: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of deviations (B, k), each (B,): held to 0, on a log scale, and held to log 1."""
+    total = weight.sum(-1)
+    mean = (weight * value).sum(-1) / (total + HOLD)
+    spread = ((weight * (value - mean[:, None]).square()).sum(-1) + HOLD) / (total + HOLD)
+    return mean, torch.log(total + HOLD), torch.log(spread)
 
 
 def _deviations(

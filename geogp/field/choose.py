@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
-from geogp.field.left_out import LeftOut
-from geogp.field.likelihood import conditional_log_density, fit_local_gp
+from geogp.field.left_out import HOLD_OUT_FROM, LeftOut
+from geogp.field.likelihood import conditional_log_density, fit_local_gp, leave_one_out_log_density
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.options import FieldOptions
 from geogp.field.solve import PLACES_AT_ONCE
@@ -17,6 +17,8 @@ from geogp.field.variation import Variation
 
 #: Fewer rows over space alone say too little about lengths that differ from place to place.
 VARY_FROM, VARY_AT = 10_000, 16
+#: Of few rows a step sees this share, so that a fit sees each about ten times.
+FEW_IN_A_BATCH = 10
 #: About so many targets of a kind judge the candidates.
 JUDGES = 800
 
@@ -70,6 +72,11 @@ class Trials:
         fitted, judges = ({kind: pair[i] for kind, pair in both.items()} for i in (0, 1))
         return cls(X.to(device), y.to(device), counts.to(device), fitted, judges, options, per_count, stages)
 
+    @property
+    def few(self) -> bool:
+        """Whether each row in turn is left out, and all others tell."""
+        return len(self.y) < HOLD_OUT_FROM
+
     def fitted(self, name: str, targets: Targets, start: LocalKernel, *, weighted: bool) -> Candidate:
         """A candidate fitted to the target rows given their neighbours; a stage of that name."""
         made = self.stages.once(name, lambda: self._fit(targets, start, weighted).tensors())
@@ -81,13 +88,13 @@ class Trials:
             self.X,
             self.y,
             self.counts,
-            targets,
+            None if self.few else targets,
             start,
             columns=count_columns(self.counts) if self.per_count else None,
             weighted=weighted,
             per_count=self.per_count,
             steps=o.steps,
-            batch=min(o.batch, max(len(self.y), 8)),
+            batch=min(o.batch, max(len(self.y) // FEW_IN_A_BATCH, 8)),
             seed=o.seed,
             tick=self.stages.tick,
         )
@@ -152,6 +159,11 @@ def held_out_density(gp: LocalGP, trials: Trials, targets: Targets) -> float:
     kernel = gp.kernel.to(trials.X.device)
     value, noise = trials.y - gp.b(trials.counts), gp.noise_variance(trials.counts)
     nu = None if gp.degrees_of_freedom is None else torch.as_tensor(gp.degrees_of_freedom, dtype=value.dtype)
+    if trials.few:
+        with torch.no_grad():
+            return float(
+                leave_one_out_log_density(kernel, trials.X, value, noise, nu, weighted=gp.weighted).mean()
+            )
     total, count = 0.0, 0
     for target, index in targets:
         for t, i in zip(target.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE)):

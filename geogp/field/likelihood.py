@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from geogp.densities import log_density
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
-from geogp.field.solve import conditional_moments
+from geogp.field.solve import JITTER, conditional_moments
+from geogp.field.student import heavy_tailed, student_weights
+from geogp.linalg import cholesky
 
 #: Degrees of freedom stay above this, where a Student-t's variance is still finite.
 SMALLEST_DF = 2.05
@@ -55,11 +57,50 @@ def conditional_log_density(
     return log_density(y[target], c.mean, c.variance + noise_variance[target], degrees_of_freedom)
 
 
+def leave_one_out_log_density(
+    kernel: LocalKernel,
+    X: Tensor,
+    y: Tensor,
+    noise_variance: Tensor,
+    degrees_of_freedom: Tensor | None = None,
+    *,
+    weighted: bool = True,
+) -> Tensor:
+    """log p(y_i | all other rows), for every row: (N,). What `conditional_log_density` is with all others as neighbours,
+    but that the weights of Student-t observations are those given all rows.
+
+    Notes
+    -----
+    O(N³): one factorisation, for few rows.
+
+    References
+    ----------
+    Rasmussen and Williams 2006, eq. 5.12
+
+    Examples
+    --------
+    >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
+    >>> X, y, noise = torch.zeros(2, 2).double(), torch.zeros(2).double(), torch.ones(2).double()
+    >>> leave_one_out_log_density(kernel, X, y, noise)  # log N(0; 0, 1 - 1/2 + 1)
+    tensor([-1.1217, -1.1217], dtype=torch.float64)
+    """
+    K, own = kernel(X, X), noise_variance
+    if weighted and degrees_of_freedom is not None and heavy_tailed(nu := float(degrees_of_freedom.detach())):
+        with torch.no_grad():
+            weights = student_weights(K[None], own[None], y[None], nu)[0]
+        own = own / weights
+    L = cholesky(K + torch.diag(own), jitter=JITTER, what="the rows' covariance")
+    Q = torch.cholesky_inverse(L)
+    precision = Q.diagonal()
+    variance = (1.0 / precision - own).clamp_min(0.0)
+    return log_density(y, y - (Q @ y) / precision, variance + noise_variance, degrees_of_freedom)
+
+
 def fit_local_gp(
     X: Tensor,
     y: Tensor,
     counts: Tensor,
-    sets: Sequence[tuple[Tensor, Tensor]],
+    sets: Sequence[tuple[Tensor, Tensor]] | None,
     start: LocalKernel,
     *,
     columns: Tensor | None = None,
@@ -74,12 +115,13 @@ def fit_local_gp(
 ) -> LocalGP:
     """Kernel, noise and count shift that make the rows likely given their neighbours.
 
-    Maximises the sum of `conditional_log_density` by minibatches (Adam, one cycle).
+    Maximises the sum of `conditional_log_density` by minibatches (Adam, one cycle), or that of
+    `leave_one_out_log_density`.
 
     Parameters
     ----------
     X, y, counts : (N, D), (N,), (N,) observations, float64, all on one device; y standardised
-    sets : (target rows (m,), their neighbours (m, k)) pairs, visited in turn
+    sets : (target rows (m,), their neighbours (m, k)) pairs, visited in turn; None leaves out each row in turn
     start : starting kernel; its structure is kept, its variation over space, if it has one, learned
     columns : (N, P) that shift the mean linearly (`count_columns`), or None
     student : Student-t with learned degrees of freedom, else Gaussian
@@ -98,7 +140,7 @@ def fit_local_gp(
 
     Notes
     -----
-    O(steps · batch · k³).
+    O(steps · batch · k³), without sets O(steps · N³).
 
     Examples
     --------
@@ -114,19 +156,17 @@ def fit_local_gp(
     generator = torch.Generator().manual_seed(seed)
     history = []
     for step in range(steps):
-        target, index = sets[step % len(sets)]
-        pick = torch.randint(len(target), (batch,), generator=generator).to(X.device)
-        kernel = model.kernel()
-        loss = -conditional_log_density(
-            kernel,
-            X,
-            y - shifting @ model.shift,
-            model.noise_variance(counts),
-            target[pick],
-            index[pick],
-            model.degrees_of_freedom(),
-            weighted=weighted,
-        ).mean()
+        kernel, noise, nu = model.kernel(), model.noise_variance(counts), model.degrees_of_freedom()
+        value = y - shifting @ model.shift
+        if sets is None:
+            density = leave_one_out_log_density(kernel, X, value, noise, nu, weighted=weighted)
+        else:
+            target, index = sets[step % len(sets)]
+            pick = torch.randint(len(target), (batch,), generator=generator).to(X.device)
+            density = conditional_log_density(
+                kernel, X, value, noise, target[pick], index[pick], nu, weighted=weighted
+            )
+        loss = -density.mean()
         if kernel.variation is not None:
             loss = loss + kernel.variation.penalty() / len(y)
         optimiser.zero_grad()

@@ -13,7 +13,7 @@ from geogp.holdout import spacing
 
 #: Fewer rows say too little about two more numbers; more than the second add nothing but time.
 METRIC_FROM, SAMPLE = 500, 3000
-ANCESTORS, BATCH, STEPS, ROUNDS = 16, 256, 40, 2
+ANCESTORS, BATCH, STEPS, ROUNDS = 16, 128, 40, 2
 #: Logarithms of lengthscale in spacings, variance and noise variance that a fit starts from.
 START = torch.tensor([10.0, 0.7, 0.3], dtype=torch.float64).log()
 #: Rate of the exponential prior on the log of the square root of the ratio of axes: isotropy is the simple case.

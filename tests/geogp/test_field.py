@@ -265,7 +265,7 @@ def test_the_noise_knows_no_time_after_the_newest_observation(fitted):
     assert not torch.equal(inputs(early), inputs(now))
 
 
-def gapped(seed=0, n=3000):
+def gapped(seed=0, n=1800):
     """Places with noise 1, and validation rows of the same surface whose noise is three times that."""
     rng = np.random.default_rng(seed)
     X = torch.from_numpy(rng.uniform(0, 10_000, (n, 2)))
@@ -333,7 +333,7 @@ def test_the_trend_levels_off_long_after_the_data():
 def test_ahead_of_few_distant_quarters_intervals_hold_what_they_promise(walk):
     """95% intervals a quarter ahead of three, over levels that rise, and that walk beside."""
     held = []
-    for seed in range(12):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         n, quarter = 600, rng.integers(0, 4, 600).astype(float)
         P = rng.uniform(0, 30_000, (n, 2))

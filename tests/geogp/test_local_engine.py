@@ -12,6 +12,8 @@ from geogp.data import Moments
 from geogp.errors import NotDistanceAware
 
 SMALL = {"rank": 16, "hidden": 16, "epochs": 10, "fourier_scales": (1.0,), "residual": "local"}
+#: Of a local field alone: enough for what is asked here.
+QUICK = {"steps": 60, "n_targets": 1000, "metric": False}
 
 
 def field(n=500, seed=0):
@@ -75,7 +77,7 @@ def test_heavy_tails_reach_the_interval_and_the_map():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 10_000, (1500, 2))
     y = np.sin(X[:, 0] / 3000) + 0.2 * rng.standard_t(3, 1500)
-    model = geogp.GPRegressor("local-gp", target_transform="identity").fit(X, y)
+    model = geogp.GPRegressor("local-gp", target_transform="identity", options=QUICK).fit(X, y)
     moments = model.moments(X[:50])
     predictive = model.predictive(X[:50])
     nu = predictive.degrees_of_freedom
@@ -98,7 +100,7 @@ def lopsided(n=2000):
 
 def test_lopsided_noise_reaches_the_interval_and_the_map():
     X, y = lopsided()
-    model = geogp.GPRegressor("geogp", target_transform="identity", random_state=0).fit(X, y)
+    model = geogp.GPRegressor("geogp", target_transform="identity", random_state=0, options=QUICK).fit(X, y)
     moments, predictive = model.moments(X[:200]), model.predictive(X[:200])
     assert predictive.log_skewness is not None
     assert predictive.log_skewness.mean() < -0.15

@@ -77,13 +77,13 @@ def command() -> list[str]:
 def shell(command: list[str]) -> Callable[..., Result]:
     """Run a command line as a process."""
 
-    def call(*arguments: object, **environment: str) -> Result:
+    def call(*arguments: object, timeout: float = 120, **environment: str) -> Result:
         done = subprocess.run(
             [*command, *map(str, arguments)],
             capture_output=True,
             text=True,
             env={**os.environ, **environment},
-            timeout=120,
+            timeout=timeout,
         )
         return Result(done.returncode, done.stdout, done.stderr)
 

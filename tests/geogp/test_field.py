@@ -305,7 +305,7 @@ def test_a_field_saved_before_there_was_a_regional_surface_still_predicts():
 
 
 def test_a_few_validation_rows_do_not_outvote_the_rest():
-    X, y, V, v = gapped()
+    X, y, V, v = gapped(n=3000)
     options = replace(QUICK, smooth=True)
     alone = LocalField.fit(X, y, None, options=options).moments(X[:300]).noise_variance
     few = LocalField.fit(X, y, None, options=options, validation=(V[:210], v[:210], None))

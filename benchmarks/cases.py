@@ -30,11 +30,13 @@ ELSEWHERE: dict[str, tuple[str, tuple[float, float, float, float]]] = {
 LEADERBOARD = ("geogp", "dbk-rbf", "dbk-silu", "local-gp", "sv-rbf", "sv-dkl", "pp-dkl", "vbll", "sgpr", "softki")  # fmt: skip
 PEERS = (
     "lightgbm-mean-variance", "lightgbm-mean-variance-counts", "lightgbm-quantiles",
-    "lightgbm-quantiles-counts", "mapie-conformal", "gpboost-vecchia", "gpytorch-svgp", "gpytorch-ppgp",
+    "lightgbm-quantiles-counts", "lightgbm-neighbours", "mapie-conformal", "gpboost-vecchia", "gpytorch-svgp", "gpytorch-ppgp",
     "knn", "knn-counts", "kriging-subsample",
 )  # fmt: skip
 #: Without the slowest and weakest, for the targets and networks beside the first.
-PEERS_SHORT = ("lightgbm-mean-variance-counts", "lightgbm-quantiles-counts", "gpboost-vecchia", "knn-counts")
+PEERS_SHORT = (
+    "lightgbm-mean-variance-counts", "lightgbm-quantiles-counts", "lightgbm-neighbours", "gpboost-vecchia", "knn-counts",
+)  # fmt: skip
 #: Section of the report -> what is said at its head.
 SECTIONS = {
     "Hawaii": "Methods were developed here: choices by validation rows, but test scores were seen on the way.",

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
+from pyproj.exceptions import CRSError, ProjError
 from torch import Tensor
 
 from geogp import storage
@@ -168,7 +169,14 @@ class Run:
             raise InvalidInput(
                 f"{self.path} does not record a CRS, so it cannot be put on a map; fit it with `geogp fit`."
             )
-        return CRS.from_user_input(self.data["crs"])
+        try:
+            crs = CRS.from_user_input(self.data["crs"])
+            Transformer.from_crs(crs, 4326, always_xy=True)
+        except (CRSError, ProjError, TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"{self.path} records a CRS that cannot be read ({_line(error)}); fit it again."
+            ) from error
+        return crs
 
     @cached_property
     def _transformers(self) -> tuple[Transformer, Transformer]:
@@ -214,8 +222,23 @@ class Run:
     # -- further -----------------------------------------------------------------------------------
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """A further file of tensors beside the weights, e.g. "support"."""
-        return storage.read_tensors(self.path / f"{name}.safetensors")
+        """A further file of tensors beside the weights, e.g. "support".
+
+        Raises
+        ------
+        InvalidInput
+            the file is not there, or the folder holds another run by now.
+        """
+        file = self.path / f"{name}.safetensors"
+        told = (self.facts.get("files") or {}).get(f"{name}.safetensors")
+        if told is not None and file.is_file() and storage.sha256(file) != told:
+            raise InvalidInput(f"{self.path} holds another run than when it was opened; open it again.")
+        return storage.read_tensors(file)
+
+    @property
+    def weights_sha256(self) -> str | None:
+        """SHA-256 of the weights: what scores and maps carry, to say which model they are of."""
+        return (self.facts.get("files") or {}).get(storage.WEIGHTS)
 
     def document(self, name: str) -> dict[str, Any] | None:
         """A JSON document beside the weights, such as "certificate.json"; None where there is none."""
@@ -247,7 +270,16 @@ def load(path: str | Path, *, device: str = "cpu", predictor: Any = None) -> Run
     """
     path = Path(path)
     tensors, facts = storage.read_folder(path)
-    model = GPRegressor.from_state(tensors, facts["model"], device=device)
+    if not isinstance(facts.get("model"), dict):
+        raise InvalidInput(f"{path} cannot be read as a run (its run.json has no model); fit it again.")
+    try:
+        model = GPRegressor.from_state(tensors, facts["model"], device=device)
+    except InvalidInput:
+        raise
+    except Exception as error:  # whatever a state of another making meets: one sentence, the cause behind it
+        raise InvalidInput(
+            f"{path} cannot be read as a run ({type(error).__name__}: {_line(error)}); fit it again."
+        ) from error
     if predictor is not None:
         model.attach(predictor)
     return Run(path, facts, model)
@@ -285,6 +317,11 @@ def save(
         folder=folder,
     )
     return load(path)
+
+
+def _line(error: Exception) -> str:
+    """An error's first line, short."""
+    return str(error).split("\n")[0][:120]
 
 
 def opened(run: "str | Path | Run") -> Run:

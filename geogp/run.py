@@ -240,6 +240,14 @@ class Run:
         """SHA-256 of the weights: what scores and maps carry, to say which model they are of."""
         return (self.facts.get("files") or {}).get(storage.WEIGHTS)
 
+    @property
+    def scores(self) -> dict[str, Any] | None:
+        """What `geogp evaluate` stored, if it was of these weights."""
+        found = self.facts.get("scores")
+        if not found or found.get("weights_sha256") not in (None, self.weights_sha256):
+            return None
+        return found
+
     def document(self, name: str) -> dict[str, Any] | None:
         """A JSON document beside the weights, such as "certificate.json"; None where there is none."""
         return storage.read_document(self.path, name)

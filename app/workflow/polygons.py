@@ -170,4 +170,5 @@ def about(run: Run, quarter: str | None) -> dict[str, Any]:
         "quarter": quarter,
         "reference_count": run.model.reference_count_,
         "observations_sha256": run.data["sha256"],
+        "weights_sha256": run.weights_sha256,
     }

@@ -27,6 +27,8 @@ _NAME = re.compile(
 )
 #: In a folder whose files are being renamed into the one around it: the renames are to be finished.
 _COMMIT = ".commit"
+#: A disk with less than this left is full.
+_LEFT = 1 << 16
 #: Hidden names in use by this process.
 _mine: set[str] = set()
 
@@ -156,7 +158,8 @@ def publish_files(staged: Path, target: Path, *, drop: Iterable[str] = ()) -> No
     if staged.parent == target:
         _sync_tree(staged)
         with alone(target):
-            (staged / _COMMIT).write_text("\n".join(drop), encoding="utf-8")
+            gone = {name for name in drop if not _hidden(Path(name))} - {p.name for p in staged.iterdir()}
+            (staged / _COMMIT).write_text("\n".join(sorted(gone)), encoding="utf-8")
             _sync(staged / _COMMIT)
             _rename_into(staged, target)
         return
@@ -229,10 +232,8 @@ def _rename_into(staged: Path, target: Path) -> None:
     last = "manifest.json"
     if (staged / last).exists():
         remove(target / last)
-    dropped = (staged / _COMMIT).read_text(encoding="utf-8").splitlines()
-    for name in dropped:
-        if not (staged / name).exists() and name != last and not _hidden(Path(name)):
-            remove(target / name)
+    for name in (staged / _COMMIT).read_text(encoding="utf-8").splitlines():
+        remove(target / name)
     for path in sorted(staged.iterdir(), key=lambda p: p.name == last):
         if path.name == _COMMIT:
             continue
@@ -272,10 +273,18 @@ class NoRoom(OSError):
 
 def free_bytes(place: Path) -> int:
     """What a file at a place may take at most: what the disk has and what the process may write."""
-    there = next(p for p in (place, *place.absolute().parents) if p.exists())
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(_there(place)).free
     return free if limit == resource.RLIM_INFINITY else min(free, limit)
+
+
+def filled(place: Path, files: Iterable[Path]) -> bool:
+    """Whether a disk, or one of the files that a process wrote there, has come to its end."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    largest = max((f.stat().st_size for f in files), default=0)
+    if limit != resource.RLIM_INFINITY and limit - largest < _LEFT:
+        return True
+    return shutil.disk_usage(_there(place)).free < _LEFT
 
 
 def check_room(file: Path, needed: int) -> None:
@@ -286,7 +295,7 @@ def check_room(file: Path, needed: int) -> None:
     NoRoom
     """
     if needed > free_bytes(file):
-        raise _no_room(file, needed)
+        raise no_room(file, needed)
 
 
 @contextmanager
@@ -303,7 +312,7 @@ def room_for(file: Path, needed: int | None = None) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, NoRoom) or not is_full(error):
             raise
-        raise _no_room(file, needed) from error
+        raise no_room(file, needed) from error
 
 
 def is_full(error: BaseException) -> bool:
@@ -318,12 +327,18 @@ def is_full(error: BaseException) -> bool:
     return False
 
 
-def _no_room(file: Path, needed: int | None) -> NoRoom:
+def no_room(file: Path, needed: int | None) -> NoRoom:
+    """The error that says so of a file."""
     wants = "more room than there is" if needed is None else f"about {_mib(needed)}"
     return NoRoom(
         f"{file} could not be written: it needs {wants}, and {_mib(free_bytes(file.parent))} are free there; make room "
         "or write elsewhere. What was there before is as it was."
     )
+
+
+def _there(place: Path) -> Path:
+    """A place, or the nearest folder above it that exists."""
+    return next(p for p in (place, *place.absolute().parents) if p.exists())
 
 
 def _mib(size: int) -> str:

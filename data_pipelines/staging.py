@@ -269,6 +269,8 @@ class NoRoom(OSError):
     """A disk is full: the sentence names the file, the size needed and what is free."""
 
     exit_code = 1
+    #: Bytes, about; None where nobody can tell.
+    needed: int | None = None
 
 
 def free_bytes(place: Path) -> int:
@@ -300,7 +302,7 @@ def check_room(file: Path, needed: int) -> None:
 
 @contextmanager
 def room_for(file: Path, needed: int | None = None) -> Iterator[None]:
-    """A full disk inside the block, by whichever library met it, becomes NoRoom of `file`.
+    """A full disk inside the block, by whichever library met it, becomes NoRoom of `file`, the outermost block's.
 
     Parameters
     ----------
@@ -310,16 +312,16 @@ def room_for(file: Path, needed: int | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, NoRoom) or not is_full(error):
+        if not is_full(error):
             raise
-        raise no_room(file, needed) from error
+        raise no_room(file, getattr(error, "needed", None) if needed is None else needed) from error
 
 
 def is_full(error: BaseException) -> bool:
     """Whether an error, or what it came from, says that a disk or a quota is full."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, OSError) and seen.errno in _FULL:
+        if isinstance(seen, NoRoom) or (isinstance(seen, OSError) and seen.errno in _FULL):
             return True
         if _FULL_WORDS.search(str(seen)):
             return True
@@ -330,10 +332,12 @@ def is_full(error: BaseException) -> bool:
 def no_room(file: Path, needed: int | None) -> NoRoom:
     """The error that says so of a file."""
     wants = "more room than there is" if needed is None else f"about {_mib(needed)}"
-    return NoRoom(
+    error = NoRoom(
         f"{file} could not be written: it needs {wants}, and {_mib(free_bytes(file.parent))} are free there; make room "
         "or write elsewhere. What was there before is as it was."
     )
+    error.needed = needed
+    return error
 
 
 def _there(place: Path) -> Path:
@@ -342,4 +346,7 @@ def _there(place: Path) -> Path:
 
 
 def _mib(size: int) -> str:
-    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"
+    for unit, words in ((2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {words}"
+    return f"{size} bytes"

@@ -155,7 +155,7 @@ def _write(
         raise InvalidInput(
             f"{existing[0]}{more} exists; pass overwrite=True (--overwrite) or another folder."
         )
-    with workplace(folder, whole=manifest) as work, _room(job, folder, work, [kind for kind, _ in formats]):
+    with workplace(folder, whole=manifest) as work, _room(job, folder, work, formats):
         sinks: list[Sink] = [sink_class(kind)(work, **options) for kind, options in formats]
         outputs = (
             render(
@@ -211,19 +211,23 @@ def workplace(folder: Path, *, whole: bool = True) -> Iterator[Path]:
 
 
 @contextmanager
-def _room(job: Job, folder: Path, work: Path, kinds: Sequence[str]) -> Iterator[None]:
+def _room(
+    job: Job, folder: Path, work: Path, formats: Sequence[tuple[str, dict[str, Any]]]
+) -> Iterator[None]:
     """A full disk is NoRoom, whatever the writers say of it: GDAL says "write failed"."""
     height, width = job.shape
-    needed = int(sum(PIXEL_BYTES.get(kind, 4.0) for kind in kinds) * height * width * len(job.bands))
+    needed = int(sum(PIXEL_BYTES.get(kind, 4.0) for kind, _ in formats) * height * width * len(job.bands))
+    single = [options["single"] for _, options in formats if options.get("single")]
+    named = folder / single[0] if single else folder
     try:
-        with room_for(folder, needed):
+        with room_for(named, needed):
             yield
     except InvalidInput:
         raise
     except Exception as error:
         if not filled(folder, _files(work) if work.exists() else []):
             raise
-        raise no_room(folder, needed) from error
+        raise no_room(named, needed) from error
 
 
 def _listed(folder: Path) -> list[str]:

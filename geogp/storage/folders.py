@@ -8,7 +8,7 @@ from torch import Tensor
 
 from geogp.errors import InvalidInput
 from geogp.storage.files import finite, json_text, read_json, read_tensors, write_tensors, write_text
-from geogp.storage.staging import alone, link_missing, remove, replace_folder, staged, sweep
+from geogp.storage.staging import alone, link_missing, remove, replace_folder, room_for, staged, sweep
 from geogp.storage.sums import FACTS, SUMS, WEIGHTS, digests, verify, write_sums
 
 SCHEMA = 1
@@ -47,6 +47,12 @@ def write_folder(
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
     folder = folder or partial_folder(path)
+    size = sum(v.numel() * v.element_size() for values in tensors.values() for v in values.values())
+    with room_for(path, size + len(json_text(facts))):
+        _write(path, tensors, facts, folder)
+
+
+def _write(path: Path, tensors: Mapping[str, dict[str, Tensor]], facts: dict[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, values in tensors.items():
         file = folder / f"{name}.safetensors"
@@ -144,7 +150,7 @@ def update_facts(
         the disk is full; the run is as it was.
     """
     path = Path(path).resolve()
-    with staged(path) as work, alone(path.parent):
+    with staged(path) as work, alone(path.parent), room_for(path):
         sums = verify(path)
         if weights_sha256 not in (None, sums[WEIGHTS]):
             raise InvalidInput(

@@ -278,10 +278,13 @@ def load(path: str | Path, *, device: str = "cpu", predictor: Any = None) -> Run
     """
     path = Path(path)
     tensors, facts = storage.read_folder(path)
-    if not isinstance(facts.get("model"), dict):
-        raise InvalidInput(f"{path} cannot be read as a run (its run.json has no model); fit it again.")
+    _check_facts(path, facts)
     try:
         model = GPRegressor.from_state(tensors, facts["model"], device=device)
+        given = facts["model"]["parameters"]
+        free = set(range(model.n_features_in_)) - set(given.get("spatial") or ())
+        if model.has_time and int(given["time"]) not in free:
+            raise InvalidInput(f"{path} cannot be read as a run (it has no column of time); fit it again.")
     except InvalidInput:
         raise
     except Exception as error:  # whatever a state of another making meets: one sentence, the cause behind it
@@ -327,8 +330,43 @@ def save(
     return load(path)
 
 
-def _line(error: Exception) -> str:
-    """An error's first line, short."""
+#: What facts are, where they are there: (name, kind).
+_KINDS: tuple[tuple[str, type], ...] = (
+    ("target", str), ("method", str), ("data", dict), ("rows", dict), ("scores", dict), ("files", dict),
+)  # fmt: skip
+_DATA_KINDS: tuple[tuple[str, type], ...] = (
+    ("quarters", list), ("last_quarter", str), ("boundary", dict), ("value_unit", str), ("source", str),
+    ("region", str), ("sources", list), ("sha256", str),
+)  # fmt: skip
+
+
+def _check_facts(path: Path, facts: dict[str, Any]) -> None:
+    """Refuse a run.json without a model, or with something else in place of what everybody asks of it."""
+    if not isinstance(facts.get("model"), dict):
+        raise InvalidInput(f"{path} cannot be read as a run (its run.json has no model); fit it again.")
+    for where, kinds in ((facts, _KINDS), (facts.get("data"), _DATA_KINDS)):
+        for name, kind in kinds:
+            if isinstance(where, dict) and where.get(name) is not None and not isinstance(where[name], kind):
+                raise InvalidInput(
+                    f"{path} cannot be read as a run (its {name} is {_line(where[name])!r}); fit it again."
+                )
+    for quarter in (facts.get("data") or {}).get("quarters") or ():
+        quarter_to_years(str(quarter))
+    model, engine = facts["model"], facts["model"].get("engine")
+    told = [(model, n) for n in ("target_mean", "target_sd", "typical_count", "reference_count")]
+    told += [(engine, "degrees_of_freedom")] if isinstance(engine, dict) else []
+    for where, name in told:
+        value = where.get(name)
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        absent = value is None and not name.startswith("target")
+        if not absent and not (good and (value > 0 or name == "target_mean")):
+            raise InvalidInput(
+                f"{path} cannot be read as a run (its {name} is {_line(value)!r}); fit it again."
+            )
+
+
+def _line(error: Any) -> str:
+    """The first line of an error or a value, short."""
     return str(error).split("\n")[0][:120]
 
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from data_pipelines.errors import InvalidInput
+from data_pipelines.staging import is_full
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
@@ -39,15 +40,19 @@ def text(value: str | bytes) -> str:
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error, or its kind when it says nothing."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """The first line of an error, short and printable, or its kind when it says nothing."""
+    line = next((text for text in str(error).splitlines() if text.strip()), type(error).__name__)
+    return "".join(c if c.isprintable() else "?" for c in line)[:200]
 
 
 @contextmanager
 def refusing(
-    problem: str, remedy: str = ".", errors: tuple[type[Exception], ...] = (pa.ArrowInvalid, OSError)
+    problem: str, remedy: str = ".", errors: tuple[type[Exception], ...] = (Exception,)
 ) -> Iterator[None]:
     """A library's error inside the block becomes InvalidInput: "{problem} ({its first line}){remedy}".
+
+    Libraries meet damaged files in ways that nobody lists, so all errors are meant unless some are named; those that
+    have words for people, and full disks, pass.
 
     Examples
     --------
@@ -59,4 +64,6 @@ def refusing(
     try:
         yield
     except errors as error:
+        if hasattr(error, "exit_code") or is_full(error):
+            raise
         raise InvalidInput(f"{problem} ({reason(error)}){remedy}") from error

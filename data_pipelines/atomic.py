@@ -1,12 +1,11 @@
 """Files that appear whole or not at all."""
 
-import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from data_pipelines.errors import InvalidInput
+from data_pipelines.staging import publish_file, room_for, staged
 
 
 def refuse_existing(output: Path, overwrite: bool) -> None:
@@ -22,28 +21,23 @@ def refuse_existing(output: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def atomic_path(output: Path, *, overwrite: bool) -> Iterator[Path]:
+def atomic_path(output: Path, *, overwrite: bool, needed: int | None = None) -> Iterator[Path]:
     """A temporary path in the output's own folder, renamed to `output` when the block ends well.
 
     The block writes the file and checks it by reading it back. On any exception the temporary file is
-    removed and `output` stays as it was.
+    removed and `output` stays as it was; what a killed process left is swept by the next.
+
+    Parameters
+    ----------
+    needed : bytes the file takes, about, for the sentence that says that a disk is full
+
+    Raises
+    ------
+    NoRoom
+        the disk is full.
     """
     refuse_existing(output, overwrite)
-    temporary = output.parent / f".{output.name}.{secrets.token_hex(4)}.tmp"
-    try:
+    with staged(output) as temporary, room_for(output, needed):
         yield temporary
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
         refuse_existing(output, overwrite)
-        temporary.replace(output)
-        _fsync_folder(output.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        publish_file(temporary, output)

@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 from data_pipelines import download
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
+from data_pipelines.intact import check_intact
 from data_pipelines.regions import Region, polygons, shift
 
 STATES_URL = "https://www2.census.gov/geo/tiger/GENZ2023/shp/cb_2023_us_state_500k.zip"
 #: A column that only one vintage has -> the vintage
 VINTAGES = {"UACE10": "2010", "UACE20": "2020"}
-NOT_VECTOR = (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError, OSError)
 
 
 def state(code: str, states: str | Path | None = None) -> tuple[Region, download.Fetched]:
@@ -52,7 +52,8 @@ def state(code: str, states: str | Path | None = None) -> tuple[Region, download
     rows = frame[codes.str.upper() == code.strip().upper()]
     if rows.empty:
         raise InvalidInput(f"No state {code!r} in {source.path}; it has {_listed(sorted(codes))}.")
-    return Region.from_polygon(code.strip().upper(), _united(rows)), source
+    with refusing(f"{source.path} has no polygon of {code} that makes a region"):
+        return Region.from_polygon(code.strip().upper(), _united(rows)), source
 
 
 def boundary(path: str | Path) -> tuple[Region, download.Fetched]:
@@ -64,7 +65,9 @@ def boundary(path: str | Path) -> tuple[Region, download.Fetched]:
         The file cannot be read, has no CRS or no polygon.
     """
     source = download.resolve(path)
-    return Region.from_polygon(source.path.stem, _united(read_polygons(source.path))), source
+    frame = read_polygons(source.path)
+    with refusing(f"{path} holds no polygons that make a region"):
+        return Region.from_polygon(source.path.stem, _united(frame)), source
 
 
 def read_polygons(path: Path, near: Region | None = None) -> geopandas.GeoDataFrame:
@@ -78,8 +81,14 @@ def read_polygons(path: Path, near: Region | None = None) -> geopandas.GeoDataFr
     if not path.exists():
         raise InvalidInput(f"The file {path} does not exist.")
     remedy = "; give a zipped shapefile, GeoPackage, GeoJSON or GeoParquet."
-    with refusing(f"{path} cannot be read as a vector file", remedy, NOT_VECTOR):
-        frames = [_read(path, box) for box in _boxes(path, near)]
+    with refusing(f"{path} cannot be read as a vector file", remedy):
+        check_intact(path)
+        return _polygons(path, near)
+
+
+def _polygons(path: Path, near: Region | None) -> geopandas.GeoDataFrame:
+    """`read_polygons`, of a file that is there."""
+    frames = [_read(path, box) for box in _boxes(path, near)]
     frame = frames[0]
     if frame.crs is None:
         raise InvalidInput(

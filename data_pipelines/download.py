@@ -26,6 +26,8 @@ from typing import Any
 
 from data_pipelines.atomic import atomic_path
 from data_pipelines.errors import DataWarning, InvalidInput
+from data_pipelines.intact import Damaged, check_intact
+from data_pipelines.staging import is_full, no_room
 
 READ_BYTES = 1 << 20
 #: progress(done, total, what): bytes or files; total is 0 when unknown.
@@ -142,7 +144,15 @@ def fetch(
 def _kept(folder: Path, target: Path) -> dict[str, Any]:
     """The manifest of the copy that is kept; empty when there is none or it is not what was downloaded."""
     manifest = _read_json(folder / "manifest.json")
-    return manifest if target.exists() and manifest.get("sha256") == sha256(target) else {}
+    if not target.exists() or manifest.get("sha256") != sha256(target):
+        return {}
+    try:
+        check_intact(target)
+    except Damaged as error:
+        _warn(f"The copy of {manifest.get('url')} that was kept is not whole and is fetched again: {error}")
+        target.unlink()
+        return {}
+    return manifest
 
 
 def _ask(
@@ -171,6 +181,8 @@ def _ask(
                 raise InvalidInput(f"{url} was refused with HTTP {error.code} {error.reason}.") from error
             failure = error
         except (OSError, http.client.HTTPException) as error:
+            if is_full(error):
+                raise no_room(target, None) from error
             failure = error
     raise _Unreachable from failure
 
@@ -223,7 +235,15 @@ def _attempt(
             "last_modified": response.headers.get("Last-Modified"),
         }
         notes.write_text(json.dumps({"validator": _validator(answer)}), encoding="utf-8")
-        _receive(response, part, start, url, progress)
+        told = _receive(response, part, start, url, progress)
+    try:
+        check_intact(part, url)
+    except Damaged as error:
+        part.unlink()
+        notes.unlink(missing_ok=True)
+        raise OSError(f"what arrived is not whole: {error}") from error
+    if not told:  # nobody says whether it is whole: the next time it is fetched again, not asked about
+        answer = {"etag": None, "last_modified": None}
     part.replace(target)
     notes.unlink(missing_ok=True)
     return answer
@@ -248,10 +268,13 @@ def _validator(answer: Answer) -> str | None:
 
 def _receive(
     response: http.client.HTTPResponse, part: Path, start: int, url: str, progress: Progress | None
-) -> None:
-    """Append the answer's bytes to the part; fewer than announced are an OSError."""
+) -> bool:
+    """Append the answer's bytes to the part; fewer than announced are an OSError. Whether any number was announced."""
     length = response.headers.get("Content-Length")
-    done, total = start, start + int(length) if length else 0
+    if length is not None and not length.isdigit():
+        raise OSError(f"the server announced {length!r} bytes")
+    whole = re.fullmatch(r"bytes \d+-\d+/(\d+)", response.headers.get("Content-Range", ""))
+    done, total = start, int(whole[1]) if whole else start + int(length) if length else 0
     with part.open("ab" if start else "wb") as out:
         while read := response.read(READ_BYTES):
             out.write(read)
@@ -260,8 +283,9 @@ def _receive(
                 progress(done, total, url)
         out.flush()
         os.fsync(out.fileno())
-    if length and done != total:
+    if total and done != total:
         raise OSError(f"the connection ended after {done:,} of {total:,} bytes")
+    return bool(length or whole or response.headers.get("Transfer-Encoding"))
 
 
 def _folder(cache: Path, url: str) -> Path:

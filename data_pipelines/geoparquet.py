@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from data_pipelines.arrow import refusing, strings
 from data_pipelines.atomic import atomic_path
 from data_pipelines.errors import InvalidInput
+from data_pipelines.intact import check_intact
 from data_pipelines.schema import SCHEMA_VERSION
 
 ROW_GROUP_ROWS = 1 << 16
@@ -33,8 +34,9 @@ def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite:
     )
     table = table.append_column("geometry", _points_wkb(lon, lat)).append_column("bbox", box)
     table = table.replace_schema_metadata({KEY: json.dumps(metadata), b"geo": json.dumps(_geo(lon, lat))})
-    with atomic_path(output, overwrite=overwrite) as temporary:
-        with pq.ParquetWriter(temporary, table.schema, compression="zstd") as writer:
+    with atomic_path(output, overwrite=overwrite, needed=table.nbytes) as temporary:
+        options = {"compression": "zstd", "write_page_checksum": True}
+        with pq.ParquetWriter(temporary, table.schema, **options) as writer:
             for start, stop in _groups(table.column("quarter")):
                 writer.write_table(table.slice(start, stop - start), row_group_size=ROW_GROUP_ROWS)
         again, _ = read(temporary)
@@ -59,19 +61,40 @@ def read(path: str | Path, columns: list[str] | None = None) -> tuple[pa.Table, 
     if not path.is_file():
         raise InvalidInput(f"The observations file {path} does not exist.")
     with refusing(f"{path} is not a readable Parquet file", "; make it with `geogp ingest`."):
-        table = pq.ParquetFile(path).read(columns)
-    document = (table.schema.metadata or {}).get(KEY)
+        check_intact(path)
+        table = pq.ParquetFile(path, page_checksum_verification=True).read(columns)
+        document = (table.schema.metadata or {}).get(KEY)
     if document is None:
         raise InvalidInput(
             f"{path} is not an observations table of GeoGP; make one from it with `geogp ingest`."
         )
-    metadata = json.loads(document)
-    if metadata.get("schema_version", 0) > SCHEMA_VERSION:
-        raise InvalidInput(
-            f"{path} has schema version {metadata['schema_version']}, newer than {SCHEMA_VERSION}; "
-            "read it with the GeoGP that wrote it."
-        )
+    with refusing(f"The metadata of {path} cannot be read", "; make it again with `geogp ingest`."):
+        metadata = json.loads(document)
+        _check(metadata, path)
     return table, metadata
+
+
+def _check(metadata: Any, path: Path) -> None:
+    """Refuse what no ingest of this version, or of an earlier one, has written."""
+    if not isinstance(metadata, dict):
+        raise InvalidInput(f"The metadata of {path} are no JSON object; make it again with `geogp ingest`.")
+    version = metadata.get("schema_version", SCHEMA_VERSION)
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InvalidInput(
+            f"{path} has schema version {version!r}, and there are 1 to {SCHEMA_VERSION}; make it again with "
+            "`geogp ingest`."
+        )
+    if version > SCHEMA_VERSION:
+        raise InvalidInput(
+            f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; read it with the GeoGP that wrote it."
+        )
+    if metadata.get("crs") is not None:
+        pyproj.CRS.from_user_input(metadata["crs"])
+    for name, kind in (("sources", list), ("quarters", list), ("boundary", dict), ("region", str)):
+        if metadata.get(name) is not None and not isinstance(metadata[name], kind):
+            raise InvalidInput(
+                f"The metadata of {path} have a {name} that is none; make it again with `geogp ingest`."
+            )
 
 
 def _geo(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
+from pyproj.exceptions import CRSError, ProjError
 from torch import Tensor
 
 from geogp import storage
@@ -168,7 +169,14 @@ class Run:
             raise InvalidInput(
                 f"{self.path} does not record a CRS, so it cannot be put on a map; fit it with `geogp fit`."
             )
-        return CRS.from_user_input(self.data["crs"])
+        try:
+            crs = CRS.from_user_input(self.data["crs"])
+            Transformer.from_crs(crs, 4326, always_xy=True)
+        except (CRSError, ProjError, TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"{self.path} records a CRS that cannot be read ({_line(error)}); fit it again."
+            ) from error
+        return crs
 
     @cached_property
     def _transformers(self) -> tuple[Transformer, Transformer]:
@@ -214,8 +222,31 @@ class Run:
     # -- further -----------------------------------------------------------------------------------
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """A further file of tensors beside the weights, e.g. "support"."""
-        return storage.read_tensors(self.path / f"{name}.safetensors")
+        """A further file of tensors beside the weights, e.g. "support".
+
+        Raises
+        ------
+        InvalidInput
+            the file is not there, or the folder holds another run by now.
+        """
+        file = self.path / f"{name}.safetensors"
+        told = (self.facts.get("files") or {}).get(f"{name}.safetensors")
+        if told is not None and file.is_file() and storage.sha256(file) != told:
+            raise InvalidInput(f"{self.path} holds another run than when it was opened; open it again.")
+        return storage.read_tensors(file)
+
+    @property
+    def weights_sha256(self) -> str | None:
+        """SHA-256 of the weights: what scores and maps carry, to say which model they are of."""
+        return (self.facts.get("files") or {}).get(storage.WEIGHTS)
+
+    @property
+    def scores(self) -> dict[str, Any] | None:
+        """What `geogp evaluate` stored, if it was of these weights."""
+        found = self.facts.get("scores")
+        if not found or found.get("weights_sha256") not in (None, self.weights_sha256):
+            return None
+        return found
 
     def document(self, name: str) -> dict[str, Any] | None:
         """A JSON document beside the weights, such as "certificate.json"; None where there is none."""
@@ -247,7 +278,19 @@ def load(path: str | Path, *, device: str = "cpu", predictor: Any = None) -> Run
     """
     path = Path(path)
     tensors, facts = storage.read_folder(path)
-    model = GPRegressor.from_state(tensors, facts["model"], device=device)
+    _check_facts(path, facts)
+    try:
+        model = GPRegressor.from_state(tensors, facts["model"], device=device)
+        given = facts["model"]["parameters"]
+        free = set(range(model.n_features_in_)) - set(given.get("spatial") or ())
+        if model.has_time and int(given["time"]) not in free:
+            raise InvalidInput(f"{path} cannot be read as a run (it has no column of time); fit it again.")
+    except InvalidInput:
+        raise
+    except Exception as error:  # whatever a state of another making meets: one sentence, the cause behind it
+        raise InvalidInput(
+            f"{path} cannot be read as a run ({type(error).__name__}: {_line(error)}); fit it again."
+        ) from error
     if predictor is not None:
         model.attach(predictor)
     return Run(path, facts, model)
@@ -285,6 +328,46 @@ def save(
         folder=folder,
     )
     return load(path)
+
+
+#: What facts are, where they are there: (name, kind).
+_KINDS: tuple[tuple[str, type], ...] = (
+    ("target", str), ("method", str), ("data", dict), ("rows", dict), ("scores", dict), ("files", dict),
+)  # fmt: skip
+_DATA_KINDS: tuple[tuple[str, type], ...] = (
+    ("quarters", list), ("last_quarter", str), ("boundary", dict), ("value_unit", str), ("source", str),
+    ("region", str), ("sources", list), ("sha256", str),
+)  # fmt: skip
+
+
+def _check_facts(path: Path, facts: dict[str, Any]) -> None:
+    """Refuse a run.json without a model, or with something else in place of what everybody asks of it."""
+    if not isinstance(facts.get("model"), dict):
+        raise InvalidInput(f"{path} cannot be read as a run (its run.json has no model); fit it again.")
+    for where, kinds in ((facts, _KINDS), (facts.get("data"), _DATA_KINDS)):
+        for name, kind in kinds:
+            if isinstance(where, dict) and where.get(name) is not None and not isinstance(where[name], kind):
+                raise InvalidInput(
+                    f"{path} cannot be read as a run (its {name} is {_line(where[name])!r}); fit it again."
+                )
+    for quarter in (facts.get("data") or {}).get("quarters") or ():
+        quarter_to_years(str(quarter))
+    model, engine = facts["model"], facts["model"].get("engine")
+    told = [(model, n) for n in ("target_mean", "target_sd", "typical_count", "reference_count")]
+    told += [(engine, "degrees_of_freedom")] if isinstance(engine, dict) else []
+    for where, name in told:
+        value = where.get(name)
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        absent = value is None and not name.startswith("target")
+        if not absent and not (good and (value > 0 or name == "target_mean")):
+            raise InvalidInput(
+                f"{path} cannot be read as a run (its {name} is {_line(value)!r}); fit it again."
+            )
+
+
+def _line(error: Any) -> str:
+    """The first line of an error or a value, short."""
+    return str(error).split("\n")[0][:120]
 
 
 def opened(run: "str | Path | Run") -> Run:

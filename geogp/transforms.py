@@ -182,12 +182,25 @@ class Affine:
 
 
 def from_dict(d: dict) -> Transform:
-    """The transform that `to_dict` described."""
+    """The transform that `to_dict` described.
+
+    Raises
+    ------
+    ValueError
+        a parameter that is no finite number.
+    """
+    odd = {k: v for k, v in d.items() if k not in ("name", "inner") and not _is_number(v)}
+    if odd:
+        raise ValueError(f"a transform's {next(iter(odd))} is {next(iter(odd.values()))!r}")
     fields: dict[str, Any] = {k: v for k, v in d.items() if k != "name"}
     if d["name"] == "affine":
         fields["inner"] = from_dict(fields["inner"])
     known = {"identity": Identity, "yeo-johnson": YeoJohnson, "log10": Log10, "affine": Affine}
     return known[d["name"]](**fields)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def transform_for(

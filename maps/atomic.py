@@ -1,13 +1,13 @@
 """One file, whole or not at all: for figures and pages. (`maps.raster` does the same for a set of files.)"""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from maps.errors import InvalidInput
+from maps.staging import publish_file, room_for, staged
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
@@ -20,17 +20,11 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write in `path`'s folder that takes its name once it is written and flushed to disk.
 
-    An exception inside leaves `path` as it was and nothing else behind.
+    An exception inside leaves `path` as it was and nothing else behind; a full disk is NoRoom.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".geogp-", suffix=path.suffix, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
+    with staged(path) as temporary, room_for(path):
+        with temporary.open("wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        os.chmod(temporary, 0o644)
+        publish_file(temporary, path)

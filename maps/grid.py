@@ -1,5 +1,6 @@
 """Where a Dataset lies: its GeoBox and its windows."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,14 +111,15 @@ def geobox_like(path: str | Path) -> GeoBox:
     import warnings
 
     import rasterio
-    from rasterio.errors import NotGeoreferencedWarning, RasterioError
+    from rasterio.errors import NotGeoreferencedWarning
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
             with rasterio.open(path) as src:
                 crs, transform, shape = src.crs, src.transform, (src.height, src.width)
-    except RasterioError as error:
+                wkt = crs.to_wkt() if crs else ""
+    except Exception as error:  # GDAL raises of many kinds
         raise InvalidInput(
             f"{path} cannot be read as a raster ({error}); give a GeoTIFF or another GDAL raster."
         ) from None
@@ -125,7 +127,9 @@ def geobox_like(path: str | Path) -> GeoBox:
         raise InvalidInput(f"{path} has no CRS; assign one (for example with `rio edit-info --crs EPSG:..`).")
     if transform.is_identity:
         raise InvalidInput(f"{path} is not georeferenced: it has no transform from pixels to coordinates.")
-    return GeoBox(shape, transform, crs.to_wkt())
+    if not all(math.isfinite(v) for v in tuple(transform)[:6]) or transform.determinant == 0:
+        raise InvalidInput(f"{path} has a transform that leads nowhere; give a georeferenced raster.")
+    return GeoBox(shape, transform, wkt)
 
 
 def windows(shape: tuple[int, int], side: int = BLOCK) -> Iterator[Window]:

@@ -2,10 +2,7 @@
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,8 +12,11 @@ import xarray as xr
 from maps.errors import InvalidInput
 from maps.render import MAX_MEMORY, Progress, job_of, render
 from maps.sinks import SINKS, sink_class
-from maps.sinks.base import Output, Sink
+from maps.sinks.base import Job, Output, Sink
+from maps.staging import filled, no_room, publish_file, publish_files, renames_whole, room_for, staged, sweep
 
+#: Bytes of a pixel and band, about: twice while a COG is made of its parts.
+PIXEL_BYTES = {"cog": 6.4, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5}
 Geometry = Mapping[str, Any] | None
 
 
@@ -33,8 +33,9 @@ def export(
     overwrite: bool = False,
     progress: Progress | None = None,
     extra: Mapping[str, Any] | None = None,
+    beside: Callable[[Path], Sequence[Output]] | None = None,
 ) -> dict[str, Any]:
-    """Write all layers in all formats in one pass, and `manifest.json` last.
+    """Write all layers in all formats in one pass; the folder shows the old files or the new ones, never some of each.
 
     Parameters
     ----------
@@ -49,6 +50,8 @@ def export(
     overwrite : replace existing files; otherwise they are refused before anything is computed
     progress : called with (windows done, windows in all)
     extra : more entries for the manifest
+    beside : called with the folder where all is made, after the rasters; the further files it makes there, such as
+        pictures, belong to the export
 
     Returns
     -------
@@ -58,11 +61,14 @@ def export(
     Raises
     ------
     InvalidInput : unknown format or layer, unusable region, existing output without `overwrite`
+    NoRoom : the disk is full; the folder is as it was
 
     Notes
     -----
-    Files appear under their names only when all are complete: they are written in a hidden folder beside, flushed,
-    re-opened and checked, then renamed; an interruption leaves what was there before.
+    All is written in a hidden folder beside, flushed, re-opened and checked. Where the folder holds nothing but an
+    earlier export, the two change places in one rename; else the files are renamed one by one, `manifest.json` gone
+    first and back last, and a kill between is made good by the next export. What an earlier manifest lists and this
+    one does not is removed.
 
     Examples
     --------
@@ -71,7 +77,7 @@ def export(
     ['median.tif']
     """
     formats = list(dict.fromkeys([formats] if isinstance(formats, str) else formats))
-    if not formats:
+    if not formats and beside is None:
         raise InvalidInput(f"No format was named; choose at least one of {', '.join(SINKS)}.")
     return _write(
         ds,
@@ -84,6 +90,7 @@ def export(
         overwrite=overwrite,
         progress=progress,
         extra=extra or {},
+        beside=beside,
         manifest=True,
     )
 
@@ -129,6 +136,7 @@ def _write(
     overwrite: bool = False,
     progress: Progress | None = None,
     extra: Mapping[str, Any] | None = None,
+    beside: Callable[[Path], Sequence[Output]] | None = None,
     manifest: bool = False,
 ) -> dict[str, Any]:
     layers = None if layers is None else [layers] if isinstance(layers, str) else list(layers)
@@ -140,30 +148,38 @@ def _write(
     ]
     if manifest:
         names.append("manifest.json")
+    sweep(folder)  # finishes what was killed while it was being published
     existing = [str(folder / name) for name in names if (folder / name).exists()]
     if existing and not overwrite:
         more = f" (and {len(existing) - 1} more)" if len(existing) > 1 else ""
         raise InvalidInput(
             f"{existing[0]}{more} exists; pass overwrite=True (--overwrite) or another folder."
         )
-    with workplace(folder) as work:
+    with workplace(folder, whole=manifest) as work, _room(job, folder, work, formats):
         sinks: list[Sink] = [sink_class(kind)(work, **options) for kind, options in formats]
-        outputs = render(
-            ds,
-            sinks,
-            geometry=geometry,
-            layers=layers,
-            all_touched=all_touched,
-            max_memory=max_memory,
-            progress=progress,
+        outputs = (
+            render(
+                ds,
+                sinks,
+                geometry=geometry,
+                layers=layers,
+                all_touched=all_touched,
+                max_memory=max_memory,
+                progress=progress,
+            )
+            if sinks
+            else []
         )
+        outputs = [*outputs, *(beside(work) if beside is not None else ())]
         document = _document(job.attrs, outputs) | dict(extra or {})
         if manifest:
             path = work / "manifest.json"
             path.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n", "utf-8")
             json.loads(path.read_text("utf-8"))
-            outputs = [*outputs, Output(path, "manifest", "manifest.json", ())]
-        _publish(folder, outputs)
+            publish_files(work, folder, drop=_listed(folder))
+        else:
+            for output in outputs:
+                publish_file(output.path, folder / output.name)
     return document
 
 
@@ -174,21 +190,59 @@ def _positive(max_error: float | None) -> float | None:
 
 
 @contextmanager
-def workplace(folder: Path) -> Any:
-    """A hidden folder inside `folder` (same file system, so renaming is atomic), removed whatever happens."""
-    made = [p for p in (folder, *folder.parents) if not p.exists()]
+def workplace(folder: Path, *, whole: bool = True) -> Iterator[Path]:
+    """A hidden folder on the same file system, removed whatever happens: beside `folder` where the two can change
+    places (`whole`), else in it."""
+    folder = folder.resolve()
+    beside = whole and renames_whole(folder) and _only_listed(folder)
+    made = [p for p in (folder.parent if beside else folder, *folder.parents) if not p.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=".geogp-", dir=folder))
-    except OSError as error:
+        try:
+            (folder.parent if beside else folder).mkdir(parents=True, exist_ok=True)
+            with staged(folder, inside=not beside) as work:
+                work.mkdir()
+                yield work
+        finally:
+            for parent in made:  # a failed first export leaves no empty folder behind
+                if parent.is_dir() and not any(parent.iterdir()):
+                    parent.rmdir()
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
         raise InvalidInput(f"Cannot write in {folder}: {error.strerror or error}.") from None
+
+
+@contextmanager
+def _room(
+    job: Job, folder: Path, work: Path, formats: Sequence[tuple[str, dict[str, Any]]]
+) -> Iterator[None]:
+    """A full disk is NoRoom, whatever the writers say of it: GDAL says "write failed"."""
+    height, width = job.shape
+    needed = int(sum(PIXEL_BYTES.get(kind, 4.0) for kind, _ in formats) * height * width * len(job.bands))
+    single = [options["single"] for _, options in formats if options.get("single")]
+    named = folder / single[0] if single else folder
     try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-        for parent in made:  # a failed first export leaves no empty folder behind
-            if parent.is_dir() and not any(parent.iterdir()):
-                parent.rmdir()
+        with room_for(named, needed):
+            yield
+    except InvalidInput:
+        raise
+    except Exception as error:
+        if not filled(folder, _files(work) if work.exists() else []):
+            raise
+        raise no_room(named, needed) from error
+
+
+def _listed(folder: Path) -> list[str]:
+    """What the manifest of an earlier export says lies in a folder: plain names alone."""
+    try:
+        entries = json.loads((folder / "manifest.json").read_text("utf-8"))["files"]
+        names = {str(entry["path"]) for entry in entries}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+    return sorted(n for n in names if n == Path(n).name and not n.startswith("."))
+
+
+def _only_listed(folder: Path) -> bool:
+    """Whether a folder, if it is there, holds an earlier export and nothing else."""
+    return not folder.exists() or {p.name for p in folder.iterdir()} <= {*_listed(folder), "manifest.json"}
 
 
 def _files(path: Path) -> list[Path]:
@@ -223,23 +277,3 @@ def _document(attrs: Mapping[str, Any], outputs: Sequence[Output]) -> dict[str, 
         for o in outputs
     ]
     return {"schema": 1, **head, "files": files}
-
-
-def _publish(folder: Path, outputs: Sequence[Output]) -> None:
-    """Flush everything, then rename; the manifest goes first and comes back last, so it never describes a mixture."""
-    for output in outputs:
-        for path in _files(output.path):
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-    if outputs and outputs[-1].kind == "manifest":
-        (folder / "manifest.json").unlink(missing_ok=True)
-    for output in outputs:
-        target = folder / output.name
-        if target.is_dir() and not target.is_symlink():
-            target.rename(output.path.with_name(f"{output.name}.old"))  # goes with the hidden folder
-        os.replace(output.path, target)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

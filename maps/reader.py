@@ -76,19 +76,33 @@ def open_raster(
     -----
     `units` of the result is the band's own unit where the file says one.
     """
+    try:
+        values, A, unit, wkt = _read_band(path, band, bounds)
+    except InvalidInput:
+        raise
+    except Exception as error:  # GDAL raises of many kinds, and of a damaged block while it is read
+        raise InvalidInput(
+            f"{path} cannot be read as a raster ({_line(error)}); give a GeoTIFF, or another file that GDAL reads."
+        ) from error
+    height, width = values.shape
+    coords = {
+        "y": A.f + A.e * (np.arange(height) + 0.5),
+        "x": A.c + A.a * (np.arange(width) + 0.5),
+        "spatial_ref": xr.DataArray(np.int32(0), attrs={"crs_wkt": wkt}),
+    }
+    return xr.DataArray(values, coords=coords, dims=("y", "x"), attrs={"units": unit} if unit else {})
+
+
+def _read_band(
+    path: str | Path, band: int, bounds: tuple[float, float, float, float] | None
+) -> tuple[NDArray[Any], Affine, str, str]:
+    """Pixels, transform, unit and CRS of the part of a band that bounds ask for."""
     import rasterio
-    from rasterio.errors import RasterioIOError
     from rasterio.warp import transform_bounds
     from rasterio.windows import Window as RasterioWindow
     from rasterio.windows import from_bounds
 
-    try:
-        src = rasterio.open(path)
-    except RasterioIOError:
-        raise InvalidInput(
-            f"{path} cannot be read as a raster; give a GeoTIFF, or another file that GDAL reads."
-        ) from None
-    with src:
+    with rasterio.open(path) as src:
         if not 1 <= band <= src.count:
             raise InvalidInput(f"{path} has {src.count} bands; there is no band {band}.")
         if src.crs is None:
@@ -111,13 +125,11 @@ def open_raster(
         A = src.window_transform(window)
         unit = src.units[band - 1] or ""
         wkt = src.crs.to_wkt()
-    height, width = values.shape
-    coords = {
-        "y": A.f + A.e * (np.arange(height) + 0.5),
-        "x": A.c + A.a * (np.arange(width) + 0.5),
-        "spatial_ref": xr.DataArray(np.int32(0), attrs={"crs_wkt": wkt}),
-    }
-    return xr.DataArray(values, coords=coords, dims=("y", "x"), attrs={"units": unit} if unit else {})
+    return values, A, unit, wkt
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def open_cogs(paths: list[Path]) -> xr.Dataset:

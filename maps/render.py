@@ -76,8 +76,9 @@ def render(
     job = job_of(ds, layers, max_memory)
     mask = Mask(job.geobox, geometry, all_touched)
     variables = job.ds[list(job.variables)]
-    try:
-        with rasterio.Env(GDAL_CACHEMAX=_cache_megabytes(max_memory)):
+    # Inside, so that what GDAL says of a failure goes to its log, not to people.
+    with rasterio.Env(GDAL_CACHEMAX=_cache_megabytes(max_memory)):
+        try:
             for sink in sinks:
                 sink.begin(job)
             todo = [w for w in windows(job.shape, job.side) if mask.touches(w)]
@@ -91,10 +92,10 @@ def render(
                 if progress is not None:
                     progress(done, len(todo))
             return [output for sink in sinks for output in sink.finish()]
-    except BaseException:
-        for sink in sinks:
-            sink.abort()
-        raise
+        except BaseException:
+            for sink in sinks:
+                sink.abort()
+            raise
 
 
 def _cache_megabytes(max_memory: int) -> int:

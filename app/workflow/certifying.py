@@ -61,8 +61,11 @@ def count_groups(counts: NDArray[np.float64] | None, counted_by: str = "tests") 
 
 
 def certificate_of(run: Run) -> dict[str, Any] | None:
-    """The certificate in a run folder, or None before its first evaluation."""
-    return run.document(FILE)
+    """The certificate in a run folder, or None before its first evaluation, and where it is of other weights."""
+    document = run.document(FILE)
+    if document is not None and document.get("weights_sha256") not in (None, run.weights_sha256):
+        return None
+    return document
 
 
 def short(document: Mapping[str, Any]) -> dict[str, Any]:

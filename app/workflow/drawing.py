@@ -1,7 +1,5 @@
 """Figures and the page of a map: drawn from one small copy in memory, of the part of the region that has data."""
 
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,13 +63,12 @@ def draw(
     layers: Sequence[str] | None,
     places: Sequence[dict[str, Any]] = (),
 ) -> list[tuple[Path, str, list[str]]]:
-    """A PNG for each layer of `pictures` and `map.html`, made in a hidden folder and renamed when all are there.
+    """A PNG for each layer of `pictures` and `map.html`, in a folder.
 
     Returns
     -------
     (path, kind, layers) of each file
     """
-    folder.mkdir(parents=True, exist_ok=True)
     # A region of islands fills little of its rectangle: its pixels are thinned by what is inside.
     small, _ = in_memory(
         picture.ds,
@@ -79,27 +76,20 @@ def draw(
         layers=layers,
         max_pixels=int(min(MOST, FIGURE_PIXELS / picture.fill)),
     )
-    work = Path(tempfile.mkdtemp(prefix=".geogp-", dir=folder))
-    made: list[tuple[str, str, list[str]]] = []
-    try:
-        for name in pictures:
-            figure = map_figure(small, name, geometry=picture.boundary, places=places, note=picture.note)
-            write_png(figure, work / f"{name}.png")
-            made.append((f"{name}.png", "figure", [name]))
-        if page:
-            shown = int(min(MOST, PAGE_PIXELS / picture.fill))
-            write_html(
-                small,
-                work / "map.html",
-                geometry=picture.boundary,
-                layers=layers,
-                places=places,
-                note=picture.note,
-                max_pixels=shown,
-            )
-            made.append(("map.html", "html", list(layers or [])))
-        for name, _, _ in made:
-            (work / name).replace(folder / name)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return [(folder / name, kind, names) for name, kind, names in made]
+    made: list[tuple[Path, str, list[str]]] = []
+    for name in pictures:
+        figure = map_figure(small, name, geometry=picture.boundary, places=places, note=picture.note)
+        made.append((write_png(figure, folder / f"{name}.png"), "figure", [name]))
+    if page:
+        shown = int(min(MOST, PAGE_PIXELS / picture.fill))
+        path = write_html(
+            small,
+            folder / "map.html",
+            geometry=picture.boundary,
+            layers=layers,
+            places=places,
+            note=picture.note,
+            max_pixels=shown,
+        )
+        made.append((path, "html", list(layers or [])))
+    return made

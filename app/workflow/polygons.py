@@ -13,6 +13,7 @@ from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
 from app.workflow.grids import Box, usual_reach_m
+from data_pipelines.intact import Damaged, check_intact
 from geogp.run import Run, Support
 from maps.region import polygon, to_crs
 
@@ -36,15 +37,17 @@ def read_polygons(path: str | Path) -> "geopandas.GeoDataFrame":
         no such file, not a vector file, empty, without CRS, a row that is no valid polygon.
     """
     import geopandas
-    import pyogrio
 
     path = Path(path)
     if not path.exists():
         raise InvalidInput(f"The file {path} does not exist.")
     try:
+        check_intact(path)
         read = geopandas.read_parquet if path.suffix == ".parquet" else geopandas.read_file
         frame = read(path)
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError, OSError) as error:
+    except Damaged:
+        raise
+    except Exception as error:  # GDAL, GEOS and Arrow each have their own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidInput(
             f"{path} cannot be read as a vector file ({reason.rstrip('.')}); give a GeoJSON, GeoPackage or GeoParquet."
@@ -170,4 +173,5 @@ def about(run: Run, quarter: str | None) -> dict[str, Any]:
         "quarter": quarter,
         "reference_count": run.model.reference_count_,
         "observations_sha256": run.data["sha256"],
+        "weights_sha256": run.weights_sha256,
     }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from data_pipelines import arrow, download, quarters
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
+from data_pipelines.intact import check_intact
 from data_pipelines.sources.contract import Collected, Request
 
 Array = NDArray[np.float64]
@@ -33,7 +34,8 @@ def collect_csv(request: Request) -> Collected:
     fetched = download.resolve(request.file or "")
     with refusing(f"{fetched.path} cannot be read as CSV"):
         table = pyarrow.csv.read_csv(fetched.path)
-    return _collected(_File(fetched, table, request.columns), request)
+    with refusing(f"{fetched.path} cannot be used"):
+        return _collected(_File(fetched, table, request.columns), request)
 
 
 def collect_geoparquet(request: Request) -> Collected:
@@ -47,15 +49,18 @@ def collect_geoparquet(request: Request) -> Collected:
     fetched = download.resolve(request.file or "")
     if "x" in request.columns or "y" in request.columns:
         with refusing(f"{fetched.path} is not a readable Parquet file"):
-            parquet = pq.ParquetFile(fetched.path)
+            check_intact(fetched.path)
+            parquet = pq.ParquetFile(fetched.path, page_checksum_verification=True)
             there = set(parquet.schema_arrow.names)
             wanted = [n for role, n in request.columns.items() if role in ROLES and n in there]
             table = parquet.read(columns=wanted)
-        return _collected(_File(fetched, table, request.columns), request)
+        with refusing(f"{fetched.path} cannot be used"):
+            return _collected(_File(fetched, table, request.columns), request)
     import geopandas
 
-    with refusing(f"{fetched.path} cannot be read as GeoParquet", errors=(ValueError, OSError)):
-        frame = geopandas.read_parquet(fetched.path)
+    with refusing(f"{fetched.path} cannot be read as GeoParquet"):
+        check_intact(fetched.path)
+        frame = geopandas.read_parquet(fetched.path, page_checksum_verification=True)
     if not (frame.geometry.geom_type == "Point").all():
         raise InvalidInput(
             f"{fetched.path} has geometries that are not points; give points, or x and y columns."
@@ -63,9 +68,10 @@ def collect_geoparquet(request: Request) -> Collected:
     crs = request.crs or frame.crs
     if crs is None:
         raise InvalidInput(f"{fetched.path} does not say its coordinate reference system; give crs.")
-    table = pa.Table.from_pandas(frame.drop(columns=frame.geometry.name), preserve_index=False)
-    xy = np.asarray(frame.geometry.x), np.asarray(frame.geometry.y)
-    return _collected(_File(fetched, table, request.columns, xy), replace(request, crs=crs))
+    with refusing(f"{fetched.path} cannot be used"):
+        table = pa.Table.from_pandas(frame.drop(columns=frame.geometry.name), preserve_index=False)
+        xy = np.asarray(frame.geometry.x), np.asarray(frame.geometry.y)
+        return _collected(_File(fetched, table, request.columns, xy), replace(request, crs=crs))
 
 
 @dataclass(frozen=True)

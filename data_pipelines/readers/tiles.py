@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from data_pipelines import arrow, quadkey, quarters
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
+from data_pipelines.intact import check_intact
 from data_pipelines.readers import mirror
 from data_pipelines.readers.mirror import QuarterFile
 from data_pipelines.regions import Region
@@ -193,7 +194,12 @@ def decode_arrow(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], 
 
 def _open(file: QuarterFile) -> pq.ParquetFile:
     with refusing(f"{file.url} is not a readable Parquet file", "; fetch it again."):
-        return pq.ParquetFile(file.source, pre_buffer=not isinstance(file.source, Path), buffer_size=1 << 20)
+        local = isinstance(file.source, Path)
+        if local:
+            check_intact(file.source)
+        return pq.ParquetFile(
+            file.source, pre_buffer=not local, buffer_size=1 << 20, page_checksum_verification=True
+        )
 
 
 def _batches(

@@ -11,6 +11,7 @@ from maps.bands import Band, long_name
 from maps.grid import Window
 from maps.layers import LAYERS
 from maps.sinks.base import Job, Output, Sink
+from maps.sinks.spilling import Spilling
 
 AXES = {
     False: {
@@ -99,7 +100,8 @@ class NetcdfSink(Sink):
 
         self.job = job
         self._path = self.folder / str(self.options.get("single") or "prediction.nc")
-        self._file = f = h5netcdf.File(self._path, "w")
+        self._out = Spilling(self._path)
+        self._file = f = h5netcdf.File(self._out, "w")
         f.dimensions = job.sizes
         for name, attrs in axis_attrs(job).items():
             values = np.asarray(job.ds[name].values, dtype=np.float64)
@@ -132,11 +134,14 @@ class NetcdfSink(Sink):
     ) -> None:
         for band in self.job.bands:
             self._file[band.key][self.job.place(band, window)] = planes[band.name]
+        self._out.check()
 
     def finish(self) -> list[Output]:
         import h5netcdf
 
         self._file.close()
+        self._out.close()
+        self._out.check()
         with h5netcdf.File(self._path, "r") as f:
             missing = [
                 key for key in (*self.job.variables, "spatial_ref", "x", "y") if key not in f.variables
@@ -150,3 +155,5 @@ class NetcdfSink(Sink):
     def abort(self) -> None:
         if hasattr(self, "_file"):
             self._file.close()
+        if hasattr(self, "_out"):
+            self._out.close()

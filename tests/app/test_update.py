@@ -1,6 +1,7 @@
 """`geogp update`: what a run knows afterwards, against the same rows solved at once; and that a refusal changes nothing."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -16,6 +17,7 @@ from data_pipelines.observations import read
 from geogp import storage
 from geogp.basis.statistics import Statistic
 from geogp.run import load
+from geogp.storage import folders, staging
 from geogp.update import recondition, refresh, summarise
 
 TINY = ("--rank", "24", "--hidden", "16", "--epochs", "8", "-q")
@@ -251,13 +253,14 @@ def test_an_interruption_leaves_the_old_run(run, tmp_path, monkeypatch):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     before = contents(copy)
-    for step in ("write_tensors", "write_text", "_write_sums", "swap"):
+    steps = [(folders, name) for name in ("write_tensors", "write_text", "write_sums")]
+    for place, step in (*steps, (staging, "swap")):
         with monkeypatch.context() as patch:
 
             def stop(*arguments, **keywords):
                 raise Interrupted(terminated=True)
 
-            patch.setattr(storage, step, stop)
+            patch.setattr(place, step, stop)
             with pytest.raises(Interrupted):
                 update(copy, forget="2022Q1")
         assert contents(copy) == before and [p.name for p in tmp_path.iterdir()] == ["run"], step
@@ -270,9 +273,9 @@ def test_two_updates_at_once_are_refused(cli, run, tmp_path):
 
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
-    (tmp_path / ".run.update").mkdir()
-    with open(tmp_path / ".run.update" / ".lock", "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        result = cli("update", copy, "--forget", "2022Q1")
+    handle = os.open(copy, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    result = cli("update", copy, "--forget", "2022Q1")
+    os.close(handle)
     assert result.code == 3 and "Another update" in result.err
     assert cli("update", copy, "--forget", "2022Q1").code == 0

@@ -167,7 +167,7 @@ def test_a_run_of_another_making_is_one_sentence(copy: Path) -> None:
     from geogp import storage
 
     storage.write_text(copy / "run.json", json.dumps({"schema": 1, "target": "download"}))
-    storage._write_sums(copy)
+    storage.write_sums(copy)
     answer = TestClient(Starlette(routes=routes())).get("/geogp/about")
     assert answer.status_code == 409 and "fit it again" in answer.json()["error"]
 

@@ -10,7 +10,14 @@ import geogp
 from geogp import storage
 from geogp.engines import Hooks
 from geogp.run import save
-from geogp.storage import partial_folder, read_checkpoint, update_facts, write_checkpoint
+from geogp.storage import (
+    folders,
+    partial_folder,
+    read_checkpoint,
+    staging,
+    update_facts,
+    write_checkpoint,
+)
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 10_000, (300, 2))
@@ -80,9 +87,9 @@ def test_scores_can_be_added_without_breaking_the_hashes(tmp_path, model):
 def test_a_killed_change_leaves_the_run_as_it_was(tmp_path, model, monkeypatch):
     save(tmp_path / "run", model, {"target": "value"}, extra={"statistics/2023Q4": {"a": torch.zeros(2)}})
     (tmp_path / "link").symlink_to("run")
-    for step in ("write_text", "_write_sums", "swap"):
+    for place, step in ((folders, "write_text"), (folders, "write_sums"), (staging, "swap")):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, step, lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(place, step, lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 update_facts(tmp_path / "run", {"scores": {}}, documents={"certificate.json": {}})
         assert "scores" not in geogp.load(tmp_path / "run").facts
@@ -101,7 +108,7 @@ def test_a_killed_change_leaves_the_run_as_it_was(tmp_path, model, monkeypatch):
 @pytest.mark.parametrize("at_once", [True, False])
 def test_two_folders_swap_names(tmp_path, monkeypatch, at_once):
     if not at_once:  # a system without renameat2
-        monkeypatch.setattr(storage.ctypes, "CDLL", lambda *a, **k: object())
+        monkeypatch.setattr(staging.ctypes, "CDLL", lambda *a, **k: object())
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()

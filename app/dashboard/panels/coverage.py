@@ -16,7 +16,7 @@ SPLITS = {"random": "random rows", "block": "whole blocks of land", "forward": "
 
 def measured(run: Run, level: float) -> tuple[float, int] | None:
     """(share of held-out rows inside the interval of a level, how many rows), when the run was evaluated."""
-    scores = run.facts.get("scores") or {}
+    scores = run.scores or {}
     value = (scores.get("scores") or {}).get(f"coverage{100 * level:g}")
     return None if value is None else (float(value), int(scores.get("n_test") or 0))
 
@@ -30,7 +30,7 @@ def draw(scene: Scene) -> None:
         )
         return
     share, n = found
-    scores = run.facts["scores"]
+    scores = run.scores or {}
     split = SPLITS.get(str(scores.get("split") or run.facts.get("split")), "rows")
     st.markdown(
         f"On {n:,} held-out rows ({split}), **{100 * share:.1f}%** fell inside the {100 * level:g}% interval."

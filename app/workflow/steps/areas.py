@@ -1,5 +1,6 @@
 """What a run says of areas: the average of its surface over polygons, with how sure it is, and how areas go together."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from app.workflow.grids import check_resolution
 from app.workflow.means import AreaPoints, points_of, summaries
 from app.workflow.outputs import file_entry, now
 from app.workflow.polygons import Ground, about, in_plane, read_polygons
-from data_pipelines.atomic import atomic_path, refuse_existing
+from data_pipelines.atomic import refuse_existing
+from data_pipelines.staging import publish_files, room_for, staged
 from geogp.areas import surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run, opened
@@ -250,23 +252,34 @@ def _write(
     facts: dict[str, Any],
     overwrite: bool,
 ) -> None:
-    """Both files, read back before they get their names, the table last."""
+    """Both files, read back and then given their names together; each says what the pair is of."""
     import geopandas
     import pyarrow.parquet as pq
 
     output, beside = files
-    with atomic_path(output, overwrite=overwrite) as temporary:
-        table.to_parquet(temporary, index=False)
-        whole = pq.read_table(temporary)
-        about_it = {b"geogp": json.dumps({"schema": 1, **facts, "created": now()}).encode()}
-        pq.write_table(whole.replace_schema_metadata({**whole.schema.metadata, **about_it}), temporary)
-        if len(geopandas.read_parquet(temporary)) != len(table):
+    folder = output.parent.resolve()
+    with staged(folder, inside=True) as work, room_for(output, _bytes(table, covariance)):
+        work.mkdir()
+        first, second = work / output.name, work / beside.name
+        table.to_parquet(first, index=False)
+        whole = pq.read_table(first)
+        pair = {**facts, "pair": hashlib.sha256(first.read_bytes()).hexdigest()}
+        about_it = {b"geogp": json.dumps({"schema": 1, **pair, "created": now()}).encode()}
+        pq.write_table(whole.replace_schema_metadata({**whole.schema.metadata, **about_it}), first)
+        if len(geopandas.read_parquet(first)) != len(table):
             raise OSError(f"{output.name} could not be read back after writing; check the disk.")
-        with atomic_path(beside, overwrite=overwrite) as second:
-            covariance.to_netcdf(second, engine="h5netcdf")
-            with xr.open_dataset(second, engine="h5netcdf") as again:
-                if not again["latent_covariance"].identical(covariance["latent_covariance"]):
-                    raise OSError(f"{beside.name} could not be read back after writing; check the disk.")
+        # By way of memory: HDF5 crashes the process where a disk is full.
+        second.write_bytes(covariance.assign_attrs(pair=pair["pair"]).to_netcdf(engine="h5netcdf"))
+        with xr.open_dataset(second, engine="h5netcdf") as again:
+            if not again["latent_covariance"].identical(covariance["latent_covariance"]):
+                raise OSError(f"{beside.name} could not be read back after writing; check the disk.")
+        for path in files:
+            refuse_existing(path, overwrite)
+        publish_files(work, folder)
+
+
+def _bytes(table: "geopandas.GeoDataFrame", covariance: xr.Dataset) -> int:
+    return int(table.memory_usage(deep=True).sum()) + covariance.nbytes
 
 
 def _plain(value: Any) -> Any:

@@ -93,7 +93,8 @@ def evaluate(
     X, t, counts = rows.select(chosen)
     predictive = model.predictive(X, counts)
     masks = strata(rows, chosen, run.support)
-    about = {k: facts[k] for k in ("method", "target", "split")} | {"part": part, "refit": facts.get("refit")}
+    about = {k: facts[k] for k in ("method", "target", "split")}
+    about |= {"part": part, "refit": facts.get("refit"), "weights_sha256": run.weights_sha256}
     certificate = certify(
         predictive,
         t,
@@ -130,7 +131,12 @@ def evaluate(
 def _store(run: Run, document: dict[str, Any], certificate: dict[str, Any]) -> None:
     """Scores and certificate into the run's folder."""
     try:
-        storage.update_facts(run.path, {"scores": document}, documents={CERTIFICATE: certificate})
+        storage.update_facts(
+            run.path,
+            {"scores": document},
+            documents={CERTIFICATE: certificate},
+            weights_sha256=run.weights_sha256,
+        )
     except OSError as error:  # a run one may read but not write can still be evaluated
         if error.errno not in READ_ONLY:
             raise

@@ -16,15 +16,14 @@ from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.grids import Box, Grid, grid_of
-from app.workflow.outputs import attribution, file_entry, now, refuse_taken, surface_of, titled
-from geogp import storage
+from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
 from geogp.errors import check_count, check_level, check_threshold
 from geogp.prediction import predict
 from geogp.run import Run, opened
 from maps.bands import bands
 from maps.raster import export as write_rasters
-from maps.raster import manifest_head
 from maps.sinks import SINKS
+from maps.sinks.base import Output
 
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = (*SINKS, "figures", "html")
@@ -125,6 +124,8 @@ def prediction(
         max_distance_m=grid.max_distance_m,
     )
     ds.attrs |= {"title": titled(run), **attribution(run)}
+    if run.weights_sha256 is not None:
+        ds.attrs["weights_sha256"] = run.weights_sha256
     if (document := certificate_of(run)) is not None:
         ds.attrs["calibration"] = certifying.words(document)
         ds.attrs["certificate"] = json.dumps(certifying.short(document), separators=(",", ":"))
@@ -175,35 +176,31 @@ def export(
     page = "html" in formats
     for name in (*(f"{p}.png" for p in pictures), *(["map.html"] if page else []), "manifest.json"):
         refuse_taken(folder / name, overwrite)
-    if rasters := [name for name in formats if name in SINKS]:
-        manifest = write_rasters(
-            ds,
-            folder,
-            rasters,
-            layers=layers,
-            geometry=grid.boundary,
-            max_error=max_error,
-            max_memory=max_memory,
-            overwrite=overwrite,
-            progress=None if progress is None else (lambda done, total: progress(done, total, "")),
-            extra=_about(run),
-        )
-    else:
-        manifest = {"schema": 1, **manifest_head(ds.attrs), "files": [], **_about(run)}
     notes = [grid.note]
     if ds.attrs.get("tests") != ds.attrs.get("reference_count"):
         notes.append(f"layers of the surface are those of {surface_of(run)}, whatever --tests")
-    if pictures or page:
+
+    def beside(work: Path) -> list[Output]:
         from app.workflow.drawing import draw, picture_of
 
         picture = picture_of(run, ds, grid)
         notes.append(picture.note)
-        made = draw(picture, folder, pictures=pictures, page=page, layers=layers, places=places)
-        files = [file_entry(folder, path, kind, names or drawn) for path, kind, names in made]
-        manifest = {**manifest, "files": [*manifest["files"], *files]}
-        storage.write_text(
-            folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-        )
+        made = draw(picture, work, pictures=pictures, page=page, layers=layers, places=places)
+        return [Output(path, kind, path.name, tuple(names or drawn)) for path, kind, names in made]
+
+    manifest = write_rasters(
+        ds,
+        folder,
+        [name for name in formats if name in SINKS],
+        layers=layers,
+        geometry=grid.boundary,
+        max_error=max_error,
+        max_memory=max_memory,
+        overwrite=overwrite,
+        progress=None if progress is None else (lambda done, total: progress(done, total, "")),
+        extra=_about(run),
+        beside=beside if pictures or page else None,
+    )
     return Export(folder, manifest, time.perf_counter() - started, grid, tuple(n for n in notes if n))
 
 
@@ -213,6 +210,7 @@ def _about(run: Run) -> dict[str, Any]:
         "run": run.path.name,
         "created": now(),
         "observations_sha256": run.data["sha256"],
+        "weights_sha256": run.weights_sha256,
     }
     if (document := certificate_of(run)) is not None:
         about["certificate"] = certifying.short(document)

@@ -1,9 +1,9 @@
 """A finished run learns new quarters and forgets old ones: its weights are solved again, nothing is trained."""
 
 import fcntl
-import shutil
+import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from data_pipelines.splits import PARTS
 from geogp.basis.statistics import Statistic
 from geogp.estimator import GPRegressor
 from geogp.run import Run, load, save
+from geogp.storage.staging import staged
 from geogp.update import STATISTICS, observed_times, recondition, refresh, summarise, way
 
 #: How far a time may have moved on its way through a field's own units and back.
@@ -128,22 +129,20 @@ def update(
 
 @contextmanager
 def _workplace(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the run for this process alone, gone afterwards."""
-    folder = target.parent / f".{target.name}.update"
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileNotFoundError:
-        raise InvalidInput(f"{target.parent} is not a folder; make it, or give another -o.") from None
-    with open(folder / ".lock", "w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InvalidInput(f"Another update is writing {target}; wait for it.") from None
-        try:
-            shutil.rmtree(folder / "run", ignore_errors=True)  # of an update that was killed
-            yield folder / "run"
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    """A hidden folder beside the run; no other process updates the run meanwhile."""
+    if not target.parent.is_dir():
+        raise InvalidInput(f"{target.parent} is not a folder; make it, or give another -o.")
+    with ExitStack() as stack:
+        if target.is_dir():
+            handle = os.open(target, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InvalidInput(f"Another update is writing {target}; wait for it.") from None
+            except OSError:  # a file system without locks
+                pass
+        yield stack.enter_context(staged(target.resolve()))
 
 
 def _forgotten(run: Run, known: Known, forget: str | None) -> list[str]:

@@ -1,0 +1,113 @@
+"""Whether a file is whole, as far as its own format can say: Parquet footers, zip directories and checksums."""
+
+import struct
+import zipfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from data_pipelines.arrow import reason
+from data_pipelines.errors import InvalidInput
+
+#: Most bytes that a zip may unpack to, and that a Parquet footer may have.
+MOST_UNPACKED, MOST_FOOTER = 8 * 2**30, 256 * 2**20
+
+
+class Damaged(InvalidInput):
+    """A file that its own format says is not whole."""
+
+
+def check_intact(path: Path, name: str | None = None) -> None:
+    """Refuse a damaged zip or Parquet file; other files, and folders, pass unseen.
+
+    Parameters
+    ----------
+    name : what to call it, whose ending counts; default the path
+
+    Raises
+    ------
+    Damaged
+
+    Notes
+    -----
+    Cost: a zip is unpacked once, in pieces, for its checksums; of Parquet the footer is read.
+    """
+    if not path.is_file():
+        return
+    name = name or str(path)
+    with path.open("rb") as file:
+        start = file.read(4)
+    ending = name.lower().rsplit(".", 1)[-1]
+    if start[:2] == b"PK" or ending in ("zip", "shz"):
+        _check_zip(path, name)
+    elif start == b"PAR1" or ending in ("parquet", "geoparquet"):
+        _check_parquet(path, name)
+
+
+def _check_zip(path: Path, name: str) -> None:
+    """Directory, sizes, names and the checksum of every member."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            members = file.infolist()
+            unpacked = sum(member.file_size for member in members)
+            if unpacked > MOST_UNPACKED:
+                raise Damaged(
+                    f"{name} unpacks to {unpacked / 2**30:.3g} GiB, more than {MOST_UNPACKED / 2**30:g}; unpack it "
+                    "yourself if that is right."
+                )
+            for member in members:
+                if member.filename.startswith("/") or ".." in Path(member.filename).parts:
+                    raise Damaged(
+                        f"{name} has a member outside of itself ({member.filename!r}); do not use it."
+                    )
+                _check_header(path, member)
+            bad = file.testzip()
+    except Damaged:
+        raise
+    except Exception as error:  # zipfile, zlib and struct each have their own
+        raise Damaged(f"{name} is damaged ({reason(error)}); fetch it again.") from error
+    if bad is not None:
+        raise Damaged(f"{name} is damaged (the checksum of {bad!r} is another); fetch it again.")
+
+
+def _check_header(path: Path, member: zipfile.ZipInfo) -> None:
+    """What stands before a member is what the directory says: readers differ in which of the two they believe."""
+    with path.open("rb") as file:
+        file.seek(member.header_offset)
+        fields = struct.unpack("<4s5H3I2H", file.read(30))
+    mark, version, flags, method, _, _, checksum, packed, unpacked, _, _ = fields
+    said = (member.flag_bits, member.compress_type)
+    streamed, large = flags & 8, unpacked == 0xFFFFFFFF
+    sums = (checksum, packed, unpacked) == (member.CRC, member.compress_size, member.file_size)
+    if mark != b"PK\x03\x04" or version > 63 or (flags, method) != said or not (sums or streamed or large):
+        raise zipfile.BadZipFile(f"the header of {member.filename!r} differs from the directory")
+    if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or flags & 0x61:
+        raise zipfile.BadZipFile(f"{member.filename!r} is packed in a way that is not read")
+
+
+def _check_parquet(path: Path, name: str) -> None:
+    """Magic at both ends, a footer that can be read, column chunks that lie in the file."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(4)
+        file.seek(max(0, size - 8))
+        footer, end = int.from_bytes(file.read(4), "little"), file.read(4)
+    if start != b"PAR1" or end != b"PAR1" or not 0 < footer <= min(size - 12, MOST_FOOTER):
+        raise Damaged(f"{name} is not a readable Parquet file (it has no whole footer); fetch it again.")
+    try:
+        metadata = pq.read_metadata(path)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            for at in range(group.num_columns):
+                column = group.column(at)
+                first = column.data_page_offset
+                if column.has_dictionary_page and column.dictionary_page_offset is not None:
+                    first = min(first, column.dictionary_page_offset)
+                if first < 4 or column.total_compressed_size < 0:
+                    raise Damaged(f"{name} is damaged (a column lies nowhere); fetch it again.")
+                if first + column.total_compressed_size > size - footer - 8:
+                    raise Damaged(f"{name} is damaged (a column ends beyond the file); fetch it again.")
+    except Damaged:
+        raise
+    except Exception as error:
+        raise Damaged(f"{name} is damaged ({reason(error)}); fetch it again.") from error

@@ -1,0 +1,77 @@
+"""Mutations of every format: a right answer or our error; no traceback, no signal, no hang."""
+
+import zlib
+from pathlib import Path
+
+import pytest
+
+from tests.faults import fuzzing
+
+FORMATS = ("parquet", "geoparquet", "csv", "geojson", "shapefile zip", "geotiff", "toml", "run folder")
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("seeds")
+    fuzzing.write_seeds(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_mutated_file_is_refused_or_read(seeds, name, count) -> None:
+    make, read = fuzzing.formats(seeds)[name]
+    found = fuzzing.play(make, read, count(25, 10_000))
+    assert not found.bad, str(found)
+    assert found.refused > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_unchanged_files_are_read(seeds, monkeypatch) -> None:
+    monkeypatch.setattr(fuzzing, "mutated", lambda data, rng: data)
+    monkeypatch.setattr(fuzzing, "mutated_json", lambda value, rng: value)
+    for name, (make, read) in fuzzing.formats(seeds).items():
+        found = fuzzing.play(make, read, 1)
+        assert (found.read, found.refused) == (1, 0), f"{name}: {found}"
+
+
+def test_the_fuzzer_sees_what_is_wrong(tmp_path) -> None:
+    def read(i: int) -> None:
+        if i == 1:
+            raise KeyError("a bug")
+        if i == 2:
+            import os
+
+            os.abort()
+
+    found = fuzzing.play(lambda folder, i: i, read, 5)
+    assert found.read == 3 and len(found.bad) == 2 and "SIGABRT" in str(found), str(found)
+
+
+def test_a_flipped_bit_is_never_data(seeds, tmp_path, count) -> None:
+    """A table of ours and a zip carry checksums: each single flipped bit is refused, or changes no value."""
+    import numpy as np
+
+    from app.workflow.polygons import read_polygons
+    from app.workflow.rows import read_rows
+    from data_pipelines.errors import InvalidInput
+    from geogp import InvalidInput as Refused
+
+    whole = read_rows(seeds / "obs.parquet", "value")
+    shapes = read_polygons(seeds / "areas.zip")
+    for name in ("obs.parquet", "areas.zip"):
+        data = (seeds / name).read_bytes()
+        rng = np.random.default_rng(zlib.crc32(name.encode()))
+        for at in rng.integers(0, len(data), count(40, 4_000)):
+            changed = bytearray(data)
+            changed[at] ^= 1 << int(rng.integers(0, 8))
+            (tmp_path / name).write_bytes(changed)
+            try:
+                if name == "areas.zip":
+                    assert read_polygons(tmp_path / name).equals(shapes), at
+                else:
+                    again = read_rows(tmp_path / name, "value")
+                    np.testing.assert_array_equal(again.t, whole.t, err_msg=str(at))
+                    np.testing.assert_array_equal(again.X, whole.X, err_msg=str(at))
+            except (InvalidInput, Refused):
+                pass

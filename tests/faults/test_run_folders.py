@@ -1,0 +1,157 @@
+"""A run folder is what was written, or it is refused and the file that is not is named."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import geogp
+from geogp import InvalidInput
+from geogp.storage import SUMS, update_facts, write_sums
+
+
+@pytest.fixture
+def copy(small_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(small_run, tmp_path / "run"))
+
+
+def files_of(run: Path) -> list[Path]:
+    return sorted(p for p in run.rglob("*") if p.is_file())
+
+
+def refused(run: Path, *names: str) -> None:
+    """The run is refused in one sentence that has one of the names."""
+    with pytest.raises(InvalidInput) as caught:
+        geogp.load(run)
+    text = str(caught.value)
+    assert "\n" not in text and len(text) < 400 and any(name in text for name in names), text
+
+
+def flip(file: Path, at: int, bit: int = 0) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1 << bit
+    file.write_bytes(bytes(data))
+
+
+def test_each_altered_byte_is_refused_by_name(small_run, tmp_path, count) -> None:
+    """Every 997th byte of each file, its first and its last."""
+    for original in files_of(small_run):
+        size = original.stat().st_size
+        places = sorted({0, size - 1, *range(0, size, 997)})
+        for n, at in enumerate(places[:: max(1, len(places) // count(4, len(places)))]):
+            copy = Path(shutil.copytree(small_run, tmp_path / "run", copy_function=shutil.copyfile))
+            name = original.relative_to(small_run).as_posix()
+            flip(copy / name, at, n % 8)
+            line = original.read_text()[:at].count("\n") if name == SUMS else -1
+            told = original.read_text().splitlines()[line].split("  ")[1] if name == SUMS else name
+            refused(copy, name, told)  # of an altered sum its file is as good a name
+            shutil.rmtree(copy)
+
+
+def test_each_removed_emptied_or_cut_file_is_refused_by_name(copy, tmp_path) -> None:
+    for file in files_of(copy):
+        name, whole = file.relative_to(copy).as_posix(), file.read_bytes()
+        for rest in (None, b"", whole[: len(whole) // 2]):
+            file.unlink() if rest is None else file.write_bytes(rest)
+            refused(copy, name)
+            file.write_bytes(whole)
+    geogp.load(copy)
+
+
+def test_each_line_taken_from_the_sums_is_refused_by_name(copy) -> None:
+    """Sums without a file's line do not let that file be altered."""
+    whole = (copy / SUMS).read_text()
+    for line in whole.splitlines():
+        name = line.split("  ")[1]
+        flip(copy / name, -1)
+        (copy / SUMS).write_text(whole.replace(line + "\n", ""))
+        refused(copy, name, SUMS)
+        flip(copy / name, -1)
+    (copy / SUMS).write_text("")
+    refused(copy, SUMS)
+
+
+@pytest.mark.parametrize("added", ["extra.bin", "statistics/2024Q1.safetensors", ".hidden", "link"])
+def test_an_added_file_is_refused_by_name(copy, added) -> None:
+    if added == "link":
+        (copy / added).symlink_to("/etc/hostname")
+    else:
+        (copy / added).write_bytes(b"x")
+    refused(copy, added)
+    if added != "link":  # with a line of its own, too: run.json does not know it
+        write_sums(copy)
+        refused(copy, added)
+
+
+def test_what_systems_put_into_folders_is_no_fault(copy) -> None:
+    (copy / ".DS_Store").write_bytes(b"x")
+    geogp.load(copy)
+    update_facts(copy, {"scores": {"nll": 1.0}})
+    assert geogp.load(copy).facts["scores"] == {"nll": 1.0}
+
+
+def test_swapped_files_are_refused_with_renewed_sums_too(copy) -> None:
+    a, b = copy / "support.safetensors", copy / "statistics/2023Q4.safetensors"
+    first, second = a.read_bytes(), b.read_bytes()
+    a.write_bytes(second), b.write_bytes(first)
+    refused(copy, a.name, b.name)
+    write_sums(copy)
+    refused(copy, a.name, b.name)
+
+
+def test_a_run_from_before_the_manifest_opens(copy) -> None:
+    facts = json.loads((copy / "run.json").read_text())
+    assert set(facts.pop("files")) == {
+        p.relative_to(copy).as_posix() for p in files_of(copy) if p.name not in (SUMS, "run.json")
+    }
+    (copy / "run.json").write_text(json.dumps(facts))
+    write_sums(copy)
+    assert geogp.load(copy).weights_sha256 == geogp.storage.sha256(copy / "weights.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema": 0}, "fit it again"),
+        ({"schema": 2}, "update geogp"),
+        ({"schema": True}, "fit it again"),
+        ({"schema": None}, "fit it again"),
+        ({"model": None}, "cannot be read as a run"),
+        ({"model": {}}, "cannot be read as a run"),
+        ({"model": [1]}, "cannot be read as a run"),
+        ({"files": [1]}, "does not say which files"),
+        ([], "JSON object"),
+        (7, "JSON object"),
+    ],
+)
+def test_a_run_of_another_making_is_one_sentence(copy, change, words) -> None:
+    facts = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps({**facts, **change} if isinstance(change, dict) else change))
+    write_sums(copy)
+    with pytest.raises(InvalidInput, match=words) as caught:
+        geogp.load(copy)
+    assert "\n" not in str(caught.value)
+    if change in ({"schema": 0}, {"schema": None}):
+        assert "update geogp" not in str(caught.value)
+
+
+@pytest.mark.parametrize("crs", ["junk", 7, "EPSG:999999", {"a": 1}, 'LOCAL_CS["x"]'])
+def test_a_junk_crs_is_one_sentence(copy, crs) -> None:
+    update_facts(copy, {"data": {"crs": crs}})
+    with pytest.raises(InvalidInput, match="CRS"):
+        geogp.load(copy).to_degrees([[0.0, 0.0]])
+
+
+def test_what_is_read_later_is_of_the_same_run(copy, small_run) -> None:
+    run = geogp.load(copy)
+    (copy / "support.safetensors").write_bytes((copy / "statistics/2023Q4.safetensors").read_bytes())
+    with pytest.raises(InvalidInput, match="open it again"):
+        run.tensors("support")
+
+
+def test_scores_of_other_weights_are_not_stored(copy) -> None:
+    with pytest.raises(InvalidInput, match="other weights"):
+        update_facts(copy, {"scores": {}}, weights_sha256="0" * 64)
+    assert "scores" not in geogp.load(copy).facts
+    update_facts(copy, {"scores": {}}, weights_sha256=geogp.load(copy).weights_sha256)

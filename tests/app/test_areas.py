@@ -221,7 +221,8 @@ def test_existing_files_are_refused_unless_overwritten(cli, run, file, tmp_path)
         assert result.code == 3 and name in result.err and (folder / name).read_text() == "precious"
         assert cli(*line, "--overwrite").code == 0 and (folder / name).read_bytes() != b"precious"
         assert {p.name for p in folder.iterdir()} == {"areas.parquet", "areas_covariance.nc"}
-    assert cli("areas", run, "--areas", file, "-o", tmp_path / "areas.csv").code == 3
+    result = cli("areas", run, "--areas", file, "-o", tmp_path / "areas.txt")
+    assert result.code == 3 and ".gpkg" in result.err
     assert cli("areas", run, "-o", tmp_path / "areas.parquet").code == 2
     assert cli("areas", tmp_path / "no-run", "--areas", file, "-o", tmp_path / "a.parquet").code == 3
 

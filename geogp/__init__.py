@@ -26,6 +26,7 @@ _WHERE = {
     "load": "geogp.run",
     "Run": "geogp.run",
     "predict": "geogp.prediction",
+    "values_at": "geogp.prediction",
     "kernel_slice": "geogp.slices",
     "area_moments": "geogp.areas",
     "suggest_places": "geogp.suggest",
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
-    from geogp.prediction import predict
+    from geogp.prediction import predict, values_at
     from geogp.run import Run, load
     from geogp.slices import kernel_slice
     from geogp.suggest import suggest_places
@@ -58,5 +59,5 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure", "Run",
     "area_moments", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
-    "suggest_places", "summarise",
+    "suggest_places", "summarise", "values_at",
 ]  # fmt: skip

@@ -50,7 +50,9 @@ def test_each_row_is_told_what_the_maps_say(cli, run, schools, tmp_path, monkeyp
     # A pixel of a map whose centre is the place.
     loaded = load(run)
     east, north = loaded.support.positions_m[50]
-    box = GeoBox.from_bbox((east - 5, north - 5, east + 5, north + 5), crs=loaded.crs.to_wkt(), shape=(1, 1))
+    box = GeoBox.from_bbox(
+        (east - 5, north - 5, east + 5, north + 5), crs=loaded.crs.to_wkt(), shape=(1, 1), tight=True
+    )
     ds = predict(loaded, box, thresholds=(25.0, 50.0))
     for name in ("median", "lower", "upper", "latent_median", "latent_lower", "latent_upper", "explained"):
         assert table[name][1] == pytest.approx(float(ds[name].values[0, 0]), rel=1e-4), name

@@ -29,6 +29,7 @@ _WHERE = {
     "values_at": "geogp.prediction",
     "kernel_slice": "geogp.slices",
     "area_moments": "geogp.areas",
+    "change_map": "geogp.areas",
     "suggest_places": "geogp.suggest",
     "summarise": "geogp.update",
     "refresh": "geogp.update",
@@ -36,7 +37,7 @@ _WHERE = {
 }
 
 if TYPE_CHECKING:
-    from geogp.areas import area_moments
+    from geogp.areas import area_moments, change_map
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
@@ -58,6 +59,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure", "Run",
-    "area_moments", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
+    "area_moments", "change_map", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
     "suggest_places", "summarise", "values_at",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ _WHERE = {
     "NumericalFailure": "geogp.errors",
     "load": "geogp.run",
     "Run": "geogp.run",
-    "predict": "geogp.prediction",
+    "predict": "geogp.run",
     "values_at": "geogp.prediction",
     "kernel_slice": "geogp.slices",
     "area_moments": "geogp.areas",
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
-    from geogp.prediction import predict, values_at
-    from geogp.run import Run, load
+    from geogp.prediction import values_at
+    from geogp.run import Run, load, predict
     from geogp.slices import kernel_slice
     from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
@@ -55,6 +55,10 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_WHERE[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__"})
 
 
 __all__ = [

@@ -22,7 +22,7 @@ NEAR_M = 50_000.0  # parts of a region farther than this from every measured pla
 
 
 def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
-    """A valid shapely (multi)polygon in longitude and latitude from a GeoJSON geometry.
+    """A valid shapely (multi)polygon in longitude and latitude from a GeoJSON geometry, or what offers itself as one.
 
     A Feature or FeatureCollection is accepted too. An edge longer than 180 degrees of longitude is read as one that
     crosses the antimeridian; rings given in 0..360 degrees or split at 180 (RFC 7946) are both understood.
@@ -31,6 +31,8 @@ def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
     ------
     InvalidInput : not GeoJSON, not a polygon, empty, or coordinates that are not degrees
     """
+    if not isinstance(geometry, Mapping) and hasattr(geometry, "__geo_interface__"):
+        geometry = geometry.__geo_interface__  # shapely's, geopandas'
     if not isinstance(geometry, Mapping):
         raise InvalidInput(f"A region is a GeoJSON geometry (a dict); got {type(geometry).__name__}.")
     kind = geometry.get("type")

@@ -51,7 +51,7 @@ class Areas:
     """What `areas` found and wrote.
 
     table : the input's rows and columns with ours beside them; names : of the rows
-    covariance : latent_covariance and covariance (A, A); None of too many areas
+    covariance : latent_covariance and covariance of the areas inside the region; None of too many
     files : the table and areas_covariance.nc; facts : what was averaged, when, of which run
     """
 
@@ -101,7 +101,7 @@ class Areas:
         start = "" if (kind := self.facts["ranked_by"]) == GROUND else f"{kind}_"
         shown = self.table.assign(_name=self.names)
         if len(shown) > SHOWN:
-            shown = shown.sort_values("rank", kind="stable").head(SHOWN)
+            shown = shown[shown["n_points"] > 0].sort_values("rank", kind="stable").head(SHOWN)
         out = []
         for row in shown.to_dict("records"):
             cells = [str(row["_name"]), f"{row['area_km2']:,.4g}"]
@@ -234,13 +234,14 @@ def areas(
     columns |= {"latent_mean": mean, "latent_sd": np.sqrt(np.maximum(latent.diagonal(), 0.0))}
     table = _table(frame, points, columns, evidence)
     covariance = None
-    if len(frame) <= MOST_COVARIANCES:
+    names = names_of(frame, points.inside)
+    if len(points.inside) <= MOST_COVARIANCES:
         matrices = {
             "latent_covariance": latent,
             "covariance": np.atleast_2d(np.cov(draws.means[GROUND])),
         }
         exact = "exact" if draws.latent is None else "from joint draws"
-        covariance = _covariances(matrices, points, (keys, names_of(frame)), facts, goal, exact)
+        covariance = _covariances(matrices, points, (keys, names), facts, goal, exact)
     else:
         files = files[:1]
         notes.append(f"covariances of more than {MOST_COVARIANCES:,} areas are not written")
@@ -249,7 +250,7 @@ def areas(
         notes.append(
             f"{outside} of {len(frame)} polygons lie outside the region of the run and have no numbers"
         )
-    return Areas(table, names_of(frame), covariance, files, facts, tuple(notes))
+    return Areas(table, names, covariance, files, facts, tuple(notes))
 
 
 def _files(output: Path, overwrite: bool) -> tuple[Path, ...]:
@@ -322,13 +323,14 @@ def _table(
     return table.assign(**own)
 
 
-def names_of(frame: "geopandas.GeoDataFrame") -> list[str]:
-    """What to call the rows: a column `name` or else the first of distinct texts, else their numbers."""
+def names_of(frame: "geopandas.GeoDataFrame", among: NDArray[np.int64]) -> list[str]:
+    """What to call the rows: a column `name` or else the first of texts that are distinct among some, else their
+    numbers."""
     columns = frame.columns.drop(frame.geometry.name)
     for column in sorted(columns, key=lambda c: str(c).lower() != "name"):
-        values = frame[column]
+        values = frame[column].iloc[among]
         if values.map(lambda v: isinstance(v, str) and bool(v)).all() and values.is_unique:
-            return [str(v) for v in values]
+            return [str(v) for v in frame[column]]
     return [str(i) for i in range(len(frame))]
 
 
@@ -340,22 +342,22 @@ def _covariances(
     goal: Target,
     exact: str,
 ) -> xr.Dataset:
-    """Both covariances of all rows, NaN where an area has no numbers; labels: keys and names of the rows."""
+    """Both covariances of the areas that have numbers, by their rows in the table; labels: keys and names of the rows."""
     words = {
         "latent_covariance": (f"covariance of the areas' means on the model's scale, {exact}", "1"),
         "covariance": ("covariance of the areas' means, from joint draws", f"({facts['unit']})2"),
     }
-    n = len(labels[0])
-    variables = {}
-    for name, matrix in matrices.items():
-        full = np.full((n, n), np.nan)
-        full[np.ix_(points.inside, points.inside)] = matrix
-        variables[name] = (("area", "other"), full, {"long_name": words[name][0], "units": words[name][1]})
+    rows = points.inside
+    variables = {
+        name: (("area", "other"), matrix, {"long_name": words[name][0], "units": words[name][1]})
+        for name, matrix in matrices.items()
+    }
+    keys, names = (np.array(v, dtype=object)[rows] for v in labels)
     coords = {
-        "area": ("area", np.arange(n), {"long_name": "row of the table of areas"}),
-        "other": ("other", np.arange(n), {"long_name": "row of the table of areas"}),
-        "key": ("area", np.array(labels[0], dtype=object), {"long_name": "key of the area"}),
-        "name": ("area", np.array(labels[1], dtype=object), {"long_name": "name of the area"}),
+        "area": ("area", rows, {"long_name": "row of the table of areas"}),
+        "other": ("other", rows, {"long_name": "row of the table of areas"}),
+        "key": ("area", keys, {"long_name": "key of the area"}),
+        "name": ("area", names, {"long_name": "name of the area"}),
     }
     ds = xr.Dataset(variables, coords=coords)
     attrs = {k: v for k, v in facts.items() if v is not None and k not in ("pairs", "whole")}

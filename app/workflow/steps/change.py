@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import geopandas
 
 DRAWS = 500
+#: Rows of a table for people.
+SHOWN = 40
 #: The table of areas beside the maps.
 TABLE = "areas.gpkg"
 
@@ -81,7 +83,10 @@ class Change:
         out: list[list[str]] = []
         if self.table is None:
             return out
-        for name, row in list(zip(self.names, self.table.to_dict("records")))[:40]:
+        rows = list(zip(self.names, self.table.to_dict("records")))
+        if len(rows) > SHOWN:  # a whole country's areas for a run of one state
+            rows = [(name, row) for name, row in rows if row["n_points"]][:SHOWN]
+        for name, row in rows:
             if not row["n_points"]:
                 out.append([name, "outside", *[""] * (len(self.header) - 2)])
                 continue

@@ -25,9 +25,11 @@ _WHERE = {
     "NumericalFailure": "geogp.errors",
     "load": "geogp.run",
     "Run": "geogp.run",
-    "predict": "geogp.prediction",
+    "predict": "geogp.run",
+    "values_at": "geogp.prediction",
     "kernel_slice": "geogp.slices",
     "area_moments": "geogp.areas",
+    "change_map": "geogp.areas",
     "suggest_places": "geogp.suggest",
     "summarise": "geogp.update",
     "refresh": "geogp.update",
@@ -35,12 +37,12 @@ _WHERE = {
 }
 
 if TYPE_CHECKING:
-    from geogp.areas import area_moments
+    from geogp.areas import area_moments, change_map
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
-    from geogp.prediction import predict
-    from geogp.run import Run, load
+    from geogp.prediction import values_at
+    from geogp.run import Run, load, predict
     from geogp.slices import kernel_slice
     from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
@@ -55,8 +57,12 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__"})
+
+
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure", "Run",
-    "area_moments", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
-    "suggest_places", "summarise",
+    "area_moments", "change_map", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
+    "suggest_places", "summarise", "values_at",
 ]  # fmt: skip

@@ -10,12 +10,45 @@ from jaxtyping import Float, Num
 from numpy.typing import NDArray
 from torch import Tensor
 
+from geogp.errors import InvalidInput
 from geogp.predictive import standard_moments
 
 Array = NDArray[np.float64]
 
 #: Rows taken through a model at once: 2,048 to 4,096 of them keep the activations of a network in cache.
 CHUNK = 4096
+
+
+def features_of(X: Any) -> Any:
+    """X, or of points (a GeoSeries, a GeoDataFrame) their projected coordinates (n, 2) and then the frame's other columns.
+
+    Known by what they offer, since geopandas is not needed here.
+
+    Raises
+    ------
+    InvalidInput
+        points in degrees or without CRS, geometries that are no points, a missing one.
+
+    Examples
+    --------
+    >>> features_of([[1.0, 2.0]])
+    [[1.0, 2.0]]
+    """
+    if not (hasattr(X, "geometry") and hasattr(X, "crs") and hasattr(X, "geom_type")):
+        return X
+    if X.crs is None or X.crs.is_geographic:
+        what = "have no CRS" if X.crs is None else f"are in degrees ({X.crs.name})"
+        raise InvalidInput(
+            f"the points {what}, and a model takes projected coordinates: give points.to_crs(points.estimate_utm_crs())."
+        )
+    shapes = X.geometry
+    if not bool((X.geom_type == "Point").all()) or bool(shapes.is_empty.any()):
+        raise InvalidInput("the geometries must all be points; take centroids, or drop rows without one.")
+    xy = np.column_stack([shapes.x.to_numpy(), shapes.y.to_numpy()])
+    if X is shapes or not hasattr(X, "columns"):
+        return xy
+    others = X.drop(columns=shapes.name)
+    return np.column_stack([xy, others.to_numpy(dtype=np.float64)]) if others.shape[1] else xy
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.basis.capacity import Capacity
-from geogp.data import Data, Moments, counts_tensor
+from geogp.data import Data, Moments, counts_tensor, features_of
 from geogp.engines import Engine, Hooks, Plan
 from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn_far_ahead, with_capacity
 from geogp.engines.check import engine_of
@@ -166,7 +166,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         ImpossibleCombination
             choices that cannot go together.
         """
-        checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=1)
+        checked = validate_data(self, features_of(X), y, dtype=np.float64, y_numeric=True)
         return self._fit(checked[0], np.asarray(checked[1], dtype=np.float64), counts, validation, hooks)
 
     def _fit(
@@ -487,7 +487,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return out
 
     def _inputs(self, X: ArrayLike) -> Array:
-        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+        return np.asarray(validate_data(self, features_of(X), dtype=np.float64, reset=False))
 
     def _counts_of(self, counts: ArrayLike | float | None, latent: bool) -> ArrayLike | float | None:
         """Counts named, else those of the surface; None stands for those of a new observation."""

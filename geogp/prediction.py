@@ -26,7 +26,7 @@ from geogp.blocks import (
     moments_of,
 )
 from geogp.data import Moments
-from geogp.errors import check_count, check_level, check_metres, check_threshold
+from geogp.errors import InvalidInput, check_count, check_level, check_metres, check_threshold
 from geogp.predictive import Predictive
 from geogp.targets import Target
 
@@ -202,6 +202,55 @@ def predict(
     out = xr.Dataset(variables, coords=coords)
     out.attrs = _attributes(run, quarter, tests, level)
     return out
+
+
+def values_at(
+    run: Mapped,
+    xy: NDArray[np.float64],
+    *,
+    quarter: str | None = None,
+    tests: float | None = None,
+    level: float = 0.95,
+    thresholds: Sequence[float] | None = None,
+    names: Sequence[str] | None = None,
+) -> dict[str, NDArray[np.float64]]:
+    """What maps say at places xy (N, 2) in the run's CRS: each variable (N,) by name, as `predict` has it at a pixel.
+
+    Parameters
+    ----------
+    quarter, tests, level, thresholds : as for `predict`; P(> 25) is `exceedance_25`
+    names : of VARIABLES; default all
+
+    Raises
+    ------
+    InvalidInput
+        as `predict`, and for a name that is none.
+
+    Notes
+    -----
+    One prediction of N rows, and another where the surface is asked for and `tests` are not its own.
+    """
+    chosen = tuple(float(v) for v in (run.thresholds if thresholds is None else thresholds))
+    wanted = list(VARIABLES) if names is None else list(names)
+    check_level(level)
+    check_count(tests, "tests")
+    for name in wanted:
+        if name not in VARIABLES:
+            raise InvalidInput(f"there is no variable {name!r}; choose from {', '.join(VARIABLES)}.")
+    for threshold in chosen:
+        check_threshold(threshold)
+    scores = {c: float(run.target.to_score(c)) for c in chosen}
+    X = run.inputs(xy, quarter)
+    new = moments_of(run.model, X, tests)
+    own = tests is None or tests == run.model.reference_count_ or not run.model.has_counts
+    surface = new if own and run.model.reference_count_ == run.model.typical_count_ else None
+    if surface is None and any(name in SURFACE for name in wanted):
+        surface = moments_of(run.model, X, run.model.reference_count_)
+    out = {}
+    for name in wanted:
+        of = surface if name in SURFACE and surface is not None else new
+        out[name] = VARIABLES[name][0](run, run.target, of, level)
+    return out | {f"exceedance_{c:g}": _new(run, new).exceedance(score) for c, score in scores.items()}
 
 
 def _on_planes(run: Mapped, formula: Formula, level: float) -> Callable[[Plane, float | None], Plane]:

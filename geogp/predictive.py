@@ -27,6 +27,8 @@ _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
 #: For means: probabilities ½ exp(-(eˣ - 1)) of a tail, x even steps of the same rule, down to 1e-300.
 _TAIL = 0.5 * np.exp(-np.expm1(math.log(690.0) * _NODES))
 _TAIL_WEIGHTS = math.log(690.0) * _WEIGHTS * np.exp(math.log(690.0) * _NODES) * _TAIL
+#: Probability from which on the tail of a Student-t is taken on as a power, where scipy fails.
+_FAR = 1e-150
 #: Every Student-t here has more degrees of freedom; with so many, what grows faster than u² may have no mean.
 LEAST_DF = 2.0
 #: Of an interval whose half-width is the sd of a Gaussian.
@@ -105,7 +107,7 @@ class Predictive:
         if upper:
             left, right = right, left
         share = 0.5 * (left + right)
-        tail = ndtri if nu is None else (lambda q: stdtrit(nu, q))
+        tail = ndtri if nu is None else (lambda q: student_tail(nu, q))
         first = p * share < 0.5 * left
         u = tail(np.where(first, p * share / left, (1.0 - p) * share / right))
         u = np.where(first, left, -right) * u
@@ -272,7 +274,8 @@ class Predictive:
 
     def _at(self, u: Array) -> Array:
         """y at standard quantiles u (N, K)."""
-        y = self.transform.inverse(self.location[:, None] + self.scale[:, None] * u)
+        with np.errstate(over="ignore"):  # far out in a heavy tail
+            y = self.transform.inverse(self.location[:, None] + self.scale[:, None] * u)
         return np.maximum(y, self.least)
 
     def sample(self, n_samples: int, rng: np.random.Generator) -> Float[np.ndarray, "N n_samples"]:
@@ -290,6 +293,26 @@ class Predictive:
         p = np.broadcast_to(_TAIL, (len(self), len(_TAIL)))
         with np.errstate(over="ignore"):
             return self._at(self._standard(p)), self._at(self._standard(p, upper=True))
+
+
+def student_tail(degrees_of_freedom: ArrayLike, p: ArrayLike) -> Array:
+    """The p-quantile, p at most a half, of a standard Student-t.
+
+    Below some 1e-200 scipy's `stdtrit` gives +inf for few degrees of freedom; there the tail is a power of p.
+
+    Examples
+    --------
+    >>> [f"{u:.2e}" for u in student_tail(5.5, np.array([0.025, 1e-300]))]
+    ['-2.50e+00', '-5.92e+54']
+    """
+    nu = np.asarray(degrees_of_freedom, dtype=np.float64)
+    u = stdtrit(nu, p)
+    lost = np.isposinf(u)
+    if not lost.any():
+        return u
+    with np.errstate(over="ignore"):
+        beyond = stdtrit(nu, _FAR) * (_FAR / np.minimum(p, _FAR)) ** (1.0 / nu)
+    return np.where(lost, beyond, u)
 
 
 def standard_moments(

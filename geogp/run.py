@@ -1,5 +1,6 @@
 """A fitted run: the model, where it came from, and what everybody asks of it."""
 
+import html
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +17,10 @@ from pyproj.exceptions import CRSError, ProjError
 from torch import Tensor
 
 from geogp import storage
+from geogp.blocks import Mapped
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
-from geogp.prediction import predict
+from geogp.prediction import predict as predict_map
 from geogp.targets import Target, target
 
 Array = NDArray[np.float64]
@@ -254,7 +256,27 @@ class Run:
 
     def predict(self, geobox: GeoBox, **options: Any) -> xr.Dataset:
         """`geogp.predict` of this run, with its options."""
-        return predict(self, geobox, **options)
+        return predict_map(self, geobox, **options)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the facts that matter in a small table."""
+        counted = self.facts.get("rows") or {}
+        quarters = self.quarters
+        facts = {
+            "method": self.model.method,
+            "target": f"{self.target.words}, {self.unit}" if "target" in self.facts else "",
+            "where": self.data.get("region") or "",
+            "quarters": " to ".join(dict.fromkeys((quarters[0], quarters[-1]))) if quarters else "",
+            "rows fitted": f"{counted['fitted']:,}" if "fitted" in counted else "",
+            "crs": self.data.get("crs") and self.crs.name,
+        }
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(k)}</th>"
+            f"<td style='text-align:left'>{html.escape(str(v))}</td></tr>"
+            for k, v in facts.items()
+            if v
+        )
+        return f"<table><caption>geogp.Run {html.escape(str(self.path))}</caption>{rows}</table>"
 
 
 def load(path: str | Path, *, device: str = "cpu", predictor: Any = None) -> Run:
@@ -370,9 +392,50 @@ def _line(error: Any) -> str:
     return str(error).split("\n")[0][:120]
 
 
+def predict(run: str | Path | Mapped | GPRegressor, geobox: GeoBox, **options: Any) -> xr.Dataset:
+    """A Dataset of every map variable on a grid, computed as it is read: see `geogp.prediction.predict`.
+
+    Parameters
+    ----------
+    run : from `geogp.load`, its folder, or a fitted estimator whose first two columns are coordinates in the CRS of
+        the grid, its third (if any) time in years; its target is mapped as it is
+    geobox : grid in any CRS
+    options : quarter, tests, level, thresholds, where, max_distance_m, cache
+
+    Raises
+    ------
+    InvalidInput
+        as `geogp.prediction.predict`; an estimator with further columns, whose values no grid has.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 10_000, (200, 2)); y = np.sin(X[:, 0] / 3000) + 0.1 * rng.standard_normal(200)
+    >>> model = GPRegressor("local-gp", options={"steps": 20}).fit(X, y)
+    >>> predict(model, GeoBox.from_bbox((0, 0, 10_000, 10_000), crs="EPSG:32604", resolution=1000))["median"].shape
+    (10, 10)
+    """
+    if isinstance(run, GPRegressor):
+        run = _run_of(run, geobox)
+    return predict_map(load(run) if isinstance(run, str | Path) else run, geobox, **options)
+
+
+def _run_of(model: GPRegressor, geobox: GeoBox) -> Run:
+    """A run of an estimator in memory, its plane that of a grid."""
+    columns = list(range(2 + model.has_time))
+    asked = [*(model.spatial or (0, 1)), *([] if model.time is None else [model.time])]
+    if model.n_features_in_ != len(columns) or list(asked) != columns:
+        raise InvalidInput(
+            f"the estimator has {model.n_features_in_} columns, and a grid has only easting and northing (and a quarter's "
+            "time as third); call its predict with all columns of the pixels."
+        )
+    crs = None if geobox.crs is None else CRS.from_user_input(str(geobox.crs)).to_wkt()
+    return Run(Path("(in memory)"), {"target": "value", "data": {"crs": crs}}, model)
+
+
 def opened(run: "str | Path | Run") -> Run:
     """A run, given as itself or as its folder."""
     return run if isinstance(run, Run) else load(run)
 
 
-__all__ = ["FAR_M", "Run", "Support", "load", "opened", "quarter_to_years", "save"]
+__all__ = ["FAR_M", "Run", "Support", "load", "opened", "predict", "quarter_to_years", "save"]

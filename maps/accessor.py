@@ -42,6 +42,38 @@ class GeogpAccessor:
 
         return folium_map(self._ds, geometry=geometry, **options)
 
+    def at(self, lon: float, lat: float) -> xr.Dataset:
+        """All variables at the pixel that holds a place (degrees), in memory.
+
+        Raises
+        ------
+        InvalidInput
+            a place outside the map, or a map without CRS.
+
+        Examples
+        --------
+        >>> import maps
+        >>> here = ds.geogp.at(*ds.geogp.centre)
+        >>> here["median"].shape
+        ()
+        """
+        from maps.grid import geobox_of, pixel_of
+
+        row, col = pixel_of(geobox_of(self._ds), lon, lat)
+        return self._ds.isel(y=row, x=col).load()
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        """Longitude and latitude of the middle of the map."""
+        from pyproj import Transformer
+
+        from maps.grid import geobox_of, wkt_of
+
+        box = geobox_of(self._ds)
+        x, y = box.affine * (box.shape[1] / 2, box.shape[0] / 2)
+        lon, lat = Transformer.from_crs(wkt_of(box), "EPSG:4326", always_xy=True).transform(x, y)
+        return float(lon), float(lat)
+
     def to_cog(
         self, folder: str | Path, *, layers: Iterable[str] | None = None, **options: Any
     ) -> list[Path]:

@@ -4,11 +4,13 @@ Every function returns a matplotlib `Figure` made with the object API, so nothin
 may draw side by side; `write_png` saves one atomically.
 """
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -22,8 +24,17 @@ from maps.sheet import prepare
 from maps.words import subtitle
 
 
+class Picture(Figure):
+    """A figure that a notebook shows, though nobody there has asked pyplot to."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=100)
+        return file.getvalue()
+
+
 def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
+    figure = Picture(figsize=(width, height), dpi=150, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
@@ -48,6 +59,7 @@ def map_figure(
     note: str = "",
     max_pixels: int = 1_000_000,
     width: float = 8.0,
+    ax: Axes | None = None,
 ) -> Figure:
     """One layer as a map with legend, scale bar, north arrow, graticule and the region's line.
 
@@ -63,6 +75,7 @@ def map_figure(
     note : what is left out of the picture, in words for people
     max_pixels : more are thinned
     width : inches
+    ax : matplotlib axes to draw into, in fewer words; default a figure of its own
 
     Raises
     ------
@@ -74,6 +87,11 @@ def map_figure(
     'pi_width.png'
     """
     small, sheet = prepare(ds, [layer], geometry, max_pixels, note)
+    if ax is not None:
+        whole = ax.get_figure(root=True)
+        assert isinstance(whole, Figure)  # axes that were removed have none
+        draw_map(whole, ax, small, layer, sheet, limits=limits, places=places, point=point, compact=True)
+        return whole
     figure = _figure(width, sheet.height_inches(width))
     axes = figure.add_axes(sheet.place(width))
     draw_map(figure, axes, small, layer, sheet, limits=limits, places=places, point=point)

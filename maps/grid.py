@@ -10,7 +10,7 @@ import xarray as xr
 from affine import Affine
 from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
-from pyproj import CRS
+from pyproj import CRS, Transformer
 
 from maps.errors import InvalidInput
 
@@ -130,6 +130,27 @@ def geobox_like(path: str | Path) -> GeoBox:
     if not all(math.isfinite(v) for v in tuple(transform)[:6]) or transform.determinant == 0:
         raise InvalidInput(f"{path} has a transform that leads nowhere; give a georeferenced raster.")
     return GeoBox(shape, transform, wkt)
+
+
+def pixel_of(box: GeoBox, lon: float, lat: float) -> tuple[int, int]:
+    """(row, column) of the pixel that holds a place in degrees.
+
+    Raises
+    ------
+    InvalidInput : it lies outside the grid, or the grid has no CRS
+
+    Examples
+    --------
+    >>> pixel_of(GeoBox.from_bbox((0, 0, 4, 4), crs="EPSG:4326", resolution=1), 0.5, 0.5)
+    (3, 0)
+    """
+    to_grid = Transformer.from_crs("EPSG:4326", wkt_of(box), always_xy=True)
+    x, y = to_grid.transform(float(lon), float(lat))
+    col, row = ~box.affine * (x, y)
+    height, width = box.shape
+    if not (0 <= row < height and 0 <= col < width):
+        raise InvalidInput(f"The place {lon:g} {lat:g} (LON LAT) lies outside the map.")
+    return int(row), int(col)
 
 
 def windows(shape: tuple[int, int], side: int = BLOCK) -> Iterator[Window]:

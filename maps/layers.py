@@ -69,9 +69,9 @@ class Layer:
 
 
 VALUES = "level"  # the quantity of layers that hold values of the target itself
-SLICE = "Kernel slice"
+SLICE, CHANGE = "Kernel slice", "What changed"
 #: Headings in the order of a list; others come after them.
-GROUPS = ("What to expect", "How likely", "How sure", "The surface itself", SLICE)
+GROUPS = ("What to expect", "How likely", "How sure", "The surface itself", CHANGE, SLICE)
 
 LAYERS: dict[str, Layer] = {
     "median": Layer(
@@ -219,6 +219,59 @@ LAYERS: dict[str, Layer] = {
         by_threshold=True,
         judged=True,  # exceeding is good, red where it is unlikely; where lower is better it is bad
     ),
+    "change": Layer(
+        title="Change of {target}",
+        short="Change",
+        about="median of the difference of {surface} between two quarters, the later less the earlier",
+        of_surface=True,
+        quantity="change",
+        colours="vik_r",
+        scale="linear",
+        group=CHANGE,
+        about_zero=True,
+        central=True,
+        judged=True,
+    ),
+    "change_lower": Layer(
+        title="Lower end of the {level} credible interval of the change",
+        short="Change, lower",
+        about="{tail} of what the change may be lies below this",
+        of_surface=True,
+        quantity="change",
+        colours="vik_r",
+        scale="linear",
+        group=CHANGE,
+        about_zero=True,
+        by_level=True,
+        judged=True,
+    ),
+    "change_upper": Layer(
+        title="Upper end of the {level} credible interval of the change",
+        short="Change, upper",
+        about="{tail} of what the change may be lies above this",
+        of_surface=True,
+        quantity="change",
+        colours="vik_r",
+        scale="linear",
+        group=CHANGE,
+        about_zero=True,
+        by_level=True,
+        judged=True,
+    ),
+    "improved": Layer(
+        title="Probability that {target} improved by at least {threshold} {unit}",
+        short="P(improved by {threshold} {unit})",
+        about="of {surface}, between two quarters",
+        of_surface=True,
+        quantity="improvement",
+        colours="vik_r",
+        scale="linear",
+        group=CHANGE,
+        limits=(0.0, 1.0),
+        heading="probability",
+        steps=1001,
+        by_threshold=True,
+    ),
     "covariance": Layer(
         title="Kernel slice: covariance with the reference point",
         short="Covariance",
@@ -256,7 +309,7 @@ def listed() -> list[str]:
 
 def help_list() -> str:
     """The layers of a prediction, for a help text."""
-    return ", ".join(key for key, layer in LAYERS.items() if layer.group != SLICE)
+    return ", ".join(key for key, layer in LAYERS.items() if layer.group not in (SLICE, CHANGE))
 
 
 def available(variables: Collection[Hashable]) -> list[str]:

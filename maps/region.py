@@ -1,6 +1,7 @@
 """The region's polygon: read from GeoJSON, carried to the grid, and asked which pixels lie inside."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ NEAR_M = 50_000.0  # parts of a region farther than this from every measured pla
 
 
 def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
-    """A valid shapely (multi)polygon in longitude and latitude from a GeoJSON geometry.
+    """A valid shapely (multi)polygon in longitude and latitude from a GeoJSON geometry, or what offers itself as one.
 
     A Feature or FeatureCollection is accepted too. An edge longer than 180 degrees of longitude is read as one that
     crosses the antimeridian; rings given in 0..360 degrees or split at 180 (RFC 7946) are both understood.
@@ -30,6 +31,8 @@ def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
     ------
     InvalidInput : not GeoJSON, not a polygon, empty, or coordinates that are not degrees
     """
+    if not isinstance(geometry, Mapping) and hasattr(geometry, "__geo_interface__"):
+        geometry = geometry.__geo_interface__  # shapely's, geopandas'
     if not isinstance(geometry, Mapping):
         raise InvalidInput(f"A region is a GeoJSON geometry (a dict); got {type(geometry).__name__}.")
     kind = geometry.get("type")
@@ -118,7 +121,7 @@ def to_crs(shape: BaseGeometry, crs: Any) -> BaseGeometry:
 
 def _projection(target: CRS) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """From degrees, also beyond 180 (n, 2), to a CRS in metres."""
-    transformer = Transformer.from_crs("EPSG:4326", target, always_xy=True)
+    transformer = _from_degrees(target.to_wkt())
 
     def project(xy: NDArray[Any]) -> NDArray[Any]:
         lon = np.where(np.abs(xy[:, 0]) > 180, (xy[:, 0] + 180) % 360 - 180, xy[:, 0])
@@ -126,6 +129,12 @@ def _projection(target: CRS) -> Callable[[NDArray[Any]], NDArray[Any]]:
         return np.column_stack([u, v])
 
     return project
+
+
+@lru_cache(maxsize=16)
+def _from_degrees(wkt: str) -> Transformer:
+    """To make one takes 15 ms, a minute for the counties of a country."""
+    return Transformer.from_crs("EPSG:4326", wkt, always_xy=True)
 
 
 def near_data(

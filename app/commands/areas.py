@@ -9,15 +9,43 @@ from app.commands import options
 from app.console import console
 
 PLACE = 80
+_PEOPLE = "People"
 
 
 def areas(
     run: options.RunFolder,
     polygons: Annotated[
         Path,
-        typer.Option("--areas", metavar="FILE", help="Polygons: GeoJSON, GeoPackage, GeoParquet; any CRS."),
+        typer.Option(
+            "--areas", metavar="FILE", help="Polygons: GeoJSON, GeoPackage, GeoParquet, zipped shapefile."
+        ),
     ],
-    output: Annotated[Path, options.output("GeoParquet; the covariances go to <name>_covariance.nc beside.")],
+    output: Annotated[
+        Path,
+        options.output("Table: .parquet, .gpkg or .csv; covariances go to <name>_covariance.nc beside."),
+    ],
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Names each area once; default: GEOID, LAU_ID, .. if there."),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RASTER", help="People per pixel: averages over people, too.", rich_help_panel=_PEOPLE
+        ),
+    ] = None,
+    weight_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="People of each area, a column of FILE.", rich_help_panel=_PEOPLE
+        ),
+    ] = None,
+    worst: Annotated[
+        int | None, typer.Option(metavar="K", help="P(among the K worst); default: 10, of few areas 1.")
+    ] = None,
+    pairs: Annotated[
+        str | None, typer.Option(metavar="A:B,..", help="Keys: how likely is A's mean below B's?")
+    ] = None,
     quarter: options.Quarter = None,
     level: options.Level = 0.95,
     thresholds: options.Thresholds = None,
@@ -26,17 +54,21 @@ def areas(
         typer.Option(metavar="M", help="Metres between the points averaged; default: 500, by size."),
     ] = None,
     samples: Annotated[int, typer.Option(metavar="K", help="Joint draws of the surface.")] = 500,
+    data: options.Data = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Average the surface over polygons: mean speed, its credible interval, the share below thresholds.
+    """Average the surface over polygons: mean speed, its credible interval, the share below thresholds, ranks.
 
     From the joint posterior of all places, since neighbours err together; over the part inside the region. The
     surface is the level of tile averages of the run's reference count of tests.
 
-    `mean`, `sd`, `median`, `lower`, `upper`: of the mean over the ground of the speed a tile average is about.
+    `mean`, `sd`, `median`, `lower`, `upper`, `p10` .. `p90`, `share_below_25`: over the ground; `tiles_..` over the
+    measured tiles, `people_..` over the people, if given. `rank` 1 is the worst, with its interval.
 
-    `latent_mean`, `latent_sd`: the same of its logarithm, exact. Covariances between all areas lie beside.
+    `evidence`: measured, partly or filled, by how much of the ground has data near (`share_near`).
+
+    `latent_mean`, `latent_sd`: of the logarithm. Covariances between all areas lie beside.
     """
     from app.workflow.steps.areas import areas as average
 
@@ -44,6 +76,12 @@ def areas(
         run,
         polygons,
         output,
+        key=key,
+        weights=weights,
+        weight_column=weight_column,
+        worst=worst,
+        pairs=options.pairs_of(pairs, "--pairs"),
+        data=data,
         quarter=quarter,
         level=level,
         thresholds=options.numbers_of(thresholds, "--thresholds"),
@@ -56,4 +94,7 @@ def areas(
         console.document(result.document())
     else:
         console.table(result.title, result.header, result.rows())
+        for pair in result.facts["pairs"]:
+            p = "unknown" if pair["p_a_below_b"] is None else f"{pair['p_a_below_b']:.3f}"
+            console.data(f"P({pair['a']} lies below {pair['b']}) = {p}")
     console.say(result.summary())

@@ -95,6 +95,23 @@ def numbers_of(text: str | None, option: str) -> list[float] | None:
         raise Usage(f"{option} is a comma list of numbers, such as 25,100; got {text!r}.") from None
 
 
+def pairs_of(text: str | None, option: str) -> list[tuple[str, str]]:
+    """A comma list of pairs; empty for nothing said.
+
+    Examples
+    --------
+    >>> pairs_of("15001:15003, 15001:15007", "--pairs")
+    [('15001', '15003'), ('15001', '15007')]
+    """
+    out = []
+    for part in names_of(text) or []:
+        a, mark, b = part.partition(":")
+        if not (a and mark and b):
+            raise Usage(f"{option} is a comma list of pairs, such as 15001:15003; got {text!r}.")
+        out.append((a.strip(), b.strip()))
+    return out
+
+
 def bytes_of(text: str) -> int:
     """A size such as 2GiB, 500MB or a number of bytes.
 

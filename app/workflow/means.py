@@ -1,162 +1,136 @@
-"""Means of a run's surface over areas: by which points they are taken, and what they come to."""
+"""Means of a run's surface over areas: what they come to, how sure that is, and which areas are worst."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from shapely.geometry.base import BaseGeometry
 
-from app.errors import InvalidInput
-from app.workflow.polygons import Ground, points_in
-from geogp.areas import Surface
+from app.workflow.weighing import GROUND, AreaPoints
+from geogp.areas import Ranks, Surface, ranked
 from geogp.targets import Target
 from geogp.transforms import Identity
 
 Array = NDArray[np.float64]
 
-#: Metres between the points of an area where nothing is said, and how many points one area and all may have.
-RESOLUTION_M, LEAST, MOST, POINTS = 500.0, 100, 2000, 10_000
-#: What was asked for has a bound, too.
-MOST_POINTS = 100_000
+#: Percentiles of the surface within an area.
+PERCENTILES = (10, 25, 50, 75, 90)
+#: Pairs of points whose covariance is summed at most; beyond them covariances come from the draws.
+MOST_PAIRS = 1.5e8
 
 
 @dataclass(frozen=True, eq=False)
-class AreaPoints:
-    """The points that areas are averaged by.
+class Drawn:
+    """Joint draws of areas' means: all in the same order of draws.
 
-    xy : (n, 2); owner : (n,) the area each belongs to
-    area_m2 : (A,) ground averaged over; share_inside : (A,) of each polygon
+    latent : (A, S) on the model's scale, None where moments are exact; means : by kind of weights, in the target's unit
+    below : by kind and threshold, the share of the area's weight whose surface lies below
     """
 
-    xy: Array
-    owner: NDArray[np.int64]
-    area_m2: Array
-    share_inside: Array
-
-    @cached_property
-    def inside(self) -> NDArray[np.int64]:
-        """The areas that have points."""
-        return np.unique(self.owner)
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        """How many points each area has: (A,)."""
-        return np.bincount(self.owner, minlength=len(self.area_m2))
-
-    def weights(self) -> sparse.csr_array:
-        """(areas inside, n): equal shares of the points of each area."""
-        row = np.searchsorted(self.inside, self.owner)
-        share = 1.0 / np.bincount(row)[row]
-        return sparse.csr_array(
-            (share, (row, np.arange(len(self.owner)))), shape=(len(self.inside), len(self.owner))
-        )
-
-    def of_all(self, values: Array) -> Array:
-        """Values of the areas inside as (A,), NaN for the others."""
-        out = np.full(len(self.area_m2), np.nan)
-        out[self.inside] = values
-        return out
+    latent: Array | None
+    means: Mapping[str, Array]
+    below: Mapping[str, Mapping[float, Array]]
 
 
-def points_of(
-    shapes: Sequence[BaseGeometry], ground: Ground, resolution_m: float | None, most: int | None
-) -> AreaPoints:
-    """The points to average polygons by, where the ground has values.
-
-    Parameters
-    ----------
-    resolution_m : metres between points; None chooses by size
-    most : points that the model takes at once; None for as many as one likes
-
-    Raises
-    ------
-    InvalidInput
-        a resolution that takes too many.
-    """
-    parts = [ground.part(shape) for shape in shapes]
-    wanted = _wanted(np.array([0.0 if part is None else part.area for part in parts]), resolution_m, most)
-    points, owner = [np.empty((0, 2))], [np.empty(0, dtype=np.int64)]
-    area = np.zeros(len(parts))
-    for i, part in enumerate(parts):
-        if part is not None:
-            P = points_in(part, max(1, round(float(wanted[i]))))
-            kept = P[ground.reached(P)]
-            area[i] = part.area * (len(kept) / len(P))
-            points.append(kept)
-            owner.append(np.full(len(kept), i))
-    whole = np.array([shape.area for shape in shapes])
-    return AreaPoints(np.concatenate(points), np.concatenate(owner), area, np.minimum(area / whole, 1.0))
-
-
-def _wanted(area: Array, resolution_m: float | None, most: int | None) -> Array:
-    """How many points each area should have: (A,)."""
-    wanted = area / (resolution_m or RESOLUTION_M) ** 2
-    limit = MOST_POINTS if most is None else most
-    if resolution_m is None:
-        wanted = np.clip(wanted, LEAST, MOST) * (area > 0)
-        limit = min(limit, max(POINTS, int((area > 0).sum())))
-        return wanted * min(1.0, 0.8 * limit / max(wanted.sum(), 1.0))
-    if wanted.sum() > limit:
-        raise InvalidInput(
-            f"--resolution {resolution_m:g} takes {wanted.sum():,.0f} points, and at most {limit:,} are possible; take a "
-            "coarser one."
-        )
-    return wanted
-
-
-def summaries(
+def drawn(
     found: Surface,
-    W: sparse.csr_array,
+    points: AreaPoints,
     goal: Target,
     thresholds: Mapping[float, float],
     *,
-    level: float,
+    exact: bool,
     n_samples: int,
     seed: int,
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Columns (A,) by name, and covariances (A, A) by name, of the means W (A, n) of a surface at n points.
+) -> Drawn:
+    """The draws of all kinds of means over the areas inside.
 
     Parameters
     ----------
     thresholds : in the target's unit -> on the model's scale
-
-    Notes
-    -----
-    Means and covariances on the model's scale are exact where nothing transforms it; all else is from joint draws.
     """
-    below = [_below(score) for score in thresholds.values()]
-    draws = found.draws(W, (lambda t: t, goal.from_score, *below), n_samples=n_samples, random_state=seed)
-    if isinstance(found.transform, Identity):
+    W = {kind: points.weights(kind) for kind in points.shares}
+    A = len(points.inside)
+    latent = None if exact else np.empty((A, n_samples))
+    means = {kind: np.empty((A, n_samples)) for kind in W}
+    below = {kind: {c: np.empty((A, n_samples)) for c in thresholds} for kind in W}
+    start = 0
+    for t in found.batches(n_samples, seed):
+        part = slice(start, start := start + t.shape[1])
+        values = goal.from_score(t)
+        if latent is not None:
+            latent[:, part] = W[GROUND] @ t
+        for kind in W:
+            means[kind][:, part] = W[kind] @ values
+        for c, score in thresholds.items():
+            under = (t < score).astype(np.float64)
+            for kind in W:
+                below[kind][c][:, part] = W[kind] @ under
+    for kind in W:  # an area may have no point of a kind
+        lacking = np.diff(W[kind].indptr) == 0
+        for values in (means[kind], *below[kind].values()):
+            values[lacking] = np.nan
+    return Drawn(latent, means, below)
+
+
+def exactly(found: Surface) -> bool:
+    """Whether moments on the model's scale are summed in closed form: where nothing bends it, and points are few."""
+    return isinstance(found.transform, Identity) and found.joint.pairs <= MOST_PAIRS
+
+
+def latent_moments(found: Surface, points: AreaPoints, draws: Drawn) -> tuple[Array, Array]:
+    """Mean (A,) and covariance (A, A) of the ground means on the model's scale: exact, or of the draws."""
+    W = points.weights()
+    if draws.latent is None:
         exact = found.moments(W)
-        latent_mean, latent = exact.mean, exact.covariance
-    else:
-        latent_mean, latent = draws[0].mean(axis=1), np.atleast_2d(np.cov(draws[0]))
-    tails = np.array([0.5 * (1 - level), 0.5 * (1 + level)])
-    lower, upper = np.quantile(draws[1], tails, axis=1)
-    columns = {
-        "mean": draws[1].mean(axis=1),
-        "sd": draws[1].std(axis=1, ddof=1),
-        "median": np.median(draws[1], axis=1),
+        return exact.mean, exact.covariance
+    flat = isinstance(found.transform, Identity)
+    return W @ found.location if flat else draws.latent.mean(axis=1), np.atleast_2d(np.cov(draws.latent))
+
+
+def summaries(
+    found: Surface, points: AreaPoints, goal: Target, draws: Drawn, *, level: float
+) -> dict[str, Array]:
+    """Columns (areas inside,) by name; those of other weights than the ground start with their kind."""
+    out: dict[str, Array] = {}
+    for kind, mean in draws.means.items():
+        start = "" if kind == GROUND else f"{kind}_"
+        out |= {f"{start}{name}": v for name, v in of_draws(mean, level).items()}
+        percentiles = found.percentiles(points.weights(kind), [p / 100 for p in PERCENTILES])
+        out |= {f"{start}p{p}": goal.from_score(v) for p, v in zip(PERCENTILES, percentiles)}
+        for c, share in draws.below[kind].items():
+            said = of_draws(share, level)
+            name = f"{start}share_below_{c:g}"
+            out |= {name: said.pop("mean"), **{f"{name}_{k}": v for k, v in said.items() if k != "median"}}
+    return out
+
+
+def of_draws(values: Array, level: float) -> dict[str, Array]:
+    """mean, sd, median, lower, upper (A,) of draws (A, S)."""
+    tails = np.array([0.5 * (1 - level), 0.5, 0.5 * (1 + level)])
+    lower, median, upper = np.quantile(values, tails, axis=1)
+    return {
+        "mean": values.mean(axis=1),
+        "sd": values.std(axis=1, ddof=1),
+        "median": median,
         "lower": lower,
         "upper": upper,
-        "latent_mean": latent_mean,
-        "latent_sd": np.sqrt(np.maximum(latent.diagonal(), 0.0)),
     }
-    for c, share in zip(thresholds, draws[2:]):
-        low, high = np.quantile(share, tails, axis=1)
-        name = f"share_below_{c:g}"
-        columns |= {
-            name: share.mean(axis=1),
-            f"{name}_sd": share.std(axis=1, ddof=1),
-            f"{name}_lower": low,
-            f"{name}_upper": high,
-        }
-    return columns, {"latent_covariance": latent, "covariance": np.atleast_2d(np.cov(draws[1]))}
 
 
-def _below(score: float) -> Callable[[Array], Any]:
-    return lambda t: t < score
+def people_below(draws: Drawn, kind: str, people: Array, level: float) -> tuple[dict[str, Array], dict]:
+    """Columns with the people (A,) below each threshold, and the same of all areas together."""
+    columns: dict[str, Array] = {}
+    whole: dict[str, Any] = {"people": float(np.nansum(people))}
+    for c, share in draws.below[kind].items():
+        count = np.nan_to_num(people)[:, None] * np.where(np.isfinite(share), share, 0.0)
+        said, total = of_draws(count, level), of_draws(count.sum(axis=0)[None, :], level)
+        name = f"people_below_{c:g}"
+        columns |= {name: said["mean"], f"{name}_lower": said["lower"], f"{name}_upper": said["upper"]}
+        whole[name] = {k: float(total[k][0]) for k in ("mean", "lower", "upper")}
+    return columns, whole
+
+
+def ranks(draws: Drawn, kind: str, goal: Target, worst: int, level: float) -> Ranks:
+    """Ranks by the mean of a kind, 1 the worst: the lowest, or the highest where lower is better."""
+    return ranked(draws.means[kind], worst, lowest_first=goal.better != "lower", level=level)

@@ -29,7 +29,7 @@ DENSE_M = 5000.0
 
 
 def read_polygons(path: str | Path) -> "geopandas.GeoDataFrame":
-    """The polygons of a GeoJSON, GeoPackage, GeoParquet or shapefile, in its own CRS, a row each.
+    """The polygons of a GeoJSON, GeoPackage, GeoParquet or (zipped) shapefile, in its own CRS, a row each.
 
     Raises
     ------
@@ -50,7 +50,8 @@ def read_polygons(path: str | Path) -> "geopandas.GeoDataFrame":
     except Exception as error:  # GDAL, GEOS and Arrow each have their own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidInput(
-            f"{path} cannot be read as a vector file ({reason.rstrip('.')}); give a GeoJSON, GeoPackage or GeoParquet."
+            f"{path} cannot be read as a vector file ({reason.rstrip('.')}); give a GeoJSON, GeoPackage, GeoParquet or "
+            "zipped shapefile."
         ) from None
     if not isinstance(frame, geopandas.GeoDataFrame) or not len(frame):
         raise InvalidInput(f"{path} holds no polygon; give a file of polygons.")
@@ -63,6 +64,53 @@ def read_polygons(path: str | Path) -> "geopandas.GeoDataFrame":
                 f"Row {row} of {path} {words}; areas are valid polygons: repair or drop that row."
             )
     return frame
+
+
+#: Columns that say which area a row is, where none is named: the first of them that names each row once.
+KEYS = (
+    "GEOID",
+    "GEOID20",
+    "GEOID10",
+    "GISCO_ID",
+    "LAU_ID",
+    "LAU_CODE",
+    "NUTS_ID",
+    "FIPS",
+    "key",
+    "id",
+    "code",
+    "name",
+)
+
+
+def keys_of(frame: "geopandas.GeoDataFrame", key: str | None = None) -> tuple[str | None, list[str]]:
+    """The column that names each row once, and what it says; None and the rows' numbers where no column does.
+
+    Parameters
+    ----------
+    key : the column to take; default the first of `KEYS`, however written, else the first of distinct texts
+
+    Raises
+    ------
+    InvalidInput
+        no such column, or one that is empty somewhere or says something twice.
+    """
+    columns = [str(c) for c in frame.columns if c != frame.geometry.name]
+    if key is not None:
+        if key not in columns:
+            raise InvalidInput(f"The areas have no column {key!r} for --key; they have {', '.join(columns)}.")
+        values = frame[key]
+        if values.isna().any() or not values.is_unique:
+            wrong = "is empty" if values.isna().any() else f"says {values[values.duplicated()].iloc[0]} twice"
+            raise InvalidInput(f"--key {key} {wrong}; name a column that says which area each row is.")
+        return key, [str(v) for v in values]
+    lower = {c.lower(): c for c in reversed(columns)}
+    named = [lower[k.lower()] for k in KEYS if k.lower() in lower]
+    texts = [c for c in columns if frame[c].map(lambda v: isinstance(v, str) and bool(v)).all()]
+    for column in dict.fromkeys([*named, *texts]):
+        if not frame[column].isna().any() and frame[column].is_unique:
+            return column, [str(v) for v in frame[column]]
+    return None, [str(i) for i in range(len(frame))]
 
 
 def _wrong(shape: BaseGeometry | None) -> str:
@@ -95,14 +143,13 @@ def in_plane(frame: "geopandas.GeoDataFrame", run: Run) -> list[BaseGeometry]:
         raise InvalidInput(
             f"The polygons' CRS ({crs.name}) leads to no place on Earth: {str(error).splitlines()[0]}."
         ) from None
-    out = []
-    for row, shape in enumerate(degrees):
-        if not np.isfinite(shapely.get_coordinates(shape)).all():
-            raise InvalidInput(
-                f"Row {row} of the polygons has coordinates that do not exist in its CRS ({crs.name})."
-            )
-        out.append(to_crs(polygon(shapely.geometry.mapping(shape)), plane))
-    return out
+    xy, owner = shapely.get_coordinates(degrees, return_index=True)
+    bad = owner[~np.isfinite(xy).all(axis=1)]
+    if len(bad):
+        raise InvalidInput(
+            f"Row {bad[0]} of the polygons has coordinates that do not exist in its CRS ({crs.name})."
+        )
+    return [to_crs(polygon(shapely.geometry.mapping(shape)), plane) for shape in degrees]
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,10 @@ class Joint(Protocol):
     """The surface less its mean at N places, Gaussian, on the standardised scale; its variances are the latent
     variances of `moments`."""
 
+    @property
+    def pairs(self) -> float:
+        """About how many numbers a covariance is summed from: what it costs."""
+
     def covariance(self, W: sparse.csr_array) -> Array:
         """Covariance of the sums W f for W (A, N): (A, A)."""
 
@@ -65,6 +69,10 @@ class FeatureJoint:
         # One for all methods but those whose target is a curved function of their surface (a Cox process).
         self.scale = np.sqrt(latent_variance.double().numpy() / np.maximum(total, 1e-300))
 
+    @property
+    def pairs(self) -> float:
+        return float(self.phi.numel())
+
     def covariance(self, W: sparse.csr_array) -> Array:
         Ws = W @ sparse.diags_array(self.scale)
         sums = torch.as_tensor(Ws @ self.phi.numpy())
@@ -87,6 +95,10 @@ class DenseJoint:
         S = covariance.double().numpy()
         scale = np.sqrt(latent_variance.double().numpy() / np.maximum(S.diagonal(), 1e-300))
         self.S = 0.5 * (S + S.T) * scale[:, None] * scale
+
+    @property
+    def pairs(self) -> float:
+        return float(self.S.size)
 
     def covariance(self, W: sparse.csr_array) -> Array:
         return W @ (W @ self.S).T

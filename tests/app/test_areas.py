@@ -146,7 +146,7 @@ def test_what_lies_outside_has_no_numbers(cli, field, world, tmp_path):
     assert rows[1]["mean"] is None and rows[1]["n_points"] == 0 and rows[1]["share_inside"] == 0
     assert rows[2]["n_points"] >= 1 and rows[2]["sd"] > 0  # smaller than any tile
     with xr.open_dataset(tmp_path / "areas_covariance.nc", engine="h5netcdf") as ds:
-        assert np.isnan(ds["covariance"].values[1]).all() and np.isfinite(ds["covariance"].values[0, 2])
+        assert ds["area"].values.tolist() == [0, 2] and np.isfinite(ds["covariance"].sel(area=0, other=2))
 
 
 def test_a_run_without_boundary_averages_where_its_data_reach(field, world, tmp_path):
@@ -221,7 +221,8 @@ def test_existing_files_are_refused_unless_overwritten(cli, run, file, tmp_path)
         assert result.code == 3 and name in result.err and (folder / name).read_text() == "precious"
         assert cli(*line, "--overwrite").code == 0 and (folder / name).read_bytes() != b"precious"
         assert {p.name for p in folder.iterdir()} == {"areas.parquet", "areas_covariance.nc"}
-    assert cli("areas", run, "--areas", file, "-o", tmp_path / "areas.csv").code == 3
+    result = cli("areas", run, "--areas", file, "-o", tmp_path / "areas.txt")
+    assert result.code == 3 and ".gpkg" in result.err
     assert cli("areas", run, "-o", tmp_path / "areas.parquet").code == 2
     assert cli("areas", tmp_path / "no-run", "--areas", file, "-o", tmp_path / "a.parquet").code == 3
 

@@ -7,7 +7,7 @@ import pytest
 import scoringrules
 from scipy import integrate, stats
 
-from geogp.predictive import Predictive
+from geogp.predictive import Predictive, student_tail
 from geogp.scores import score
 from geogp.transforms import Affine, Identity, Log10, YeoJohnson, transform_for
 
@@ -193,3 +193,16 @@ def test_densities_on_a_chosen_scale_hold_all_their_mass():
         many = Predictive(*(np.full(20_001, v[0]) for v in (p.location, p.scale)), None, transform)
         mass = np.trapezoid(np.exp(many.log_density(grid)), grid)
         assert mass == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("nu", [2.2, 3.0, 5.53491372, 6.1])
+def test_a_mean_through_a_curve_is_finite_however_few_the_degrees_of_freedom(nu):
+    """scipy's far tail is +inf there: means and sds were NaN, and `GPRegressor.predict` with them."""
+    transform = YeoJohnson(power=1.4, centre=0.2, scale=0.6)
+    n, df = 2, np.full(2, nu)
+    found = Predictive(np.array([0.1, -0.5]), np.full(n, 0.2), df, transform)
+    assert np.isfinite(found.mean()).all()
+    rng = np.random.default_rng(0)
+    draws = transform.inverse(found.location[:, None] + 0.2 * rng.standard_t(nu, (n, 400_000)))
+    np.testing.assert_allclose(found.mean(), draws.mean(axis=1), atol=0.01)
+    assert (np.diff(student_tail(nu, 10.0 ** -np.arange(301.0, 0.0, -10.0))) > 0).all()

@@ -1,25 +1,35 @@
-"""What a run says of areas: the average of its surface over polygons, with how sure it is, and how areas go together."""
+"""What a run says of areas: averages of its surface over polygons, how sure they are, and which areas are worst."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import shapely
 import xarray as xr
 from numpy.typing import NDArray
 
 from app.errors import InvalidInput
+from app.workflow.evidence import MEASURED, PARTLY, Evidence, evidence_of
 from app.workflow.grids import check_resolution
-from app.workflow.means import AreaPoints, points_of, summaries
-from app.workflow.outputs import file_entry, now
-from app.workflow.polygons import Ground, about, in_plane, read_polygons
+from app.workflow.means import (
+    Drawn,
+    drawn,
+    exactly,
+    latent_moments,
+    people_below,
+    ranks,
+    summaries,
+)
+from app.workflow.outputs import attribution, file_entry
+from app.workflow.people import people_of
+from app.workflow.polygons import Ground, about, in_plane, keys_of, read_polygons
+from app.workflow.tables import kind_of, plain, write_table
+from app.workflow.weighing import GROUND, PEOPLE, TILES, AreaPoints, points_of
 from data_pipelines.atomic import refuse_existing
 from data_pipelines.staging import publish_files, room_for, staged
-from geogp.areas import surface
+from geogp.areas import p_below, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run, opened
 from geogp.targets import Target, target
@@ -32,34 +42,39 @@ Array = NDArray[np.float64]
 DRAWS = 500
 #: Rows of a table for people.
 SHOWN = 40
+#: How many worst areas where nothing is said: of few areas the very worst.
+WORST, MANY = 10, 20
+#: Areas whose covariances are written: two matrices of 200 MB.
+MOST_COVARIANCES = 5000
 
 
 @dataclass(frozen=True, eq=False)
 class Areas:
     """What `areas` found and wrote.
 
-    table : the input's rows and columns with ours beside them; covariance : latent_covariance and covariance (A, A)
-    files : areas.parquet and areas_covariance.nc; facts : what was averaged, when, of which run
+    table : the input's rows and columns with ours beside them; names : of the rows
+    covariance : latent_covariance and covariance of the areas inside the region; None of too many
+    files : the table and areas_covariance.nc; facts : what was averaged, when, of which run
     """
 
     table: "geopandas.GeoDataFrame"
-    covariance: xr.Dataset
-    files: tuple[Path, Path]
+    names: list[str]
+    covariance: xr.Dataset | None
+    files: tuple[Path, ...]
     facts: dict[str, Any]
     notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """What `geogp areas --json` prints."""
-        entries = [
-            file_entry(path.parent, path, kind) for path, kind in zip(self.files, ("geoparquet", "netcdf"))
-        ]
+        kinds = (kind_of(self.files[0]), "netcdf")
+        entries = [file_entry(path.parent, path, kind) for path, kind in zip(self.files, kinds)]
         for entry in entries:
             entry.pop("layers")
         rows = self.table.drop(columns=self.table.geometry.name).to_dict("records")
         return {
             "schema": 1,
             **self.facts,
-            "areas": [{name: _plain(value) for name, value in row.items()} for row in rows],
+            "areas": [{name: plain(value) for name, value in row.items()} for row in rows],
             "files": entries,
             "notes": list(self.notes),
         }
@@ -68,35 +83,43 @@ class Areas:
     def title(self) -> str:
         """What the table shows."""
         when = "".join(f", {v}" for v in (self.facts["quarter"],) if v)
-        return f"Mean of the {target(self.facts['target']).words} over areas{when}"
+        order = ", the worst first" if len(self.table) > SHOWN else ""
+        over = "the people of areas" if self.facts["ranked_by"] == PEOPLE else "areas"
+        return f"Mean of the {target(self.facts['target']).words} over {over}{when}{order}"
 
     def summary(self) -> str:
         """One line for people."""
-        return (
-            f"{self.files[0]}: {len(self.table)} areas by {self.facts['n_points']:,} points; "
-            f"covariances in {self.files[1].name}"
-        )
+        beside = f"; covariances in {self.files[1].name}" if len(self.files) > 1 else ""
+        return f"{self.files[0]}: {len(self.table)} areas by {self.facts['n_points']:,} points{beside}"
 
     @property
     def header(self) -> list[str]:
         level, unit = 100 * self.facts["level"], self.facts["unit"]
         below = [f"below {c:g}" for c in self.facts["thresholds"]]
-        return ["area", "km2", f"mean, {unit}", f"{level:g}% interval", *below]
+        return ["area", "km2", f"mean, {unit}", f"{level:g}% interval", *below, "rank", "evidence"]
 
     def rows(self) -> list[list[str]]:
-        """A table for people, its first rows."""
-        names = self.covariance["name"].values
+        """A table for people: all rows, or the worst of many."""
+        start = "" if (kind := self.facts["ranked_by"]) == GROUND else f"{kind}_"
+        shown = self.table.assign(_name=self.names)
+        if len(shown) > SHOWN:
+            shown = shown[shown["n_points"] > 0].sort_values("rank", kind="stable").head(SHOWN)
         out = []
-        for i, row in enumerate(self.table.head(SHOWN).to_dict("records")):
-            cells = [str(names[i]), f"{row['area_km2']:,.4g}"]
+        for row in shown.to_dict("records"):
+            cells = [str(row["_name"]), f"{row['area_km2']:,.4g}"]
             if not row["n_points"]:
                 out.append([*cells, *["outside"], *[""] * (len(self.header) - 3)])
                 continue
-            cells += [f"{row['mean']:.4g}", f"{row['lower']:.4g} - {row['upper']:.4g}"]
+            cells += [
+                f"{row[f'{start}mean']:.4g}",
+                f"{row[f'{start}lower']:.4g} - {row[f'{start}upper']:.4g}",
+            ]
             for c in self.facts["thresholds"]:
-                low, high = row[f"share_below_{c:g}_lower"], row[f"share_below_{c:g}_upper"]
-                cells.append(f"{100 * row[f'share_below_{c:g}']:.1f}% ({100 * low:.1f} - {100 * high:.1f})")
-            out.append(cells)
+                share = f"{start}share_below_{c:g}"
+                low, high = row[f"{share}_lower"], row[f"{share}_upper"]
+                cells.append(f"{100 * row[share]:.1f}% ({100 * low:.1f} - {100 * high:.1f})")
+            cells.append(f"{row['rank']:.0f} ({row['rank_lower']:.0f} - {row['rank_upper']:.0f})")
+            out.append([*cells, str(row["evidence"])])
         return out
 
 
@@ -105,6 +128,12 @@ def areas(
     polygons: str | Path,
     output: str | Path,
     *,
+    key: str | None = None,
+    weights: str | Path | None = None,
+    weight_column: str | None = None,
+    worst: int | None = None,
+    pairs: Sequence[tuple[str, str]] = (),
+    data: str | Path | None = None,
     quarter: str | None = None,
     level: float = 0.95,
     thresholds: Sequence[float] | None = None,
@@ -115,179 +144,267 @@ def areas(
 ) -> Areas:
     """Average a run's surface over the polygons of a file; write the table and, beside it, the covariances.
 
-    The surface is what a tile average of the run's reference count of measurements is about, without its noise. Averaged is over ground:
-    over the part of a polygon where the run's maps have values, each square metre alike.
+    The surface is what a tile average of the run's reference count of measurements is about, without its noise. It is
+    averaged over the part of a polygon where the run's maps have values: over its ground, each square metre alike, over
+    the tiles that were measured there (`tiles_..`) and, where they are given, over its people (`people_..`).
 
-    Columns: `mean`, `sd`, `median`, `lower`, `upper` of the area's mean speed (the target's unit), from joint draws;
-    `latent_mean`, `latent_sd` of the area's mean on the model's scale (log10 of kbit/s, of ms), exact, as are
-    `latent_covariance` between areas; `share_below_25` (posterior mean), `.._sd`, `.._lower`, `.._upper` of the share
-    of the area whose surface lies below a threshold, from the same draws; `area_km2` averaged over, `share_inside` of
-    the polygon, `n_points` used.
+    Columns of each kind: `mean`, `sd`, `median`, `lower`, `upper` of the area's mean speed (the target's unit), from
+    joint draws; `p10` .. `p90`, below which the surface is expected to lie on 10% .. 90% of the area (of its people);
+    `share_below_25` (posterior mean), `.._sd`, `.._lower`, `.._upper` of the share whose surface lies below a threshold.
+    With people: `people`, `people_below_25` and its ends. Of all: `rank` (1 is worst: lowest, or highest where lower is
+    better), `rank_lower`, `rank_upper` and `p_worst_10`, by people where they are given, else by ground;
+    `latent_mean`, `latent_sd` of the area's mean on the model's scale (log10 of kbit/s, of ms);
+    `n_tiles`, `n_tests` that the run learned from inside; `share_near` of the ground with data near; `evidence`:
+    measured, partly, filled (see `app.workflow.evidence`); `area_km2` averaged over, `share_inside` of the polygon,
+    `n_points` of its ground.
 
     Parameters
     ----------
-    polygons : GeoJSON, GeoPackage, GeoParquet or shapefile in any CRS
-    output : .parquet; the covariances go to <name>_covariance.nc beside it
+    polygons : GeoJSON, GeoPackage, GeoParquet or zipped shapefile in any CRS
+    output : .parquet, .gpkg or .csv; the covariances go to <name>_covariance.nc beside it
+    key : the column that names each row once; default GEOID, LAU_ID, .., see `app.workflow.polygons.KEYS`
+    weights : raster of people per pixel
+    weight_column : column of the polygons with the people of each area, spread as the raster lies, or evenly
+    worst : k of `p_worst_k`; default 10, of at most 20 areas 1
+    pairs : (a, b) of keys whose P(a's mean lies below b's) is wanted: in `facts["pairs"]`
+    data : the run's observations, if they were moved; only for `n_tests`
     quarter, level, thresholds : as for `export`; level of the credible intervals
     resolution_m : metres between the points an area is averaged by; default 500, closer in small areas (100 points)
-        and wider in large ones (2,000), 10,000 points in all
+        and wider in large ones (2,000), 10,000 points in all and of all kinds
     n_samples : joint draws
 
     Raises
     ------
     InvalidInput
-        a file without valid polygons, none inside the region, an output that exists, a malformed option.
+        a file without valid polygons, none inside the region, an output that exists, a malformed option, a key or a
+        column that is none.
 
     Notes
     -----
     Cost: `geogp.areas.area_moments` at the points, and one draw of the surface at them per sample. Draws leave a
-    Monte Carlo error of 1/sqrt(2 n_samples) of every sd.
+    Monte Carlo error of 1/sqrt(2 n_samples) of every sd. `latent_..` and their covariance are exact where the model's
+    target is not transformed and the points are some thousand, else of the same draws; of more than 5,000 areas no
+    covariances are written. Memory grows with areas x draws and points x 64.
     """
     run, output = opened(run), Path(output)
     files = _files(output, overwrite)
-    _check(level, n_samples, resolution_m)
+    _check(level, n_samples, resolution_m, worst)
     goal = run.target
     limits = run.thresholds if thresholds is None else tuple(float(c) for c in thresholds)
     for c in limits:
         check_threshold(c, "--thresholds")
     scores = {c: float(goal.to_score(c)) for c in limits}
     frame = read_polygons(polygons)
-    points = points_of(in_plane(frame, run), Ground.of(run), resolution_m, run.model.most_places)
+    column, keys = keys_of(frame, key)
+    wanted = [(_row_of(a, keys, column), _row_of(b, keys, column)) for a, b in pairs]
+    given = _people_given(frame, weight_column)
+    shapes, ground = in_plane(frame, run), Ground.of(run)
+    parts = [ground.part(shape) for shape in shapes]
+    if all(part is None for part in parts):
+        raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
+    evidence, notes = evidence_of(run, parts, ground, data)
+    others = {TILES: evidence.tiles}
+    if weights is not None:
+        others[PEOPLE] = people_of(weights, parts, run)
+    whole_m2 = np.array([shape.area for shape in shapes])
+    points = points_of(parts, whole_m2, ground, resolution_m, run.model.most_places, others)
     if not len(points.xy):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
     found = surface(run.model, run.inputs(points.xy, quarter))
-    columns, matrices = summaries(
-        found, points.weights(), goal, scores, level=level, n_samples=n_samples, seed=seed
-    )
-    table = _table(frame, points, columns)
-    facts = {
+    draws = drawn(found, points, goal, scores, exact=exactly(found), n_samples=n_samples, seed=seed)
+    columns = summaries(found, points, goal, draws, level=level)
+    by = PEOPLE if PEOPLE in others else GROUND
+    facts: dict[str, Any] = {
         **about(run, run.quarter(quarter)), "unit": run.unit, "level": level, "thresholds": list(limits),
-        "n_samples": n_samples, "n_points": len(points.xy),
+        "n_samples": n_samples, "n_points": len(points.xy), "key": column, "ranked_by": by,
+        "near_m": evidence.near_m, **attribution(run),
     }  # fmt: skip
-    covariance = _covariances(matrices, points, names_of(frame), facts, goal)
+    people = others[PEOPLE].total(len(frame)) if PEOPLE in others else None
+    people = given if given is not None else people
+    if people is not None:
+        counts, facts["whole"] = people_below(draws, by, people[points.inside], level)
+        columns |= {PEOPLE: people[points.inside], **counts}
+    k = worst or (WORST if len(points.inside) > MANY else 1)
+    rank = ranks(draws, by, goal, k, level)
+    columns |= {
+        "rank": rank.rank, "rank_lower": rank.lower, "rank_upper": rank.upper, f"p_worst_{k}": rank.p_worst,
+    }  # fmt: skip
+    facts["pairs"] = [
+        {"a": keys[a], "b": keys[b], "p_a_below_b": _p_below(draws, by, points, a, b)} for a, b in wanted
+    ]
+    mean, latent = latent_moments(found, points, draws)
+    columns |= {"latent_mean": mean, "latent_sd": np.sqrt(np.maximum(latent.diagonal(), 0.0))}
+    table = _table(frame, points, columns, evidence)
+    covariance = None
+    names = names_of(frame, points.inside)
+    if len(points.inside) <= MOST_COVARIANCES:
+        matrices = {
+            "latent_covariance": latent,
+            "covariance": np.atleast_2d(np.cov(draws.means[GROUND])),
+        }
+        exact = "exact" if draws.latent is None else "from joint draws"
+        covariance = _covariances(matrices, points, (keys, names), facts, goal, exact)
+    else:
+        files = files[:1]
+        notes.append(f"covariances of more than {MOST_COVARIANCES:,} areas are not written")
     _write(table, covariance, files, facts, overwrite)
-    notes = []
     if outside := len(frame) - len(points.inside):
         notes.append(
             f"{outside} of {len(frame)} polygons lie outside the region of the run and have no numbers"
         )
-    return Areas(table, covariance, files, facts, tuple(notes))
+    return Areas(table, names, covariance, files, facts, tuple(notes))
 
 
-def _files(output: Path, overwrite: bool) -> tuple[Path, Path]:
+def _files(output: Path, overwrite: bool) -> tuple[Path, ...]:
     """The table and the covariances beside it."""
-    if output.suffix != ".parquet":
-        raise InvalidInput(f"The areas are written as GeoParquet; name the output .parquet, not {output}.")
+    kind_of(output)
     files = output, output.with_name(f"{output.stem}_covariance.nc")
     for path in files:
         refuse_existing(path, overwrite)
     return files
 
 
-def _check(level: float, n_samples: int, resolution_m: float | None) -> None:
+def _check(level: float, n_samples: int, resolution_m: float | None, worst: int | None) -> None:
     """Refuse numbers that are none."""
     check_level(level, "--level")
     if n_samples < 2:
         raise InvalidInput(f"--samples must be 2 or more; got {n_samples}.")
+    if worst is not None and worst < 1:
+        raise InvalidInput(f"--worst must be 1 or more; got {worst}.")
     check_resolution(resolution_m)
 
 
+def _row_of(key: str, keys: list[str], column: str | None) -> int:
+    """The row that a key names."""
+    if key not in keys:
+        where = f"column {column}" if column else "the rows' numbers"
+        raise InvalidInput(f"--pairs names {key!r}, which is not in {where}; such as {keys[0]} is.")
+    return keys.index(key)
+
+
+def _people_given(frame: "geopandas.GeoDataFrame", column: str | None) -> Array | None:
+    """A column of the file as people of each area."""
+    import pandas as pd
+
+    if column is None:
+        return None
+    own = [str(c) for c in frame.columns if c != frame.geometry.name]
+    if column not in own:
+        raise InvalidInput(
+            f"The areas have no column {column!r} for --weight-column; they have {', '.join(own)}."
+        )
+    values = pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=np.float64)
+    if not np.isfinite(values).all() or (values < 0).any():
+        row = int(np.flatnonzero(~(values >= 0) | ~np.isfinite(values))[0])
+        raise InvalidInput(
+            f"--weight-column {column} is {str(frame[column].iloc[row])!r} in row {row}; give numbers of people, 0 or more."
+        )
+    return values
+
+
+def _p_below(draws: Drawn, kind: str, points: AreaPoints, a: int, b: int) -> float | None:
+    """P(row a's mean lies below row b's), None where one has no numbers."""
+    if not np.isin([a, b], points.inside).all():
+        return None
+    found = p_below(draws.means[kind], *(int(v) for v in np.searchsorted(points.inside, [a, b])))
+    return found if np.isfinite(found) else None
+
+
 def _table(
-    frame: "geopandas.GeoDataFrame", points: AreaPoints, columns: Mapping[str, Array]
+    frame: "geopandas.GeoDataFrame", points: AreaPoints, columns: Mapping[str, Array], evidence: Evidence
 ) -> "geopandas.GeoDataFrame":
     """The rows and columns of a file with ours beside them; theirs of the same name get `_given`."""
     own: dict[str, Any] = {
         "area_km2": points.area_m2 / 1e6,
         "share_inside": points.share_inside,
         "n_points": points.numbers,
+        **evidence.columns(),
         **{name: points.of_all(values) for name, values in columns.items()},
     }
     table = frame.rename(columns={name: f"{name}_given" for name in own if name in frame.columns})
     return table.assign(**own)
 
 
-def names_of(frame: "geopandas.GeoDataFrame") -> list[str]:
-    """What to call the rows: a column `name` or else the first of distinct texts, else their numbers."""
+def names_of(frame: "geopandas.GeoDataFrame", among: NDArray[np.int64]) -> list[str]:
+    """What to call the rows: a column `name` or else the first of texts that are distinct among some, else their
+    numbers."""
     columns = frame.columns.drop(frame.geometry.name)
     for column in sorted(columns, key=lambda c: str(c).lower() != "name"):
-        values = frame[column]
+        values = frame[column].iloc[among]
         if values.map(lambda v: isinstance(v, str) and bool(v)).all() and values.is_unique:
-            return [str(v) for v in values]
+            return [str(v) for v in frame[column]]
     return [str(i) for i in range(len(frame))]
 
 
 def _covariances(
     matrices: Mapping[str, Array],
     points: AreaPoints,
-    names: list[str],
+    labels: tuple[list[str], list[str]],
     facts: dict[str, Any],
     goal: Target,
+    exact: str,
 ) -> xr.Dataset:
-    """Both covariances of all rows, NaN where an area has no numbers."""
+    """Both covariances of the areas that have numbers, by their rows in the table; labels: keys and names of the rows."""
     words = {
-        "latent_covariance": ("covariance of the areas' means on the model's scale, exact", "1"),
+        "latent_covariance": (f"covariance of the areas' means on the model's scale, {exact}", "1"),
         "covariance": ("covariance of the areas' means, from joint draws", f"({facts['unit']})2"),
     }
-    n = len(names)
-    variables = {}
-    for name, matrix in matrices.items():
-        full = np.full((n, n), np.nan)
-        full[np.ix_(points.inside, points.inside)] = matrix
-        variables[name] = (("area", "other"), full, {"long_name": words[name][0], "units": words[name][1]})
+    rows = points.inside
+    variables = {
+        name: (("area", "other"), matrix, {"long_name": words[name][0], "units": words[name][1]})
+        for name, matrix in matrices.items()
+    }
+    keys, names = (np.array(v, dtype=object)[rows] for v in labels)
     coords = {
-        "area": ("area", np.arange(n), {"long_name": "row of the table of areas"}),
-        "other": ("other", np.arange(n), {"long_name": "row of the table of areas"}),
-        "name": ("area", np.array(names, dtype=object), {"long_name": "name of the area"}),
+        "area": ("area", rows, {"long_name": "row of the table of areas"}),
+        "other": ("other", rows, {"long_name": "row of the table of areas"}),
+        "key": ("area", keys, {"long_name": "key of the area"}),
+        "name": ("area", names, {"long_name": "name of the area"}),
     }
     ds = xr.Dataset(variables, coords=coords)
-    attrs = {k: v for k, v in facts.items() if v is not None}
+    attrs = {k: v for k, v in facts.items() if v is not None and k not in ("pairs", "whole")}
     ds.attrs = {"Conventions": "CF-1.8", "title": f"Areas: covariance of mean {goal.words}", **attrs}
     return ds
 
 
 def _write(
     table: "geopandas.GeoDataFrame",
-    covariance: xr.Dataset,
-    files: tuple[Path, Path],
+    covariance: xr.Dataset | None,
+    files: tuple[Path, ...],
     facts: dict[str, Any],
     overwrite: bool,
 ) -> None:
     """Both files, read back and then given their names together; each says what the pair is of."""
-    import geopandas
-    import pyarrow.parquet as pq
-
-    output, beside = files
-    folder = output.parent.resolve()
+    output, folder = files[0], files[0].parent.resolve()
+    pair = {} if covariance is None else {"pair": _sum(covariance)}
     with staged(folder, inside=True) as work, room_for(output, _bytes(table, covariance)):
         work.mkdir()
-        first, second = work / output.name, work / beside.name
-        table.to_parquet(first, index=False)
-        whole = pq.read_table(first)
-        pair = {**facts, "pair": hashlib.sha256(first.read_bytes()).hexdigest()}
-        about_it = {b"geogp": json.dumps({"schema": 1, **pair, "created": now()}).encode()}
-        pq.write_table(whole.replace_schema_metadata({**whole.schema.metadata, **about_it}), first)
-        if len(geopandas.read_parquet(first)) != len(table):
-            raise OSError(f"{output.name} could not be read back after writing; check the disk.")
-        # By way of memory: HDF5 crashes the process where a disk is full.
-        second.write_bytes(covariance.assign_attrs(pair=pair["pair"]).to_netcdf(engine="h5netcdf"))
-        with xr.open_dataset(second, engine="h5netcdf") as again:
-            if not again["latent_covariance"].identical(covariance["latent_covariance"]):
-                raise OSError(f"{beside.name} could not be read back after writing; check the disk.")
+        about_it = {**facts, **_kinds(), **pair}
+        write_table(table, work / output.name, about_it, overwrite=False, layer="areas")
+        if covariance is not None:
+            beside = work / files[1].name
+            # By way of memory: HDF5 crashes the process where a disk is full.
+            beside.write_bytes(covariance.assign_attrs(pair).to_netcdf(engine="h5netcdf"))
+            with xr.open_dataset(beside, engine="h5netcdf") as again:
+                if not again["latent_covariance"].identical(covariance["latent_covariance"]):
+                    raise OSError(f"{beside.name} could not be read back after writing; check the disk.")
         for path in files:
             refuse_existing(path, overwrite)
         publish_files(work, folder)
 
 
-def _bytes(table: "geopandas.GeoDataFrame", covariance: xr.Dataset) -> int:
-    return int(table.memory_usage(deep=True).sum()) + covariance.nbytes
+def _sum(covariance: xr.Dataset) -> str:
+    return hashlib.sha256(covariance["latent_covariance"].to_numpy().tobytes()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
-    """A cell as JSON has it."""
-    if isinstance(value, shapely.Geometry):
-        return None
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int | bool) else str(value)
+def _bytes(table: "geopandas.GeoDataFrame", covariance: xr.Dataset | None) -> int:
+    """About so many are to be written."""
+    return int(table.memory_usage(deep=True).sum()) + (0 if covariance is None else covariance.nbytes)
+
+
+def _kinds() -> dict[str, str]:
+    """What `evidence` means, for the file."""
+    return {
+        "evidence": f"measured: data near on {MEASURED:.0%} of the ground or more; partly: on {PARTLY:.0%} or more; "
+        "filled: on less"
+    }

@@ -84,6 +84,11 @@ class FieldJoint:
         self.points = torch.cat([C, seen.X[torch.from_numpy(rows)]])
         self._prior: PriorSampler | None = None
 
+    @property
+    def pairs(self) -> float:
+        """Pairs of points, of places and observations: what a covariance sums over."""
+        return float(len(self.points)) ** 2
+
     def covariance(self, W: sparse.csr_array) -> Float[np.ndarray, "A A"]:
         """Covariance of the sums W f for W (A, N): (A, A), positive semi-definite."""
         Ws: Any = W @ sparse.diags_array(self.scale)

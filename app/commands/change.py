@@ -1,0 +1,89 @@
+"""`geogp change`: whether it got better between two quarters."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.commands import options
+from app.console import console
+
+PLACE = 84
+_WHERE = "Where"
+
+
+def change(
+    run: options.RunFolder,
+    start: Annotated[str, typer.Option("--from", metavar="QUARTER", help="As 2019Q4.")],
+    end: Annotated[str, typer.Option("--to", metavar="QUARTER", help="As 2023Q4.")],
+    output: Annotated[Path, options.output("Folder to write into.")],
+    at_least: Annotated[
+        str, typer.Option(metavar="LIST", help="P(improved by at least so much), in the target's unit.")
+    ] = "0",
+    polygons: Annotated[
+        Path | None, typer.Option("--areas", metavar="FILE", help="Polygons: a table of their changes, too.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Names each area once; default: GEOID, LAU_ID, ..")
+    ] = None,
+    formats: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="LIST", help="Of cog, netcdf, zarr, geoparquet; none for areas alone."
+        ),
+    ] = "cog",
+    level: options.Level = 0.95,
+    resolution: Annotated[
+        float | None,
+        typer.Option(metavar="M", help="Pixel in metres; default as for export.", rich_help_panel=_WHERE),
+    ] = None,
+    bounds: Annotated[
+        tuple[float, float, float, float] | None,
+        typer.Option(metavar="W S E N", help="Cut to this box, degrees.", rich_help_panel=_WHERE),
+    ] = None,
+    crs: Annotated[
+        str | None,
+        typer.Option(metavar="EPSG:..", help="Of the maps; default: the run's.", rich_help_panel=_WHERE),
+    ] = None,
+    max_distance: Annotated[
+        float | None,
+        typer.Option(metavar="M", help="Reach of a map without a boundary.", rich_help_panel=_WHERE),
+    ] = None,
+    samples: Annotated[int, typer.Option(metavar="K", help="Joint draws, for areas.")] = 500,
+    as_json: options.AsJson = False,
+    overwrite: options.Overwrite = False,
+) -> None:
+    """Map the difference between two quarters, its interval and P(improved), per pixel and per area.
+
+    From the joint posterior of both quarters: what is doubtful of both alike is not doubtful of their difference.
+
+    Of the surface, the level of tile averages of the run's reference count; the later quarter less the earlier.
+    """
+    from app.workflow.steps.change import change as compare
+
+    names = [name for name in options.names_of(formats) or [] if name != "none"]
+    with console.progress("comparing") as progress:
+        result = compare(
+            run,
+            start,
+            end,
+            output,
+            at_least=options.numbers_of(at_least, "--at-least") or [],
+            polygons=polygons,
+            key=key,
+            formats=names,
+            level=level,
+            resolution_m=resolution,
+            bounds=bounds,
+            crs=crs,
+            max_distance_m=max_distance,
+            n_samples=samples,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    console.notes(result.notes)
+    if as_json:
+        console.document(result.document())
+    elif result.table is not None:
+        console.table(result.title, result.header, result.rows())
+    console.say(result.summary())

@@ -1,0 +1,107 @@
+"""How much of an area was measured, and how much the model fills in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from shapely.geometry.base import BaseGeometry
+
+from app.errors import InvalidInput
+from app.workflow.polygons import Ground, points_in
+from app.workflow.rows import observations_of
+from app.workflow.weighing import Places, places_in
+from data_pipelines.arrow import numbers
+from geogp.run import FAR_M, Run
+
+Array = NDArray[np.float64]
+
+#: Shares of an area's ground with data near from which on it is "measured", and "partly"; below it is "filled".
+MEASURED, PARTLY = 0.5, 0.1
+#: Points of an area that are asked for their nearest data.
+LOOKED_AT = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What areas rest on.
+
+    tiles : the distinct training places in each area, alike
+    n_tests : (A,) measurements behind the rows learned from there; None where nothing counts them
+    share_near : (A,) of the ground, NaN outside the region; near_m : how near that is
+    """
+
+    tiles: Places
+    n_tests: Array | None
+    share_near: Array
+    near_m: float
+
+    def columns(self) -> dict[str, Any]:
+        """Of the table of areas."""
+        n = len(self.share_near)
+        words = np.select(
+            [np.isnan(self.share_near), self.share_near >= MEASURED, self.share_near >= PARTLY],
+            ["", "measured", "partly"],
+            "filled",
+        )
+        tests = {} if self.n_tests is None else {"n_tests": self.n_tests}
+        return {
+            "n_tiles": self.tiles.total(n).astype(np.int64),
+            **tests,
+            "share_near": self.share_near,
+            "evidence": words.astype(object),
+        }
+
+
+def near_m_of(run: Run) -> float:
+    """How near data are near: 1 km or, where places lie farther apart, the gap that holds nine in ten of them."""
+    gaps = run.support.gaps_m()
+    return float(max(FAR_M, np.quantile(gaps, 0.9))) if len(gaps) else FAR_M
+
+
+def evidence_of(
+    run: Run, parts: Sequence[BaseGeometry | None], ground: Ground, data: str | Path | None
+) -> tuple[Evidence, list[str]]:
+    """What each polygon's part rests on, and what could not be told.
+
+    Parameters
+    ----------
+    data : the run's observations, if they were moved; None: where the run was fitted from
+
+    Raises
+    ------
+    InvalidInput
+        `data` that are not the run's.
+    """
+    places, near_m, notes = run.support.positions_m, near_m_of(run), list[str]()
+    owner, row = places_in(parts, places)
+    share = np.full(len(parts), np.nan)
+    for i, part in enumerate(parts):
+        if part is not None:
+            P = points_in(part, LOOKED_AT)
+            P = P[ground.reached(P)]
+            if len(P):
+                share[i] = np.isfinite(run.support.distances_m(P, near_m)).mean()
+    tests = None
+    try:
+        tests = _tests(run, parts, data)
+    except InvalidInput as error:
+        if data is not None:
+            raise
+        notes.append(f"n_tests is left out: {str(error).rstrip('.')}")
+    return Evidence(Places(places[row], owner, np.ones(len(row))), tests, share, near_m), notes
+
+
+def _tests(run: Run, parts: Sequence[BaseGeometry | None], data: str | Path | None) -> Array | None:
+    """Measurements (A,) behind the rows of the run's own file that it learned from, None where nothing counts them."""
+    rows = observations_of(run, data)
+    name = "tests" if "tests" in rows.table.column_names else None
+    if name is None or rows.table.column(name).null_count == rows.table.num_rows:
+        return None
+    fitted = run.tensors("split")["fitted"].numpy()
+    xy, at = np.unique(rows.X[fitted, :2], axis=0, return_inverse=True)
+    count = np.bincount(at.ravel(), np.nan_to_num(numbers(rows.table.column(name))[fitted]))
+    owner, row = places_in(parts, xy)
+    return np.bincount(owner, count[row], minlength=len(parts)).astype(np.float64)

@@ -1,0 +1,284 @@
+"""What changed between two quarters: maps of the difference and, per area, a table of it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from app.console import Report
+from app.errors import InvalidInput
+from app.workflow.grids import Box, check_resolution, grid_of
+from app.workflow.means import of_draws
+from app.workflow.outputs import attribution, file_entry, now, refuse_taken, titled
+from app.workflow.polygons import Ground, about, in_plane, keys_of, read_polygons
+from app.workflow.tables import plain, write_table
+from app.workflow.weighing import AreaPoints, points_of
+from geogp.areas import change_map, surface
+from geogp.areas.change import check_times
+from geogp.errors import check_level
+from geogp.run import Run, opened
+from maps.raster import export as write_rasters
+
+if TYPE_CHECKING:
+    import geopandas
+
+DRAWS = 500
+#: Rows of a table for people.
+SHOWN = 40
+#: The table of areas beside the maps.
+TABLE = "areas.gpkg"
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What `change` found and wrote.
+
+    manifest : what is in the folder; table : of the areas, or None; facts : of which run, from when to when
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    facts: dict[str, Any]
+    names: list[str]
+    table: "geopandas.GeoDataFrame | None"
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """What `geogp change --json` prints."""
+        rows = []
+        if self.table is not None:
+            rows = self.table.drop(columns=self.table.geometry.name).to_dict("records")
+        return {
+            **self.manifest,
+            **self.facts,
+            "areas": [{name: plain(value) for name, value in row.items()} for row in rows],
+            "notes": list(self.notes),
+        }
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        return f"{self.facts['title']}: mean over areas"
+
+    @property
+    def header(self) -> list[str]:
+        level, unit = 100 * self.facts["level"], self.facts["unit"]
+        improved = [f"P(improved by {x:g})" if x else "P(improved)" for x in self.facts["at_least"]]
+        return [
+            "area",
+            self.facts["from"],
+            self.facts["to"],
+            f"change, {unit}",
+            f"{level:g}% interval",
+            *improved,
+        ]
+
+    def rows(self) -> list[list[str]]:
+        """A table for people, its first rows."""
+        out: list[list[str]] = []
+        if self.table is None:
+            return out
+        rows = list(zip(self.names, self.table.to_dict("records")))
+        if len(rows) > SHOWN:  # a whole country's areas for a run of one state
+            rows = [(name, row) for name, row in rows if row["n_points"]][:SHOWN]
+        for name, row in rows:
+            if not row["n_points"]:
+                out.append([name, "outside", *[""] * (len(self.header) - 2)])
+                continue
+            cells = [name, f"{row['mean_from']:.4g}", f"{row['mean_to']:.4g}", f"{row['change']:+.4g}"]
+            cells.append(f"{row['change_lower']:+.4g} to {row['change_upper']:+.4g}")
+            out.append([*cells, *(f"{row[f'p_improved_{x:g}']:.3f}" for x in self.facts["at_least"])])
+        return out
+
+    def summary(self) -> str:
+        """One line for people."""
+        return f"{self.folder}: {len(self.manifest['files'])} files, {self.seconds:.1f} s"
+
+
+def change(
+    run: str | Path | Run,
+    start: str,
+    end: str,
+    folder: str | Path,
+    *,
+    at_least: Sequence[float] = (0.0,),
+    polygons: str | Path | None = None,
+    key: str | None = None,
+    formats: Sequence[str] = ("cog",),
+    level: float = 0.95,
+    resolution_m: float | None = None,
+    bounds: Box | None = None,
+    crs: str | None = None,
+    max_distance_m: float | None = None,
+    n_samples: int = DRAWS,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Report | None = None,
+) -> Change:
+    """Map what changed between two quarters, from the joint posterior of both.
+
+    Of the surface: the level of tile averages of the run's reference count, without their noise; in the target's unit,
+    the later quarter less the earlier. Files: `change.tif` (median), `change_lower.tif`, `change_upper.tif` and
+    `improved_10.tif`, P(improved by at least 10), where fallen is improved if lower is better. With polygons also
+    `areas.gpkg`: `mean_from`, `mean_to`, `change`, `change_sd`, `change_lower`, `change_upper`, `p_improved_10` of the
+    mean over the ground of each area; `latent_change`, `latent_change_sd` on the model's scale.
+
+    Parameters
+    ----------
+    start, end : quarters such as "2019Q4"
+    folder : made if missing
+    at_least : x of P(improved by at least x)
+    polygons, key : as for `areas`
+    formats : of maps' raster and table formats; none for the areas alone
+    level, resolution_m, bounds, crs, max_distance_m : as for `export`; resolution_m of the maps
+    n_samples : joint draws, for areas
+
+    Raises
+    ------
+    InvalidInput
+        a run without time, one quarter twice, an output that exists, nothing to write, a malformed option.
+
+    Notes
+    -----
+    A pixel costs about three predictions at each quarter.
+    """
+    started = time.perf_counter()
+    run, folder = opened(run), Path(folder)
+    if not formats and polygons is None:
+        raise InvalidInput("There is nothing to write; name a --format or polygons with --areas.")
+    check_times(run, start, end)
+    check_level(level, "--level")
+    check_resolution(resolution_m)
+    if not len(at_least) or not np.isfinite(at_least).all():
+        raise InvalidInput("--at-least takes numbers in the target's unit, such as 0,10.")
+    if n_samples < 2:
+        raise InvalidInput(f"--samples must be 2 or more; got {n_samples}.")
+    for name in ("manifest.json", *([TABLE] if polygons is not None else [])):
+        refuse_taken(folder / name, overwrite)
+    facts: dict[str, Any] = {
+        **about(run, run.quarter(end)), "title": f"Change of {run.target.words} from {start} to {end}",
+        "from": start, "to": end, "unit": run.unit, "level": level, "at_least": [float(x) for x in at_least],
+        **attribution(run),
+    }  # fmt: skip
+    facts.pop("quarter")
+    names, table, notes = list[str](), None, list[str]()
+    unknown = [q for q in (start, end) if q not in run.quarters]
+    if unknown:
+        notes.append(f"the run has learned from no measurement of {' and '.join(unknown)}")
+    if polygons is not None:
+        names, table = _areas(run, start, end, polygons, key, facts, n_samples, seed)
+    manifest: dict[str, Any] = {"schema": 1, "created": now(), **facts, "files": []}
+    if formats:
+        grid = grid_of(run, resolution_m=resolution_m, bounds=bounds, crs=crs, max_distance_m=max_distance_m)
+        ds = change_map(
+            run,
+            grid.geobox,
+            start,
+            end,
+            level=level,
+            at_least=at_least,
+            where=grid.where if grid.boundary else None,
+            max_distance_m=grid.max_distance_m,
+        )
+        ds = ds.assign_attrs({**attribution(run), "title": f"{titled(run)}: change from {start} to {end}"})
+        notes += [grid.note] if grid.note else []
+        manifest = write_rasters(
+            ds,
+            folder,
+            list(formats),
+            geometry=grid.boundary,
+            overwrite=overwrite,
+            progress=None if progress is None else (lambda done, total: progress(done, total, "")),
+            extra={"created": now(), **facts},
+        )
+    if table is not None:
+        manifest = _with_table(folder, table, manifest, facts, overwrite)
+    return Change(folder, manifest, facts, names, table, time.perf_counter() - started, tuple(notes))
+
+
+def _with_table(
+    folder: Path,
+    table: "geopandas.GeoDataFrame",
+    manifest: dict[str, Any],
+    facts: dict[str, Any],
+    overwrite: bool,
+) -> dict[str, Any]:
+    """The table of areas in the folder, and the manifest that names it."""
+    import json
+
+    from geogp import storage
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_table(table, folder / TABLE, facts, overwrite=overwrite, layer="areas")
+    entry = file_entry(folder, folder / TABLE, "gpkg", ["areas"])
+    manifest = {**manifest, "files": [*manifest["files"], entry]}
+    storage.write_text(folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    return manifest
+
+
+def _areas(
+    run: Run,
+    start: str,
+    end: str,
+    polygons: str | Path,
+    key: str | None,
+    facts: dict[str, Any],
+    n_samples: int,
+    seed: int,
+) -> tuple[list[str], "geopandas.GeoDataFrame"]:
+    """Keys, and the rows of a file with the change of each."""
+    frame = read_polygons(polygons)
+    facts["key"], keys = keys_of(frame, key)
+    shapes, ground = in_plane(frame, run), Ground.of(run)
+    parts = [ground.part(shape) for shape in shapes]
+    most = run.model.most_places
+    points = (
+        points_of(
+            parts, np.array([s.area for s in shapes]), ground, None, None if most is None else most // 2
+        )
+        if any(part is not None for part in parts)
+        else None
+    )
+    if points is None or not len(points.xy):
+        raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
+    columns = _columns(run, start, end, points, facts, n_samples, seed)
+    own = {"area_km2": points.area_m2 / 1e6, "n_points": points.numbers}
+    own |= {name: points.of_all(values) for name, values in columns.items()}
+    table = frame.rename(columns={name: f"{name}_given" for name in own if name in frame.columns})
+    return keys, table.assign(**own)
+
+
+def _columns(
+    run: Run, start: str, end: str, points: AreaPoints, facts: dict[str, Any], n_samples: int, seed: int
+) -> dict[str, Any]:
+    """Columns (areas inside,) of the change, from joint draws of both quarters at all points."""
+    n, goal = len(points.xy), run.target
+    X = np.concatenate([run.inputs(points.xy, start), run.inputs(points.xy, end)])
+    found, W = surface(run.model, X), points.weights()
+    nothing = sparse.csr_array(W.shape)
+    before, after = sparse.hstack([W, nothing], format="csr"), sparse.hstack([nothing, W], format="csr")
+    means = np.empty((2, W.shape[0], n_samples))
+    latent = np.empty((W.shape[0], n_samples))
+    first = 0
+    for t in found.batches(n_samples, seed):
+        part = slice(first, first := first + t.shape[1])
+        values = goal.from_score(t)
+        means[0, :, part], means[1, :, part] = W @ values[:n], W @ values[n:]
+        latent[:, part] = after @ t - before @ t
+    difference = means[1] - means[0]
+    better = -difference if goal.better == "lower" else difference
+    said = of_draws(difference, facts["level"])
+    return {
+        "mean_from": means[0].mean(axis=1),
+        "mean_to": means[1].mean(axis=1),
+        "change": said["mean"],
+        **{f"change_{name}": said[name] for name in ("sd", "lower", "upper")},
+        **{f"p_improved_{x:g}": (better >= x).mean(axis=1) for x in facts["at_least"]},
+        "latent_change": latent.mean(axis=1),
+        "latent_change_sd": latent.std(axis=1, ddof=1),
+    }

@@ -1,0 +1,122 @@
+"""`geogp change`: maps and a table from the joint posterior of two quarters."""
+
+import json
+
+import geopandas
+import numpy as np
+import pytest
+import rasterio
+
+from geogp.areas import pairs_at, surface
+from geogp.run import load
+from tests.app.test_areas import HALVES, boxes
+
+WHEN = ("--from", "2022Q1", "--to", "2023Q4")
+
+
+@pytest.fixture
+def file(world, tmp_path):
+    path = tmp_path / "boxes.geojson"
+    wide = [tuple(4 * v for v in half) for half in HALVES[:2]]
+    boxes(world, *wide, (2000, 500, 2010, 510)).assign(GEOID=["01", "02", "03"]).to_file(path)
+    return path
+
+
+def test_maps_and_areas_are_the_joint_posteriors(cli, run, file, tmp_path):
+    out = tmp_path / "out"
+    line = (
+        "change",
+        run,
+        *WHEN,
+        "--areas",
+        file,
+        "-o",
+        out,
+        "--at-least",
+        "0,10",
+        "--resolution",
+        20_000,
+        "--json",
+    )
+    result = cli(*line, "--samples", 400)
+    assert result.code == 0, result.err
+    document = json.loads(result.out)
+    names = [
+        "change.tif",
+        "change_lower.tif",
+        "change_upper.tif",
+        "improved_0.tif",
+        "improved_10.tif",
+        "areas.gpkg",
+    ]
+    assert [entry["path"] for entry in document["files"]] == names
+    assert json.loads((out / "manifest.json").read_text())["files"] == document["files"]
+    assert (document["from"], document["to"], document["key"]) == ("2022Q1", "2023Q4", "GEOID")
+
+    loaded = load(run)
+    planes = {}
+    for name in names[:5]:
+        with rasterio.open(out / name) as src:
+            assert src.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG" and "2022Q1" in src.tags()["title"]
+            planes[name] = src.read(1)
+            transform = src.transform
+    inside = np.isfinite(planes["change.tif"])
+    assert inside.any() and (planes["change_lower.tif"] < planes["change_upper.tif"])[inside].all()
+    assert (planes["improved_10.tif"] <= planes["improved_0.tif"])[inside].all()
+    row, col = (int(v[0]) for v in np.nonzero(inside))
+    xy = np.array([transform * (col + 0.5, row + 0.5)])
+    found = pairs_at(loaded.model, loaded.inputs(xy, "2022Q1"), loaded.inputs(xy, "2023Q4"))
+    want = found.differences(loaded.target.from_score, 0.95, [0.0, 10.0])[:, 0]
+    assert [planes[n][row, col] for n in names[:5]] == pytest.approx(want, rel=1e-3, abs=1e-3)
+
+    table = geopandas.read_file(out / "areas.gpkg")
+    assert table["GEOID"].tolist() == ["01", "02", "03"] and np.isnan(table["change"][2])
+    np.testing.assert_allclose(table["change"][:2], (table["mean_to"] - table["mean_from"])[:2])
+    assert (table["change_lower"] <= table["change"])[:2].all() and (table["p_improved_0"][:2] <= 1).all()
+
+
+def test_the_change_of_areas_has_the_variance_of_the_difference(run, world, tmp_path):
+    """On the model's scale it is w'Cw with the covariance between the quarters counted."""
+    from scipy import sparse
+
+    from app.workflow.steps.change import _columns
+    from app.workflow.weighing import GROUND, AreaPoints
+
+    loaded = load(run)
+    xy = loaded.support.positions_m[:60]
+    points = AreaPoints(xy, np.repeat([0, 1], 30), np.ones(2), np.ones(2), {GROUND: np.full(60, 1 / 30)})
+    facts = {"level": 0.95, "at_least": [0.0]}
+    drawn = _columns(loaded, "2022Q1", "2023Q4", points, facts, 2000, 0)
+    X = np.concatenate([loaded.inputs(xy, "2022Q1"), loaded.inputs(xy, "2023Q4")])
+    W = sparse.hstack([-points.weights(), points.weights()], format="csr")
+    exact = surface(loaded.model, X).moments(W)
+    np.testing.assert_allclose(drawn["latent_change"], exact.mean, atol=4 * exact.sd.max() / np.sqrt(2000))
+    np.testing.assert_allclose(drawn["latent_change_sd"], exact.sd, rtol=4 / np.sqrt(2 * 2000))
+
+
+BAD = {
+    "one quarter twice": (("--from", "2023Q4", "--to", "2023Q4"), "2023Q4 twice"),
+    "no quarter": (("--from", "2023", "--to", "2023Q4"), "2023Q4; got '2023'"),
+    "nothing to write": ((*WHEN, "--format", "none"), "nothing to write"),
+    "at least": ((*WHEN, "--at-least", "inf"), "--at-least"),
+    "level": ((*WHEN, "--level", "2"), "--level"),
+    "format": ((*WHEN, "--format", "gif"), "no format 'gif'"),
+}
+
+
+@pytest.mark.parametrize("case", list(BAD))
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, cli, run, tmp_path):
+    options, words = BAD[case]
+    result = cli("change", run, "-o", tmp_path / "out", *options)
+    assert result.code == 3 and words in result.err and result.out == "", result.err
+    assert len(result.err.strip().splitlines()) == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_results_is_refused_unless_overwritten(cli, run, file, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "areas.gpkg").write_text("precious")
+    line = ("change", run, *WHEN, "--areas", file, "-o", out, "--format", "none", "--samples", 20)
+    result = cli(*line)
+    assert result.code == 3 and (out / "areas.gpkg").read_text() == "precious"
+    assert cli(*line, "--overwrite").code == 0 and len(geopandas.read_file(out / "areas.gpkg")) == 3

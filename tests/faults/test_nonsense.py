@@ -144,6 +144,16 @@ def test_repeated_rows_and_places_off_the_earth_are_counted(table, tmp_path) -> 
     assert not rows.usable[whole.num_rows :].any()
 
 
+def test_a_source_of_another_hash_is_refused(points, tmp_path) -> None:
+    from data_pipelines.download import sha256
+
+    out = tmp_path / "o.parquet"
+    with pytest.raises(Refused, match=r"points\.csv has the SHA-256"):
+        ingest(source="csv", file=points, columns=COLUMNS, expect_sha256=("0" * 64,), output=out)
+    assert not out.exists()
+    ingest(source="csv", file=points, columns=COLUMNS, expect_sha256=(sha256(points).upper(),), output=out)
+
+
 # -- places ---------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ OUT    ?= demo
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
-.PHONY: setup demo test test-fast check format docs bench bench-accuracy clean
+.PHONY: setup demo test test-fast test-faults check format docs bench bench-accuracy clean
 
 setup: $(VENV)/.installed
 
@@ -63,6 +63,9 @@ test: $(VENV)/.installed-test
 
 test-fast: $(VENV)/.installed-test
 	$(PYTEST) -m "not slow and not browser and not data"
+
+test-faults: $(VENV)/.installed-test
+	GEOGP_FAULTS_FULL=1 $(PYTEST) --timeout 3600 -v tests/faults
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .

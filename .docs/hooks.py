@@ -28,6 +28,8 @@ WRITTEN = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "tests/faults/README.md": "faults.md",
+    ".github/SECURITY.md": "security.md",
     "benchmarks/RESULTS.md": "results.md",
     "benchmarks/NOTES.md": "notes.md",
 }
@@ -95,6 +97,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 {"Contributing": "contributing.md"},
                 {"Methods": methods},
                 {"Correctness": "correctness.md"},
+                {"Faults": "faults.md"},
+                {"Security": "security.md"},
                 {"Changelog": "changelog.md"},
             ]
         },

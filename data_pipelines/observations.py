@@ -73,6 +73,7 @@ def ingest(
     urban: str | Path | None = None,
     output: str | Path,
     overwrite: bool = False,
+    expect_sha256: tuple[str, ...] = (),
     progress: Progress | None = None,
     seed: int = 0,
     size: str = "demo",
@@ -99,6 +100,7 @@ def ingest(
     urban : Census urban areas of either vintage; None leaves `urban` null
     output : GeoParquet to write
     overwrite : replace an existing output
+    expect_sha256 : of all files that measurements may come from; any other is refused
     progress : called with (done, total, what)
     seed, size : of a synthetic world that has to be made first; others are left as they are
 
@@ -149,6 +151,7 @@ def ingest(
             raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
         place, place_record = _place(request, optional=entry.takes_file)
         collected = entry.collect(replace(request, place=place))
+        _expected(collected.sources, expect_sha256)
         about = {"source": source, "type": request.type}
         table, metadata = assemble(collected, entry.tiled, place, place_record, request.urban, about)
         geoparquet.write(table, metadata, output, overwrite=overwrite)
@@ -220,6 +223,16 @@ def _type(source: str, entry: Source, type: str | None) -> str | None:
     if type is not None and entry.types and type not in entry.types:
         raise InvalidInput(f"Unknown type {type!r}; {source} publishes {' and '.join(entry.types)}.")
     return (type or entry.types[0]) if entry.types else None
+
+
+def _expected(sources: list[dict[str, Any]], wanted: tuple[str, ...]) -> None:
+    """Refuse a source whose SHA-256 is none of those wanted, if any are."""
+    for record in sources if wanted else ():
+        if record.get("sha256") not in {digest.strip().lower() for digest in wanted}:
+            raise InvalidInput(
+                f"{record.get('url')} has the SHA-256 {record.get('sha256') or 'nobody computed'}, which is none of those "
+                "expected; fetch it again, or expect it."
+            )
 
 
 def _check(source: str, entry: Source, request: Request) -> None:

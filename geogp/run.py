@@ -25,6 +25,8 @@ from geogp.targets import Target, target
 
 Array = NDArray[np.float64]
 
+#: A quarter farther than this from all that was measured is a slip of the keyboard.
+MOST_YEARS = 10.0
 #: Farther than this from every training place, a place is far from data: in scores, on maps and in words.
 FAR_M = 1000.0
 
@@ -151,7 +153,13 @@ class Run:
         """
         chosen = named or (self.quarters[-1] if self.quarters else None)
         if chosen is not None:
-            quarter_to_years(chosen)
+            year = quarter_to_years(chosen)
+            known = [quarter_to_years(q) for q in self.quarters]
+            if known and not known[0] - MOST_YEARS <= year <= known[-1] + MOST_YEARS:
+                raise InvalidInput(
+                    f"{chosen} lies more than {MOST_YEARS:g} years from the run's quarters, {self.quarters[0]} to "
+                    f"{self.quarters[-1]}, which say nothing of it; name one nearer to them."
+                )
         elif self.has_time:
             raise InvalidInput("this run knows time; name the quarter to map, e.g. quarter='2023Q4'.")
         return chosen

@@ -59,6 +59,10 @@ def open_export(folder: str | Path) -> xr.Dataset:
     raise InvalidInput(f"{folder} holds neither NetCDF nor Zarr nor COG; export one of them.")
 
 
+#: Pixels of a band in memory: 3.2 GB of float64 and its mask.
+MOST_PIXELS = 400_000_000
+
+
 def open_raster(
     path: str | Path, *, band: int = 1, bounds: tuple[float, float, float, float] | None = None
 ) -> xr.DataArray:
@@ -120,6 +124,11 @@ def _read_band(
                     f"{path} does not meet the area of the observations; take a raster of their region."
                 )
             window = RasterioWindow(x0, y0, x1 - x0, y1 - y0)
+        if (pixels := int(window.width) * int(window.height)) > MOST_PIXELS:
+            raise InvalidInput(
+                f"{path} has {pixels:.3g} pixels to read, more than the {MOST_PIXELS:.3g} that fit into the memory; cut it "
+                "to the region, or make it coarser (gdalwarp -tr)."
+            )
         masked = src.read(band, window=window, masked=True)
         values = masked.astype(np.float32 if masked.dtype == np.float32 else np.float64).filled(np.nan)
         A = src.window_transform(window)

@@ -66,6 +66,10 @@ def ingest(
     ] = None,
     crs: Annotated[str | None, typer.Option(help="CRS of x and y; default longitude and latitude.")] = None,
     value_unit: Annotated[str | None, typer.Option(help="Unit of `value`, for legends.")] = None,
+    expect_sha256: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HEX", help="Refuse measurements from a file of another SHA-256; repeatable."),
+    ] = None,
     seed: options.Seed = None,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -94,6 +98,7 @@ def ingest(
             urban=urban,
             output=output,
             overwrite=overwrite,
+            expect_sha256=tuple(expect_sha256 or ()),
             progress=progress,
             seed=seed or 0,
         )

@@ -112,16 +112,27 @@ def pairs_of(text: str | None, option: str) -> list[tuple[str, str]]:
     return out
 
 
+#: Less does not hold one window of a map and the libraries' caches.
+LEAST_MEMORY = 1 << 20
+
+
 def bytes_of(text: str) -> int:
     """A size such as 2GiB, 500MB or a number of bytes.
 
     Examples
     --------
-    >>> bytes_of("2GiB"), bytes_of("500 MB"), bytes_of("1e6")
-    (2147483648, 500000000, 1000000)
+    >>> bytes_of("2GiB"), bytes_of("500 MB"), bytes_of("2e6")
+    (2147483648, 500000000, 2000000)
     """
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    match = re.fullmatch(r"\s*([0-9]+[.]?[0-9]*(?:e[0-9]{1,3})?)\s*([kmgt]?)(i?)b?\s*", text.lower())
     if not match or float(match[1]) <= 0:
         raise Usage(f"--max-memory is a size such as 2GiB; got {text!r}.")
+    if len(match[1]) > 30 or (number := float(match[1])) > 2**60:
+        raise Usage(f"--max-memory is a size such as 2GiB, at most {2**30} GiB; got {text!r}.")
     base = 1024 if match[3] or not match[2] else 1000
-    return int(float(match[1]) * base ** " kmgt".index(match[2] or " "))
+    size = int(number * base ** " kmgt".index(match[2] or " "))
+    if size < LEAST_MEMORY:
+        raise Usage(
+            f"--max-memory must be at least {LEAST_MEMORY // 2**20} MiB, what one window of a map takes; got {text!r}."
+        )
+    return size

@@ -11,7 +11,7 @@ import shapely
 from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
-from pyproj.exceptions import CRSError
+from pyproj.exceptions import CRSError, ProjError
 
 from app.errors import InvalidInput
 from geogp.errors import check_metres
@@ -26,6 +26,7 @@ MAX_INSIDE, MAX_WHOLE = 2_000_000, 40_000_000
 #: Even what was asked for has a bound: beyond it is a slip of the keyboard.
 MAX_ASKED = 20_000_000_000
 METRES_PER_DEGREE = 111_320.0
+HALF_EARTH_M = 20_040_000.0
 #: West, south, east, north.
 Box = tuple[float, float, float, float]
 
@@ -114,7 +115,13 @@ def grid_of(
             raise InvalidInput(
                 "--like takes the raster's own grid; leave --resolution, --bounds and --crs out."
             )
-        return Grid(geobox_like(like), boundary, reach, words)
+        pixels = geobox_like(like)
+        if (asked := float(pixels.shape[0]) * float(pixels.shape[1])) > MAX_ASKED:
+            raise InvalidInput(
+                f"--like {like} has {asked:.3g} pixels, and a map at most {MAX_ASKED:.3g}; take a coarser raster, or "
+                "one cut to the region."
+            )
+        return Grid(pixels, boundary, reach, words)
     check_resolution(resolution_m)
     target = _crs(crs) if crs else run.crs
     box, area_m2 = _extent(run, boundary, reach, target, bounds)
@@ -147,6 +154,10 @@ def check_resolution(metres: float | None) -> None:
 def _reach(run: Run, asked: float | None) -> tuple[float, str]:
     """How far a map without boundary reaches, and that in words."""
     check_metres(asked, "--max-distance")
+    if asked is not None and asked > HALF_EARTH_M:
+        raise InvalidInput(
+            f"--max-distance must be at most {HALF_EARTH_M:,.0f} m, half way round the Earth; got {asked:g}."
+        )
     reach = asked if asked is not None else usual_reach_m(run)
     return (
         reach,
@@ -185,7 +196,8 @@ def usual_reach_m(run: Run) -> float:
 def _crs(text: str) -> CRS:
     try:
         found = CRS.from_user_input(text)
-    except CRSError:
+        Transformer.from_crs(4326, found, always_xy=True)  # one of another body has no way from Earth
+    except (CRSError, ProjError):
         raise InvalidInput(f"The CRS {text!r} is not known to PROJ; give one such as EPSG:32604.") from None
     if not (found.is_projected or found.is_geographic):
         raise InvalidInput(
@@ -222,8 +234,9 @@ def _extent(
 
 
 def _clip(boundary: dict[str, Any], bounds: Box) -> dict[str, Any]:
-    """The part of a GeoJSON polygon inside W, S, E, N in degrees."""
+    """The part of a GeoJSON polygon inside W, S, E, N in degrees; W > E crosses 180 degrees."""
     west, south, east, north = bounds
+    east += 360 * (west > east)
     turns = shapely.union_all([shapely.box(west + t, south, east + t, north) for t in (-360, 0, 360)])
     return dict(shapely.geometry.mapping(shapely.intersection(polygon(boundary), turns)))
 
@@ -232,17 +245,30 @@ def _cut(ground: Any, bounds: Box, own: CRS) -> Any:
     """The part of the ground inside W, S, E, N in degrees."""
     west, south, east, north = (float(v) for v in bounds)
     shown = f"{west:g} {south:g} {east:g} {north:g}"
-    if not (-90 <= south < north <= 90 and -360 <= west < east <= 360):
+    if west > east and west - east >= 180:  # as ingest reads it: across 180 degrees
+        east += 360
+    if not (-90 <= south < north <= 90 and -360 <= west < east <= 540 and east - west <= 360):
         raise InvalidInput(
-            f"--bounds {shown} are not W S E N in degrees; give west and south before east and north."
+            f"--bounds {shown} are not W S E N in degrees; give west and south before east and north, or west and east "
+            "of 180 degrees."
         )
-    box = shapely.segmentize(shapely.box(west, south, east, north), 0.05)
+    to_degrees = Transformer.from_crs(own, 4326, always_xy=True)
+    middle = to_degrees.transform(*shapely.get_coordinates(ground.centroid)[0])[0]
+
+    def to_lonlat(xy: NDArray[Any]) -> NDArray[Any]:
+        u, v = to_degrees.transform(xy[:, 0], xy[:, 1])
+        return np.column_stack([middle + (np.asarray(u) - middle + 180) % 360 - 180, v])
 
     def project(xy: NDArray[Any]) -> NDArray[Any]:
         u, v = Transformer.from_crs(4326, own, always_xy=True).transform(xy[:, 0], xy[:, 1])
         return np.column_stack([u, v])
 
-    cut = shapely.intersection(ground, shapely.transform(box, project))
+    # In degrees: a large box has no outline in the plane of a region far from it.
+    lonlat = shapely.transform(shapely.segmentize(ground, 5000.0), to_lonlat)
+    turns = shapely.union_all([shapely.box(west + t, south, east + t, north) for t in (-360, 0, 360)])
+    cut = shapely.intersection(shapely.make_valid(lonlat), turns)
     if cut.is_empty or cut.area == 0:
         raise InvalidInput(f"--bounds {shown} do not meet the region of the run.")
-    return cut
+    if shapely.covers(turns, lonlat):
+        return ground
+    return shapely.transform(shapely.segmentize(cut, 0.05), project)

@@ -26,6 +26,8 @@ Flags = NDArray[np.bool_]
 INPUTS = ("easting_m", "northing_m", "time_years")
 #: What may count the measurements behind a value.
 COUNTS = get_args(CountedBy)
+#: The Earth is 40,075 km round.
+MOST_M = 5e7
 #: The label of rows without a quarter.
 ALL = "all"
 #: What a run keeps of a table's metadata.
@@ -157,10 +159,14 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     if time is not None:
         inputs.append(time)
     X = np.stack(inputs, axis=1)
-    lost = usable & ~np.isfinite(X).all(axis=1)
+    # No projection of the Earth leads farther than its circumference.
+    lost = usable & ~(np.isfinite(X) & (np.abs(X) <= MOST_M)).all(axis=1)
     if lost.any():
         usable, dropped = usable & ~lost, {**dropped, "no_place_or_time": int(lost.sum())}
         t[lost] = np.nan
+    if (again := usable & _repeated(table)).any():
+        usable, dropped = usable & ~again, {**dropped, "repeated": int(again.sum())}
+        t[again] = np.nan
     n, guessed = _counts(table, counts, path) if goal.counted else (None, None)
     return Rows(
         path=path.resolve(),
@@ -207,6 +213,14 @@ def rows_for(run: Run, path: str | Path) -> Rows:
 def labels(run: Run, part: str) -> Flags:
     """Which rows of the run's own file belong to a part of its split: (N,)."""
     return run.tensors("split")["part"].numpy() == PARTS.index(part)
+
+
+def _repeated(table: pa.Table) -> Flags:
+    """(N,) whether a row is of a tile and quarter that an earlier row has: ingest keeps one, others' tables may not."""
+    if not {"quadkey", "quarter"} <= set(table.column_names) or table.column("quadkey").null_count:
+        return np.zeros(table.num_rows, bool)
+    keys = table.select(["quadkey", "quarter"]).to_pandas()
+    return keys.duplicated().to_numpy(bool)
 
 
 def _time(table: pa.Table, path: Path) -> Array | None:

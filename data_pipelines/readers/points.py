@@ -175,7 +175,24 @@ def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:
         raise InvalidInput(f"The CRS {crs!r} is not known to PROJ; give one such as EPSG:32604.") from error
     if source == pyproj.CRS.from_epsg(4326):
         return _degrees(x, y, None, path)
-    return pyproj.Transformer.from_crs(source, 4326, always_xy=True).transform(x, y)
+    good = np.isfinite(x) & np.isfinite(y)
+    if (
+        source.is_projected
+        and good.any()
+        and (np.abs(x[good]) <= 180).all()
+        and (np.abs(y[good]) <= 90).all()
+    ):
+        raise InvalidInput(
+            f"x and y of {path} look like longitude and latitude, not like {source.name} (all within 180 by 90); leave "
+            "the CRS out or name theirs."
+        )
+    try:
+        way = pyproj.Transformer.from_crs(source, 4326, always_xy=True)
+    except pyproj.exceptions.ProjError as error:
+        raise InvalidInput(
+            f"There is no way from {source.name} to longitude and latitude on Earth; give the CRS of x and y."
+        ) from error
+    return way.transform(x, y)
 
 
 def _decimal_years(stamps: NDArray[np.datetime64]) -> Array:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 DRAWS = 500
+#: More would fill the memory and say nothing more.
+MOST_DRAWS = 1_000_000
 #: Rows of a table for people.
 SHOWN = 40
 #: How many worst areas where nothing is said: of few areas the very worst.
@@ -271,6 +273,10 @@ def _check(level: float, n_samples: int, resolution_m: float | None, worst: int 
         raise InvalidInput(f"--samples must be 2 or more; got {n_samples}.")
     if worst is not None and worst < 1:
         raise InvalidInput(f"--worst must be 1 or more; got {worst}.")
+    if n_samples > MOST_DRAWS:
+        raise InvalidInput(
+            f"--samples must be at most {MOST_DRAWS:,}, whose Monte Carlo error is .1% of an sd; got {n_samples:,}."
+        )
     check_resolution(resolution_m)
 
 

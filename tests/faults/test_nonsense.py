@@ -1,0 +1,193 @@
+"""What makes no sense, or has no bound, is refused at once with the bound and the remedy; never a silent map."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import rasterio
+
+import geogp
+from app.errors import InvalidInput, Usage
+from app.workflow.grids import grid_of
+from data_pipelines.errors import InvalidInput as Refused
+from data_pipelines.observations import ingest
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"steps": -1}, {"steps": 0}, {"epochs": -1}, {"batch_size": -1}, {"batch_size": 0}, {"hidden": 0},
+        {"rank": 0}, {"rank": True}, {"rank": 2.5}, {"learning_rate": -1.0}, {"learning_rate": 0.0},
+        {"learning_rate": float("nan")}, {"kl_weight": float("inf")}, {"crps_weight": -1.0},
+        {"rank": 100_000}, {"hidden": 10_000_000}, {"steps": 10**12},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_setting_that_is_none_is_refused_at_once(setting) -> None:
+    X, y = np.random.default_rng(0).uniform(0, 1, (30, 2)), np.arange(30.0)
+    model = geogp.GPRegressor("dbk-rbf", **setting)
+    started = time.perf_counter()
+    with pytest.raises(InvalidInput, match=next(iter(setting))) as caught:
+        model.fit(X, y)
+    assert time.perf_counter() - started < 0.5 and "\n" not in str(caught.value)
+    if setting.get("rank") == 100_000 or setting.get("hidden") == 10_000_000:
+        assert "GiB" in str(caught.value) and "or fewer" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["1e400", "1B", "0.5", "9" * 40, "1e99TiB", "-1", "nan", "1.2.3"])
+def test_a_memory_that_is_none(text) -> None:
+    from app.commands.options import bytes_of
+
+    with pytest.raises(Usage, match="--max-memory"):
+        bytes_of(text)
+
+
+@pytest.fixture
+def huge(tmp_path: Path) -> Path:
+    """A raster of a million by a million pixels in a few kilobytes."""
+    path = tmp_path / "huge.vrt"
+    path.write_text(
+        '<VRTDataset rasterXSize="1000000" rasterYSize="1000000"><SRS>EPSG:4326</SRS>'
+        "<GeoTransform>-160,1e-6,0,22,0,-1e-6</GeoTransform>"
+        '<VRTRasterBand dataType="Float32" band="1"/></VRTDataset>'
+    )
+    with rasterio.open(path) as src:
+        assert src.shape == (10**6, 10**6)
+    return path
+
+
+def test_a_raster_beyond_all_bounds(huge, run) -> None:
+    from maps.errors import InvalidInput as Unusable
+    from maps.reader import open_raster
+
+    loaded = geogp.load(run)
+    started = time.perf_counter()
+    with pytest.raises(InvalidInput, match=r"pixels.*coarser"):
+        grid_of(loaded, like=huge)
+    with pytest.raises(Unusable, match=r"pixels.*cut it"):
+        open_raster(huge)
+    assert time.perf_counter() - started < 1.0
+
+
+def test_samples_beyond_all_bounds() -> None:
+    from app.workflow.steps.areas import _check
+
+    with pytest.raises(InvalidInput, match="--samples must be at most"):
+        _check(0.95, 10**9, None, None)
+
+
+def test_a_quarter_of_another_age(run) -> None:
+    loaded = geogp.load(run)
+    for quarter in ("2099Q1", "1950Q1"):
+        with pytest.raises(InvalidInput, match="years from the run's quarters"):
+            loaded.quarter(quarter)
+    assert loaded.quarter(loaded.quarters[-1])
+
+
+def test_a_reach_around_the_world(run) -> None:
+    from dataclasses import replace
+
+    loaded = geogp.load(run)
+    bare = replace(loaded, facts={**loaded.facts, "data": {**loaded.data, "boundary": None}})
+    with pytest.raises(InvalidInput, match="half way round"):
+        grid_of(bare, max_distance_m=1e12)
+
+
+# -- rows -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    rows = [f"{a},{b},{i}" for i, (a, b) in enumerate(rng.uniform([-160, 20], [-158, 22], (12, 2)))]
+    path = tmp_path / "points.csv"
+    path.write_text("lon,lat,v\n" + "\n".join(rows) + "\n")
+    return path
+
+
+COLUMNS = {"x": "lon", "y": "lat", "value": "v"}
+
+
+@pytest.mark.parametrize(
+    ("crs", "words"), [("EPSG:32604", "look like longitude and latitude"), ("IAU_2015:30100", "no way from")]
+)
+def test_degrees_under_a_crs_of_metres_or_of_the_moon(points, tmp_path, crs, words) -> None:
+    if crs.startswith("IAU"):  # lunar degrees
+        crs = "+proj=longlat +R=1737400 +no_defs"
+        crs = "IAU_2015:30100"
+    with pytest.raises(Refused) as caught:
+        ingest(source="csv", file=points, columns=COLUMNS, crs=crs, output=tmp_path / "o.parquet")
+    assert "\n" not in str(caught.value) and (words in str(caught.value) or "not known" in str(caught.value))
+
+
+def test_a_map_on_another_body_is_one_sentence(run) -> None:
+    with pytest.raises(InvalidInput, match="CRS"):
+        grid_of(geogp.load(run), crs="IAU_2015:49900")
+
+
+def test_repeated_rows_and_places_off_the_earth_are_counted(table, tmp_path) -> None:
+    from app.workflow.rows import read_rows
+
+    whole = pq.read_table(table)
+    twice = pa.concat_tables([whole, whole.slice(0, 50)])
+    east = np.array(twice.column("easting_m"))
+    east[3] = 1e300
+    twice = twice.set_column(twice.column_names.index("easting_m"), "easting_m", pa.array(east))
+    path = tmp_path / "twice.parquet"
+    pq.write_table(twice, path)
+    was, rows = read_rows(table, "download"), read_rows(path, "download")
+    assert rows.dropped["repeated"] in (49, 50) and rows.dropped["no_place_or_time"] == 1
+    assert rows.usable.sum() == was.usable.sum() - int(was.usable[3])
+    assert not rows.usable[whole.num_rows :].any()
+
+
+def test_a_source_of_another_hash_is_refused(points, tmp_path) -> None:
+    from data_pipelines.download import sha256
+
+    out = tmp_path / "o.parquet"
+    with pytest.raises(Refused, match=r"points\.csv has the SHA-256"):
+        ingest(source="csv", file=points, columns=COLUMNS, expect_sha256=("0" * 64,), output=out)
+    assert not out.exists()
+    ingest(source="csv", file=points, columns=COLUMNS, expect_sha256=(sha256(points).upper(),), output=out)
+
+
+# -- places ---------------------------------------------------------------------------------------------
+
+
+def test_the_whole_world_meets_every_region(run) -> None:
+    loaded = geogp.load(run)
+    plain = grid_of(loaded, resolution_m=5000.0)
+    world = grid_of(loaded, resolution_m=5000.0, bounds=(-180.0, -90.0, 180.0, 90.0))
+    assert world.geobox == plain.geobox and world.n_inside == plain.n_inside
+
+
+def test_bounds_across_180_degrees(tmp_path) -> None:
+    """Fiji: a run whose region lies on both sides."""
+    rng = np.random.default_rng(0)
+    lon, lat = rng.uniform(177, 183, 90), rng.uniform(-19, -16, 90)
+    path = tmp_path / "fiji.csv"
+    path.write_text(
+        "lon,lat,v\n" + "".join(f"{(a + 180) % 360 - 180},{b},{a + b}\n" for a, b in zip(lon, lat))
+    )
+    table = ingest(
+        source="csv",
+        file=path,
+        columns=COLUMNS,
+        bbox=(176.0, -20.0, -176.0, -15.0),
+        output=tmp_path / "o.parquet",
+    ).path
+    from app.workflow import fit
+
+    small = {"rank": 8, "hidden": 8, "epochs": 1}
+    run = fit(table, output=tmp_path / "run", target="value", method="dbk-rbf", model=small).run
+    both = grid_of(run, resolution_m=10_000.0, bounds=(179.0, -19.0, -179.0, -16.0))
+    east = grid_of(run, resolution_m=10_000.0, bounds=(-180.0, -19.0, -179.0, -16.0))
+    west = grid_of(run, resolution_m=10_000.0, bounds=(179.0, -19.0, 180.0, -16.0))
+    assert 18 <= both.shape[1] <= 24 and abs(east.shape[1] + west.shape[1] - both.shape[1]) <= 3
+    lon = run.to_degrees([[both.geobox.boundingbox.left, 0.0], [both.geobox.boundingbox.right, 0.0]])[0]
+    assert 178 < lon[0] <= 180 and -180 <= lon[1] < -178
+    with pytest.raises(InvalidInput, match="do not meet"):
+        grid_of(run, bounds=(0.0, -19.0, 20.0, -16.0))

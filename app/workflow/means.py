@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.errors import InvalidInput
 from app.workflow.weighing import GROUND, AreaPoints
 from geogp.areas import Ranks, Surface, ranked
 from geogp.targets import Target
@@ -18,6 +19,18 @@ Array = NDArray[np.float64]
 PERCENTILES = (10, 25, 50, 75, 90)
 #: Pairs of points whose covariance is summed at most; beyond them covariances come from the draws.
 MOST_PAIRS = 1.5e8
+#: More joint draws would fill the memory and say nothing more.
+MOST_DRAWS = 1_000_000
+
+
+def check_draws(n_samples: int) -> None:
+    """Refuse too few joint draws, and more than are of use."""
+    if n_samples < 2:
+        raise InvalidInput(f"--samples must be 2 or more; got {n_samples}.")
+    if n_samples > MOST_DRAWS:
+        raise InvalidInput(
+            f"--samples must be at most {MOST_DRAWS:,}, whose Monte Carlo error is .1% of an sd; got {n_samples:,}."
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,10 +73,10 @@ def test_a_raster_beyond_all_bounds(huge, run) -> None:
 
 
 def test_samples_beyond_all_bounds() -> None:
-    from app.workflow.steps.areas import _check
+    from app.workflow.means import check_draws
 
     with pytest.raises(InvalidInput, match="--samples must be at most"):
-        _check(0.95, 10**9, None, None)
+        check_draws(10**9)
 
 
 def test_a_quarter_of_another_age(run) -> None:

@@ -15,6 +15,7 @@ from app.workflow.evidence import MEASURED, PARTLY, Evidence, evidence_of
 from app.workflow.grids import check_resolution
 from app.workflow.means import (
     Drawn,
+    check_draws,
     drawn,
     exactly,
     latent_moments,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 DRAWS = 500
-#: More would fill the memory and say nothing more.
-MOST_DRAWS = 1_000_000
 #: Rows of a table for people.
 SHOWN = 40
 #: How many worst areas where nothing is said: of few areas the very worst.
@@ -269,14 +268,9 @@ def _files(output: Path, overwrite: bool) -> tuple[Path, ...]:
 def _check(level: float, n_samples: int, resolution_m: float | None, worst: int | None) -> None:
     """Refuse numbers that are none."""
     check_level(level, "--level")
-    if n_samples < 2:
-        raise InvalidInput(f"--samples must be 2 or more; got {n_samples}.")
+    check_draws(n_samples)
     if worst is not None and worst < 1:
         raise InvalidInput(f"--worst must be 1 or more; got {worst}.")
-    if n_samples > MOST_DRAWS:
-        raise InvalidInput(
-            f"--samples must be at most {MOST_DRAWS:,}, whose Monte Carlo error is .1% of an sd; got {n_samples:,}."
-        )
     check_resolution(resolution_m)
 
 

@@ -12,8 +12,8 @@ from scipy import sparse
 from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.grids import Box, check_resolution, grid_of
-from app.workflow.means import of_draws
-from app.workflow.outputs import attribution, file_entry, now, refuse_taken, titled
+from app.workflow.means import check_draws, of_draws
+from app.workflow.outputs import attribution, now, refuse_taken, titled
 from app.workflow.polygons import Ground, about, in_plane, keys_of, read_polygons
 from app.workflow.tables import plain, write_table
 from app.workflow.weighing import AreaPoints, points_of
@@ -22,6 +22,7 @@ from geogp.areas.change import check_times
 from geogp.errors import check_level
 from geogp.run import Run, opened
 from maps.raster import export as write_rasters
+from maps.sinks.base import Output
 
 if TYPE_CHECKING:
     import geopandas
@@ -156,8 +157,7 @@ def change(
     check_resolution(resolution_m)
     if not len(at_least) or not np.isfinite(at_least).all():
         raise InvalidInput("--at-least takes numbers in the target's unit, such as 0,10.")
-    if n_samples < 2:
-        raise InvalidInput(f"--samples must be 2 or more; got {n_samples}.")
+    check_draws(n_samples)
     for name in ("manifest.json", *([TABLE] if polygons is not None else [])):
         refuse_taken(folder / name, overwrite)
     facts: dict[str, Any] = {
@@ -172,53 +172,36 @@ def change(
         notes.append(f"the run has learned from no measurement of {' and '.join(unknown)}")
     if polygons is not None:
         names, table = _areas(run, start, end, polygons, key, facts, n_samples, seed)
-    manifest: dict[str, Any] = {"schema": 1, "created": now(), **facts, "files": []}
-    if formats:
-        grid = grid_of(run, resolution_m=resolution_m, bounds=bounds, crs=crs, max_distance_m=max_distance_m)
-        ds = change_map(
-            run,
-            grid.geobox,
-            start,
-            end,
-            level=level,
-            at_least=at_least,
-            where=grid.where if grid.boundary else None,
-            max_distance_m=grid.max_distance_m,
-        )
-        ds = ds.assign_attrs({**attribution(run), "title": f"{titled(run)}: change from {start} to {end}"})
-        notes += [grid.note] if grid.note else []
-        manifest = write_rasters(
-            ds,
-            folder,
-            list(formats),
-            geometry=grid.boundary,
-            overwrite=overwrite,
-            progress=None if progress is None else (lambda done, total: progress(done, total, "")),
-            extra={"created": now(), **facts},
-        )
-    if table is not None:
-        manifest = _with_table(folder, table, manifest, facts, overwrite)
+    grid = grid_of(run, resolution_m=resolution_m, bounds=bounds, crs=crs, max_distance_m=max_distance_m)
+    ds = change_map(
+        run,
+        grid.geobox,
+        start,
+        end,
+        level=level,
+        at_least=at_least,
+        where=grid.where if grid.boundary else None,
+        max_distance_m=grid.max_distance_m,
+    )
+    notes += [grid.note] if grid.note and formats else []
+
+    def beside(work: Path) -> list[Output]:
+        if table is None:
+            return []
+        write_table(table, work / TABLE, facts, overwrite=False, layer="areas")
+        return [Output(work / TABLE, "gpkg", TABLE, ("areas",))]
+
+    manifest = write_rasters(
+        ds.assign_attrs({**attribution(run), "title": f"{titled(run)}: change from {start} to {end}"}),
+        folder,
+        list(formats),
+        geometry=grid.boundary,
+        overwrite=overwrite,
+        progress=None if progress is None else (lambda done, total: progress(done, total, "")),
+        extra={"created": now(), **facts},
+        beside=beside,
+    )
     return Change(folder, manifest, facts, names, table, time.perf_counter() - started, tuple(notes))
-
-
-def _with_table(
-    folder: Path,
-    table: "geopandas.GeoDataFrame",
-    manifest: dict[str, Any],
-    facts: dict[str, Any],
-    overwrite: bool,
-) -> dict[str, Any]:
-    """The table of areas in the folder, and the manifest that names it."""
-    import json
-
-    from geogp import storage
-
-    folder.mkdir(parents=True, exist_ok=True)
-    write_table(table, folder / TABLE, facts, overwrite=overwrite, layer="areas")
-    entry = file_entry(folder, folder / TABLE, "gpkg", ["areas"])
-    manifest = {**manifest, "files": [*manifest["files"], entry]}
-    storage.write_text(folder / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
-    return manifest
 
 
 def _areas(

@@ -26,6 +26,8 @@ from geogp.linalg import cholesky
 PRIOR_SD = 3.0
 #: Earlier rows that a row is whitened with, and rows whitened at once.
 ANCESTORS, ROWS_AT_ONCE = 24, 1024
+#: Of so few rows all earlier ones: no approximation, and no time.
+ALL_OF = 150
 #: More rows than this say nothing more of a plane.
 MOST = 200_000
 #: Solves with weights renewed in between; Gaussian observations need one.
@@ -134,7 +136,7 @@ class Whitened:
         O(m k log m).
         """
         order = np.random.default_rng(seed).permutation(len(P))[:most]
-        k = max(1, min(ANCESTORS, len(order) - 1))
+        k = max(1, len(order) - 1 if len(order) <= ALL_OF else ANCESTORS)
         found = earlier(P.numpy()[order], k, _nearest)
         return cls(torch.from_numpy(order), torch.from_numpy(np.where(found >= 0, order[found], -1)))
 

@@ -330,7 +330,17 @@ def test_two_fits_do_not_share_a_folder(cli, table, tmp_path):
 
 
 def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taught(cli, table, tmp_path):
-    line = ("fit", table, "--method", "local-gp", "--split", "forward", "-q")
+    line = (
+        "fit",
+        table,
+        "--method",
+        "local-gp",
+        "--split",
+        "forward",
+        "--set",
+        "options={n_targets=1500}",
+        "-q",
+    )
     assert cli(*line, "-o", tmp_path / "chosen").code == 0
     assert cli(*line, "--refit", "train+val", "-o", tmp_path / "both").code == 0
     chosen, both = (load(tmp_path / name) for name in ("chosen", "both"))
@@ -349,7 +359,7 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
 
 
 def test_the_default_keeps_a_time_limit_and_goes_on_to_the_same_result(cli, table, tmp_path):
-    line = ("fit", table, "--set", "steps=6", "-q")
+    line = ("fit", table, "--set", "options={n_targets=500,steps=6}", "-q")
     assert cli(*line, "-o", tmp_path / "whole").code == 0
     out = tmp_path / "run"
     result = cli(*line, "-o", out, "--time-limit", "0")

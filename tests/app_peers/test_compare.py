@@ -30,7 +30,9 @@ def test_a_peer_stands_beside_ours_on_the_same_rows(observations: Path):
     assert set(rows) == {"knn", "knn-counts", "dbk-silu"}
     assert len({(row["n_test"], row["target_mean"], row["target_sd"]) for row in rows.values()}) == 1
     ours, theirs = rows["dbk-silu"], rows["knn"]
-    assert set(ours) - {"certificate"} <= {*theirs, "peer"} and set(theirs) - set(ours) == {"peer"}
+    assert set(ours) - {"certificate", "weights_sha256"} <= {*theirs, "peer"} and set(theirs) - set(ours) == {
+        "peer"
+    }
     assert set(ours["scores"]) == set(theirs["scores"]) and set(ours["strata"]) == set(theirs["strata"])
     assert theirs["scores_mbps"]["crps"] > 0
     assert len(result.rows()) == 3

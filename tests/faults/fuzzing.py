@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.faults.limiting import one_thread
+
 #: Address space of the reading process, beyond what it has when it starts; seconds for one file.
 MOST_BYTES, MOST_SECONDS = 2 * 2**30, 5
 TOKENS = (
@@ -138,6 +140,7 @@ def play(make: Callable[[Path, int], Any], read: Callable[[Any], Any], n: int, f
 
 
 def _child(make: Any, read: Any, start: int, stop: int, tell: Any) -> None:
+    one_thread()
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

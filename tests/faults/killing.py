@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tests.faults.limiting import one_thread
+
 #: Audit events of what changes a file system, and of flushes that stand between.
 EVENTS = frozenset(
     {
@@ -50,6 +52,7 @@ def some(total: int, few: int) -> list[int]:
 
 
 def _run(instant: int, work: Callable[..., Any], arguments: tuple[Any, ...], tell: Any = None) -> None:
+    one_thread()
     left = [instant]
 
     def count(*_: object) -> None:

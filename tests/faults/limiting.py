@@ -9,6 +9,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 
+def one_thread() -> None:
+    """In a forked process: the threads that computed for its parent are not here, and whoever waits for them hangs."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def under_limit(size: int, work: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
     """What `work` returns in a process whose files end at `size` bytes, or the error it raises; and its stderr.
 
@@ -28,6 +35,7 @@ def under_limit(size: int, work: Callable[..., Any], *arguments: Any) -> tuple[A
 
 
 def _run(size: int, work: Callable[..., Any], arguments: tuple[Any, ...], tell: Any) -> None:
+    one_thread()
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     said = io.StringIO()
     with redirect_stderr(said), redirect_stdout(io.StringIO()):

@@ -30,7 +30,10 @@ def model():
     ).fit(X, y)
     field = model.engine_.field
     gp = replace(field.gp, weighted=False, degrees_of_freedom=None)
-    model.engine_.field = replace(field, known=replace(field.known, gp=gp))
+    known = replace(field.known, gp=gp)
+    model.engine_.field = replace(
+        field, known=known.told(known.seen)
+    )  # the drift, too, of Gaussian observations
     return model
 
 

@@ -171,7 +171,7 @@ def test_layers_by_keyboard_and_a_value_under_the_cross(page) -> None:
 
 def test_a_click_pins_and_the_address_holds_the_view(browser, page, world) -> None:
     page.mouse.click(*screen(page, *lonlat(world.ds, 85, 130)))
-    page.wait_for_function("!document.querySelector('.gg-readout strong').innerText.startsWith('Point at')")
+    page.locator(".gg-readout strong").filter(has_text="prediction interval").wait_for()
     pinned = page.inner_text(".gg-readout strong")
     page.mouse.move(900, 200)
     page.wait_for_timeout(150)

@@ -9,7 +9,6 @@ from app.commands import options
 from app.console import console
 
 PLACE = 84
-_WHERE = "Where"
 
 
 def change(
@@ -35,20 +34,13 @@ def change(
     level: options.Level = 0.95,
     resolution: Annotated[
         float | None,
-        typer.Option(metavar="M", help="Pixel in metres; default as for export.", rich_help_panel=_WHERE),
+        typer.Option(
+            metavar="M", help="Pixel in metres; default as for export.", rich_help_panel=options.WHERE
+        ),
     ] = None,
-    bounds: Annotated[
-        tuple[float, float, float, float] | None,
-        typer.Option(metavar="W S E N", help="Cut to this box, degrees.", rich_help_panel=_WHERE),
-    ] = None,
-    crs: Annotated[
-        str | None,
-        typer.Option(metavar="EPSG:..", help="Of the maps; default: the run's.", rich_help_panel=_WHERE),
-    ] = None,
-    max_distance: Annotated[
-        float | None,
-        typer.Option(metavar="M", help="Reach of a map without a boundary.", rich_help_panel=_WHERE),
-    ] = None,
+    bounds: options.Bounds = None,
+    crs: options.MapCrs = None,
+    max_distance: options.MaxDistance = None,
     samples: Annotated[int, typer.Option(metavar="K", help="Joint draws, for areas.")] = 500,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,

@@ -9,7 +9,6 @@ from app.commands import options
 from app.console import console
 
 PLACE = 60
-_WHERE = "Where"
 
 
 def export(
@@ -29,25 +28,16 @@ def export(
         typer.Option(
             metavar="M",
             help="Pixel in metres; default: 500, or what the size allows.",
-            rich_help_panel=_WHERE,
+            rich_help_panel=options.WHERE,
         ),
     ] = None,
     like: Annotated[
         Path | None,
-        typer.Option(metavar="RASTER", help="Take the pixels of this raster.", rich_help_panel=_WHERE),
+        typer.Option(metavar="RASTER", help="Take the pixels of this raster.", rich_help_panel=options.WHERE),
     ] = None,
-    bounds: Annotated[
-        tuple[float, float, float, float] | None,
-        typer.Option(metavar="W S E N", help="Cut to this box, degrees.", rich_help_panel=_WHERE),
-    ] = None,
-    crs: Annotated[
-        str | None,
-        typer.Option(metavar="EPSG:..", help="Of the maps; default: the run's.", rich_help_panel=_WHERE),
-    ] = None,
-    max_distance: Annotated[
-        float | None,
-        typer.Option(metavar="M", help="Reach of a map without a boundary.", rich_help_panel=_WHERE),
-    ] = None,
+    bounds: options.Bounds = None,
+    crs: options.MapCrs = None,
+    max_distance: options.MaxDistance = None,
     max_error: Annotated[
         float | None, typer.Option(metavar="X", help="Smaller COGs, off by at most this much.")
     ] = None,

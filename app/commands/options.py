@@ -41,6 +41,20 @@ Layers = Annotated[
     str | None,
     typer.Option(metavar="LIST", help="Of {layers}, or one threshold as exceedance_25; default: all."),
 ]
+#: Where a map lies: the panel of help, and what several commands ask.
+WHERE = "Where"
+Bounds = Annotated[
+    tuple[float, float, float, float] | None,
+    typer.Option(metavar="W S E N", help="Cut to this box, degrees.", rich_help_panel=WHERE),
+]
+MapCrs = Annotated[
+    str | None,
+    typer.Option(metavar="EPSG:..", help="Of the maps; default: the run's.", rich_help_panel=WHERE),
+]
+MaxDistance = Annotated[
+    float | None,
+    typer.Option(metavar="M", help="Reach of a map without a boundary.", rich_help_panel=WHERE),
+]
 Data = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The run's observations, if they were moved.")
 ]

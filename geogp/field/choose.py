@@ -101,6 +101,8 @@ class Trials:
 
     def judged(self, gp: LocalGP) -> Candidate:
         """All kinds of missing data count alike."""
+        if self.few:
+            return Candidate(gp, left_out_one_by_one(gp, self))
         return Candidate(gp, sum(held_out_density(gp, self, t) for t in self.judges.values() if t))
 
 
@@ -154,22 +156,27 @@ def _divided(targets: Targets) -> tuple[Targets, Targets]:
     return [(t[keep], i[keep]) for (t, i), keep in zip(targets, rest) if bool(keep.any())], judge
 
 
+def left_out_one_by_one(gp: LocalGP, trials: Trials) -> float:
+    """Mean log density of each row given all others under the kernel and the constant noise."""
+    with torch.no_grad():
+        density = leave_one_out_log_density(*_asked(gp, trials), weighted=gp.weighted)
+    return float(density.mean())
+
+
 def held_out_density(gp: LocalGP, trials: Trials, targets: Targets) -> float:
     """Mean log density of some held-out rows under the kernel and the constant noise."""
-    kernel = gp.kernel.to(trials.X.device)
-    value, noise = trials.y - gp.b(trials.counts), gp.noise_variance(trials.counts)
-    nu = None if gp.degrees_of_freedom is None else torch.as_tensor(gp.degrees_of_freedom, dtype=value.dtype)
-    if trials.few:
-        with torch.no_grad():
-            return float(
-                leave_one_out_log_density(kernel, trials.X, value, noise, nu, weighted=gp.weighted).mean()
-            )
+    kernel, X, value, noise, nu = _asked(gp, trials)
     total, count = 0.0, 0
     for target, index in targets:
         for t, i in zip(target.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE)):
             with torch.no_grad():
-                density = conditional_log_density(
-                    kernel, trials.X, value, noise, t, i, nu, weighted=gp.weighted
-                )
+                density = conditional_log_density(kernel, X, value, noise, t, i, nu, weighted=gp.weighted)
             total, count = total + float(density.sum()), count + len(t)
     return total / count
+
+
+def _asked(gp: LocalGP, trials: Trials) -> tuple[LocalKernel, Tensor, Tensor, Tensor, Tensor | None]:
+    """What a density is asked with: kernel, X, values less the count shift, noise variances, degrees of freedom."""
+    value, nu = trials.y - gp.b(trials.counts), gp.degrees_of_freedom
+    df = None if nu is None else torch.as_tensor(nu, dtype=value.dtype)
+    return gp.kernel.to(trials.X.device), trials.X, value, gp.noise_variance(trials.counts), df

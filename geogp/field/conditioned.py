@@ -96,8 +96,9 @@ class Conditioned:
         k = min(self.options.neighbours, len(self.seen))
         return torch.from_numpy(neighbours.query(self.search, self.frame.near(C).numpy(), k))
 
-    def survey(self, C: Tensor, index: Tensor, latest: float) -> Surroundings:
-        """What the observations of `index` (N, k) say about C, the newest of all known ones being at `latest`."""
+    def survey(self, C: Tensor, index: Tensor, latest: float, *, for_noise: bool = True) -> Surroundings:
+        """What the observations of `index` (N, k) say about C, the newest of all known ones being at `latest`; with all
+        that the smooth noise sees, or not."""
         kernel, seen = self._on_device
         with torch.no_grad():
             around = survey(
@@ -109,14 +110,14 @@ class Conditioned:
                 latest=latest,
                 columns=self._columns.to(self.device),
                 degrees_of_freedom=self.gp.tails,
-                in_detail=self.options.smooth and self.options.testimony,
+                in_detail=for_noise and self.options.smooth and self.options.testimony,
             )
         return around.to("cpu")
 
     def common(self, C: Tensor, index: Tensor) -> Tensor:
         """(N, q + 1) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
         weights and its walk ahead of the data bring."""
-        around = self.survey(C, index, self.latest)
+        around = self.survey(C, index, self.latest, for_noise=False)
         size, axes = torch.linalg.eigh(self.drift.covariance)  # zero where a run knows of no drift
         L = axes * size.clamp_min(0.0).sqrt()
         walk = self.time_variance(C).sqrt()[:, None]

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.spatial import cKDTree
 from torch import Tensor
 
-from geogp.field.earlier import Array, Index, earlier
+from geogp.field.earlier import earlier, nearest
 from geogp.field.local_gp import LocalGP
 from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
@@ -137,7 +136,7 @@ class Whitened:
         """
         order = np.random.default_rng(seed).permutation(len(P))[:most]
         k = max(1, len(order) - 1 if len(order) <= ALL_OF else ANCESTORS)
-        found = earlier(P.numpy()[order], k, _nearest)
+        found = earlier(P.numpy()[order], k, nearest)
         return cls(torch.from_numpy(order), torch.from_numpy(np.where(found >= 0, order[found], -1)))
 
     def among(self, n: int, reference: Int[Tensor, " m"]) -> "Whitened":
@@ -185,7 +184,3 @@ class Whitened:
                 square = (share * away).square() + share * v
                 weight = (nu + 1.0) / (nu + square / own)
         return out
-
-
-def _nearest(known: Array, new: Array, m: int) -> Index:
-    return cKDTree(known).query(new, k=np.arange(1, m + 1))[1]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -28,9 +29,6 @@ def earlier(P: Array, k: int, search: Search) -> Index:
 
     Examples
     --------
-    >>> from scipy.spatial import cKDTree
-    >>> def nearest(known, new, m):
-    ...     return cKDTree(known).query(new, k=np.arange(1, m + 1))[1]
     >>> earlier(np.array([[0.0], [5.0], [1.0]]), 2, nearest).tolist()
     [[-1, -1], [0, -1], [0, 1]]
     """
@@ -45,3 +43,8 @@ def earlier(P: Array, k: int, search: Search) -> Index:
         out[begin:stop, : first.shape[1]] = np.take_along_axis(found, first, axis=1)
         stop = begin
     return out
+
+
+def nearest(known: Array, new: Array, m: int) -> Index:
+    """The m nearest of the known rows (n, D) for each new one: a search for `earlier`."""
+    return cKDTree(known).query(new, k=np.arange(1, m + 1))[1]

@@ -7,7 +7,7 @@ from geogp.field.conditioned import Conditioned
 from geogp.field.drift import Drift, Whitened
 from geogp.field.frame import Frame
 from geogp.field.left_out import LeftOut, horizon_of
-from geogp.field.observations import Observations
+from geogp.field.observations import Observations, typical_precision
 from geogp.field.options import FieldOptions
 from geogp.field.stages import Stages
 from geogp.field.trend import fit_trend
@@ -32,8 +32,7 @@ def fit_conditioned(
     moves with time, wherever counts do. The drift that is kept knows the field: see `geogp.field.drift`.
     """
     time = frame.times(C)
-    # Weights of a typical noise: a tenth of what n = 1 says stays at any n. Only trend and first plane use them.
-    weight = 1.0 / (0.15 + 1.2 / counts)
+    weight = typical_precision(counts)  # of trend and first plane alone
     first = fit_trend(time, y, weight)
     left = y - first(time, len(y))
     plane = Drift.over(C, frame.time_axis)

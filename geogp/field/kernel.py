@@ -8,7 +8,6 @@ with Matérn correlations M_c (1/2, 3/2, 5/2) and a lengthscale per axis and com
 import functools
 import operator
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -63,9 +62,9 @@ class LocalKernel:
         self, A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*batch M D"]
     ) -> Float[Tensor, "*batch N M"]:
         """Covariance of (..., N, D) and (..., M, D): (..., N, M)."""
-        apart = [A[..., :, None, d] - B[..., None, :, d] for d in range(self.log_lengthscale.shape[1])]
-        squared = [torch.empty(0) if d == self.time_axis else a.square() for d, a in enumerate(apart)]
-        lag = None if self.time_axis is None else apart[self.time_axis].abs()
+        t = self.time_axis
+        squared = [(A[..., :, None, d] - B[..., None, :, d]).square() for d in self.space_axes]
+        lag = None if t is None else (A[..., :, None, t] - B[..., None, :, t]).abs()
         stretch, factor = (
             (None, None) if self.variation is None else self.variation.between(A[..., :2], B[..., :2])
         )
@@ -75,16 +74,16 @@ class LocalKernel:
 
     def _component(self, c: int, squared: list[Tensor], lag: Tensor | None, stretch: Tensor | None) -> Tensor:
         """v_c M_c(d / stretch) exp(-lag), of squared differences along each axis of space and of times apart."""
-        name, like = self.smoothness[c], squared[self.space_axes[0]]
+        name, like = self.smoothness[c], squared[0]
         inverse, v = torch.exp(-self.log_lengthscale[c]).to(like.dtype), self.log_variance[c].to(like.dtype)
-        squares = (squared[d] * inverse[d].square() for d in self.space_axes)
+        squares = (square * inverse[d].square() for square, d in zip(squared, self.space_axes))
         # A root's slope at zero is infinite: the bound makes it none there, and moves no distance that is not zero.
         distance = functools.reduce(operator.add, squares).clamp_min(torch.finfo(like.dtype).tiny).sqrt()
         if stretch is not None:
             distance = distance / stretch
         if lag is None:
             return v.exp() * matern(distance, name)
-        lag = lag * inverse[cast(int, self.time_axis)]
+        lag = lag * inverse[self.time_axis]
         if name == "matern12":  # one exponential for both
             return torch.exp(v - distance - lag)
         return matern(distance, name) * torch.exp(v - lag)

@@ -14,7 +14,7 @@ from geogp.holdout import left_out_kinds
 
 Index = NDArray[np.int64]
 
-#: Below this many rows each row in turn is left out.
+#: Below this many rows nothing is left out here: each row in turn is, of all others, where a kernel is fitted.
 HOLD_OUT_FROM = 400
 
 
@@ -32,7 +32,7 @@ class LeftOut:
 
 
 def leave_out(C: Tensor, frame: Frame, options: FieldOptions) -> list[LeftOut]:
-    """Single rows, blocks, sides and the future left out of coordinates C (N, D); of few rows each in turn.
+    """Single rows, blocks, sides and the future left out of coordinates C (N, D); none of few rows.
 
     Examples
     --------
@@ -43,8 +43,7 @@ def leave_out(C: Tensor, frame: Frame, options: FieldOptions) -> list[LeftOut]:
     ['blocks', 'rows', 'sides']
     """
     if len(C) < HOLD_OUT_FROM:
-        every = np.arange(len(C))
-        return [_left_out(C, frame, "rows", every, every, options, own_row=every)]
+        return []
     time = frame.times(C)
     held = left_out_kinds(
         C[:, :2].numpy(),
@@ -64,16 +63,10 @@ def horizon_of(left_out: list[LeftOut], C: Tensor, frame: Frame) -> float:
 
 
 def _left_out(
-    C: Tensor,
-    frame: Frame,
-    kind: str,
-    reference: Index,
-    rows: Index,
-    options: FieldOptions,
-    own_row: Index | None = None,
+    C: Tensor, frame: Frame, kind: str, reference: Index, rows: Index, options: FieldOptions
 ) -> LeftOut:
-    """With the neighbours that the rows have in the reference, in which `own_row` (m,) are not their own."""
+    """With the neighbours that the rows have in the reference."""
     search, P = frame.search_among(C[reference]), frame.near(C[rows]).numpy()
-    found = neighbours.query(search, P, options.neighbours, own_row=own_row)
+    found = neighbours.query(search, P, options.neighbours)
     index = np.where(found >= 0, reference[found], neighbours.MISSING)[:, : len(reference)]
     return LeftOut(kind, *(torch.from_numpy(a) for a in (reference, rows, index)))

@@ -2,10 +2,9 @@
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 from torch import Tensor
 
-from geogp.field.earlier import Array, Index, earlier
+from geogp.field.earlier import earlier, nearest
 from geogp.field.frame import ISOTROPIC
 from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood import conditional_log_density
@@ -105,7 +104,7 @@ class _Fit:
 
     def _before(self, P: Tensor) -> Tensor:
         Q = (P @ self.metric().detach().T).numpy()
-        return torch.from_numpy(earlier(Q, ANCESTORS, _nearest))
+        return torch.from_numpy(earlier(Q, ANCESTORS, nearest))
 
     def _density(self, P: Tensor, rows: Tensor, before: Tensor) -> Tensor:
         length, variance, noise = self.numbers
@@ -113,7 +112,3 @@ class _Fit:
         return conditional_log_density(
             kernel, P @ self.metric().T, self.y, noise.exp().expand(len(P)), rows, before
         )
-
-
-def _nearest(known: Array, new: Array, m: int) -> Index:
-    return cKDTree(known).query(new, k=np.arange(1, m + 1))[1]

@@ -67,8 +67,8 @@ def noise_inputs(
     X: Tensor,
     regional: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Inputs (N, F) of the smooth noise: surroundings, what the neighbours measured, mean and variance of the regional surface, time (held at the
-    newest learned from), count, covariates."""
+    """Inputs (N, F) of the smooth noise: surroundings, what the neighbours measured, mean and variance of the regional
+    surface, time (held at the newest learned from), count, covariates."""
     parts = [around.features, around.testimony]
     if regional is not None:
         g, variance = regional

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from geogp.field.columns import Columns
 from geogp.field.kernel import LocalKernel
-from geogp.field.observations import Observations
+from geogp.field.observations import Observations, typical_precision
 from geogp.field.solve import PLACES_AT_ONCE, Conditional, conditional_moments
 
 NAMES = (
@@ -43,7 +43,8 @@ PLACES_AT_ONCE_ON_DEVICE = 8192
 @dataclass(frozen=True)
 class Surroundings(Columns):
     """mean, variance of r (N,) each, features (N, len(NAMES)) with mean and variance among them, what the same
-    weights make of the drift's columns (N, q), and testimony (N, p), see `what_they_measured`, or (N, 0) where it is not asked for."""
+    weights make of the drift's columns (N, q), and testimony (N, p) as `what_they_measured` gives it, or (N, 0) where it
+    is not asked for."""
 
     mean: Tensor
     variance: Tensor
@@ -113,25 +114,20 @@ def survey(
         x, i = X_new[start : start + chunk], index[start : start + chunk]
         c = conditional_moments(kernel, x, seen.X, values, seen.noise_variance, i, degrees_of_freedom)
         spread, lean, total = _deviations(c, seen, i, kernel.prior_variance)
-        leaning = (c.weights * (i >= 0))[:, None, :] @ columns[i.clamp_min(0)]
-        away = seen.X[i.clamp_min(0)][..., :2] - x[:, None, :2]
-        distance = torch.linalg.vector_norm(away, dim=-1) / spacing
+        rows = i.clamp_min(0)
+        leaning = (c.weights * (i >= 0))[:, None, :] @ columns[rows]
+        near = seen.X[rows]
+        distance = torch.linalg.vector_norm(near[..., :2] - x[:, None, :2], dim=-1) / spacing
         busy_near = _busyness_close_by(distance, busyness, i)
         first, ninth = _log_distances(distance, i)
         t = kernel.time_axis
         gap = torch.zeros_like(first) if t is None else (x[:, t] - latest).clamp_min(0.0)
         mean, busy = c.mean.unbind(-1)
-        known = 1.0 - (c.variance / kernel.prior_at(x)).clamp(0.0, 1.0)
-        age = (
-            torch.zeros_like(distance)
-            if t is None
-            else (x[:, None, t] - seen.X[i.clamp_min(0)][..., t]).abs()
-        )
-        said = (
-            what_they_measured(seen, i, mean, known, distance, age)
-            if in_detail
-            else mean.new_zeros(len(mean), 0)
-        )
+        said = mean.new_zeros(len(mean), 0)
+        if in_detail:
+            known = 1.0 - (c.variance / kernel.prior_at(x)).clamp(0.0, 1.0)
+            age = torch.zeros_like(distance) if t is None else (x[:, None, t] - near[..., t]).abs()
+            said = what_they_measured(seen, i, mean, known, distance, age)
         features = [
             mean,
             c.variance,
@@ -176,7 +172,7 @@ def what_they_measured(
     rows, there = index.clamp_min(0), (index >= 0).to(mean.dtype)
     # Where no neighbour is, its value counts as the mean, its weight as none and its distance as far.
     value = (seen.value[rows] - mean[:, None]) * there
-    weight = there / (0.15 + 1.2 / seen.counts[rows])
+    weight = there * typical_precision(seen.counts[rows])
     distance = torch.where(index >= 0, distance.clamp_max(FAR), torch.full_like(distance, FAR))
     recent = [torch.exp(-age / span) for span in TIMES]
     out: list[Tensor] = []

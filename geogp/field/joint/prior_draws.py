@@ -5,10 +5,9 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import SuperLU, splu
-from scipy.spatial import cKDTree
 from torch import Tensor
 
-from geogp.field.earlier import earlier
+from geogp.field.earlier import earlier, nearest
 from geogp.field.kernel import LocalKernel
 from geogp.field.solve import Neighbourhoods
 from geogp.linalg import cholesky
@@ -72,7 +71,7 @@ class PriorSampler:
 def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> tuple[SuperLU, Array]:
     """(I - A) ready to solve with, and the conditional sds, for points in their order."""
     scaled = (P * torch.exp(-term.log_lengthscale[0])).numpy()
-    index = earlier(scaled, max(min(ancestors, len(P) - 1), 1), _nearest)
+    index = earlier(scaled, max(min(ancestors, len(P) - 1), 1), nearest)
     coefficients, left = [], []
     with torch.no_grad():
         variances = term.prior_at(P).expand(len(P))
@@ -93,7 +92,3 @@ def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> tuple[SuperLU, Arra
     # Triangular already: the factorisation fills nothing in and pivots nowhere.
     solver = splu((lower + sparse.eye_array(n)).tocsc(), permc_spec="NATURAL", diag_pivot_thresh=0.0)
     return solver, torch.cat(left).sqrt().numpy()
-
-
-def _nearest(known: Array, new: Array, m: int) -> NDArray[np.int64]:
-    return cKDTree(known).query(new, k=np.arange(1, m + 1))[1]

@@ -9,6 +9,7 @@ from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import HOLD_OUT_FROM, LeftOut
 from geogp.field.likelihood import conditional_log_density, fit_local_gp, leave_one_out_log_density
 from geogp.field.local_gp import LocalGP, count_columns
+from geogp.field.noise.rows import RowNoise
 from geogp.field.options import FieldOptions
 from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
@@ -40,6 +41,7 @@ class Trials:
     left_out : of each kind the targets that candidates are fitted to; judges : those that they are judged by, others
         where there are enough
     per_count : whether the counts differ, so that noise and mean may depend on them
+    rows, says : how the noise may differ from row to row, and (N, p) what the places around say; None where it may not
     """
 
     X: Tensor
@@ -50,6 +52,8 @@ class Trials:
     options: FieldOptions
     per_count: bool
     stages: Stages
+    rows: RowNoise | None = None
+    says: Tensor | None = None
 
     @classmethod
     def of(
@@ -63,6 +67,8 @@ class Trials:
         per_count: bool,
         stages: Stages,
         device: str = "cpu",
+        rows: RowNoise | None = None,
+        says: Tensor | None = None,
     ) -> "Trials":
         """On a device, where kernels are fitted."""
         kinds: dict[str, Targets] = {"rows": [], "blocks": [], "sides": [], "future": []}
@@ -70,7 +76,8 @@ class Trials:
             kinds[out.kind].append((out.rows.to(device), out.neighbours.to(device)))
         both = {kind: _divided(targets) for kind, targets in kinds.items()}
         fitted, judges = ({kind: pair[i] for kind, pair in both.items()} for i in (0, 1))
-        return cls(X.to(device), y.to(device), counts.to(device), fitted, judges, options, per_count, stages)
+        X, y, counts, says = X.to(device), y.to(device), counts.to(device), None if says is None else says.to(device)
+        return cls(X, y, counts, fitted, judges, options, per_count, stages, rows, says)
 
     @property
     def few(self) -> bool:
@@ -80,7 +87,7 @@ class Trials:
     def fitted(self, name: str, targets: Targets, start: LocalKernel, *, weighted: bool) -> Candidate:
         """A candidate fitted to the target rows given their neighbours; a stage of that name."""
         made = self.stages.once(name, lambda: self._fit(targets, start, weighted).tensors())
-        return self.judged(LocalGP.from_tensors(made, start))
+        return self.judged(LocalGP.from_tensors(made, start, self.rows))
 
     def _fit(self, targets: Targets, start: LocalKernel, weighted: bool) -> LocalGP:
         o = self.options
@@ -91,6 +98,8 @@ class Trials:
             None if self.few else targets,
             start,
             columns=count_columns(self.counts) if self.per_count else None,
+            rows=self.rows,
+            says=self.says,
             weighted=weighted,
             per_count=self.per_count,
             steps=o.steps,
@@ -121,6 +130,10 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         unweighted = trials.judged(replace(best.gp, weighted=False))
         if unweighted.density > best.density:
             best = trials.fitted("unweighted", rows, start, weighted=False)
+    if start.time_axis is not None and len(start.smoothness) > 1:
+        # What stays at a place is there only where held-out rows ask for it: else a little of the noise becomes surface.
+        wide = trials.fitted("wide", rows, start.last_term(), weighted=best.gp.weighted)
+        best = _better(best, wide)
     if blocks and start.time_axis is None:
         gaps = [*blocks, *trials.left_out["sides"]]
         mixed = [s for i, gap in enumerate(gaps) for s in (rows[i % len(rows)], gap)]
@@ -179,4 +192,4 @@ def _asked(gp: LocalGP, trials: Trials) -> tuple[LocalKernel, Tensor, Tensor, Te
     """What a density is asked with: kernel, X, values less the count shift, noise variances, degrees of freedom."""
     value, nu = trials.y - gp.b(trials.counts), gp.degrees_of_freedom
     df = None if nu is None else torch.as_tensor(nu, dtype=value.dtype)
-    return gp.kernel.to(trials.X.device), trials.X, value, gp.noise_variance(trials.counts), df
+    return gp.kernel.to(trials.X.device), trials.X, value, gp.noise_variance(trials.counts, trials.says), df

@@ -19,6 +19,8 @@ from geogp.field.trend import Trend
 
 #: Observations that tell how the drift would have been without those left out.
 SAMPLE = 2000
+#: Share of the widest component's variance that is at least each place's own.
+LEAST_OF_A_PLACE = 0.25
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,10 +98,23 @@ class Conditioned:
         k = min(self.options.neighbours, len(self.seen))
         return torch.from_numpy(neighbours.query(self.search, self.frame.near(C).numpy(), k))
 
-    def survey(self, C: Tensor, index: Tensor, latest: float, *, for_noise: bool = True) -> Surroundings:
+    def survey(
+        self,
+        C: Tensor,
+        index: Tensor,
+        latest: float,
+        *,
+        for_noise: bool = True,
+        given: Observations | None = None,
+    ) -> Surroundings:
         """What the observations of `index` (N, k) say about C, the newest of all known ones being at `latest`; with all
-        that the smooth noise sees, or not."""
+        that the smooth noise sees, or not.
+
+        given : the observations less the drift as they are known without some of them, see `left_given`
+        """
         kernel, seen = self._on_device
+        if given is not None:
+            seen = given.to(self.device)
         with torch.no_grad():
             around = survey(
                 kernel,
@@ -128,16 +143,25 @@ class Conditioned:
         if self._region is None:
             return None
         # The last component is the widest: what it carries beyond the neighbours is regional, the rest is places'.
+        # Of a single component some is places', too: no place is the region's exact level.
         variance = self.gp.kernel.log_variance.exp()
+        regional = float(variance[-1])
         return fit_regional(
             self._region,
             rows,
             self.left.value,
             self.seen.noise_variance,
-            place_variance=float(variance[:-1].sum()),
-            prior_variance=float(variance[-1]),
+            place_variance=max(float(variance[:-1].sum()), LEAST_OF_A_PLACE * regional),
+            prior_variance=regional,
             degrees_of_freedom=self.gp.tails,
         )
+
+    def left_given(self, rows: Tensor) -> Observations:
+        """`left` as some of the observations alone tell of it: those left out have no say in how noisy others are."""
+        known = self.gp.observed(self.seen.X[rows], self.seen.value[rows], self.seen.counts[rows])
+        noise = self.left.noise_variance.clone()
+        noise[rows] = known.noise_variance
+        return replace(self.left, noise_variance=noise)
 
     def drift_given(self, rows: Tensor) -> Drift:
         """The drift as it would be known from some of the observations; from a sample of those where they are many."""

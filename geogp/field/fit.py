@@ -7,7 +7,8 @@ from geogp.field.conditioned import Conditioned
 from geogp.field.drift import Drift, Whitened
 from geogp.field.frame import Frame
 from geogp.field.left_out import LeftOut, horizon_of
-from geogp.field.observations import Observations, typical_precision
+from geogp.field.noise.rows import RowNoise
+from geogp.field.observations import typical_precision
 from geogp.field.options import FieldOptions
 from geogp.field.stages import Stages
 from geogp.field.trend import fit_trend
@@ -37,14 +38,24 @@ def fit_conditioned(
     left = y - first(time, len(y))
     plane = Drift.over(C, frame.time_axis)
     plane = plane.least_squares(C, left, weight)
+    rows = RowNoise.over(C, left, counts) if options.row_noise and options.is_smooth(len(y)) else None
     trials = Trials.of(
-        C, left - plane(C), counts, left_out, options, per_count=has_counts, stages=stages, device=device
+        C,
+        left - plane(C),
+        counts,
+        left_out,
+        options,
+        per_count=has_counts,
+        stages=stages,
+        device=device,
+        rows=rows,
+        says=None if rows is None else rows.says(C, left, counts),
     )
     gp = best_local_gp(trials, options.starting_kernel(frame))
     value = y - gp.b(counts)
     trend = fit_trend(time, value, weight)
     value = value - trend(time, len(y))
-    seen = Observations(C, value, counts, gp.noise_variance(counts))
+    seen = gp.observed(C, value, counts)
     drift = Whitened.of(frame.near(C), options.seed).drift(plane, gp, seen)
     return Conditioned(
         options=options,

@@ -24,8 +24,8 @@ from geogp.field.left_out import leave_out
 from geogp.field.local_gp import LocalGP
 from geogp.field.metric import Metric, learned_metric
 from geogp.field.moments import FieldMoments, moments_of
-from geogp.field.noise import SmoothNoise
-from geogp.field.noise_fit import (
+from geogp.field.noise.smooth import SmoothNoise
+from geogp.field.noise.fit import (
     Validation,
     calibration_of,
     fit_noise,
@@ -38,8 +38,6 @@ from geogp.field.outlook import outlook
 from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
 
-#: Below this many rows the smooth noise has too little to learn from; the constant one stays.
-SMOOTH_FROM = 1000
 #: Fewer validation rows say too little about noise or coverage.
 VALIDATE_FROM = 200
 
@@ -119,7 +117,7 @@ class LocalField:
         )
         if validation is not None and len(validation[1]) < VALIDATE_FROM:
             validation = None
-        if options.smooth and len(y) >= SMOOTH_FROM:
+        if options.is_smooth(len(y)):
             kinds = held_out_rows(known, left_out, X)
             if validation is None:
                 return cls(known, fit_noise(known, kinds, stages))
@@ -191,7 +189,7 @@ class LocalField:
         """Rows X (M, D), y (M,), counts (M,) as this field conditions on them: less trend and count shift."""
         n = counted(counts, len(y))
         C = self.frame.coordinates(X.double())
-        return Observations(C, y.double() - self.known.level(C, n), n, self.gp.noise_variance(n))
+        return self.gp.observed(C, y.double() - self.known.level(C, n), n)
 
     def conditioned_on(self, seen: Observations) -> Self:
         """This field, all that it learned kept, that knows these observations instead of its own.
@@ -199,8 +197,7 @@ class LocalField:
         The result does not depend on their order. Cost: one neighbour search over them.
         """
         seen = seen.at(canonical_order(seen.X, seen.value, seen.counts))
-        seen = replace(seen, noise_variance=self.gp.noise_variance(seen.counts))
-        return replace(self, known=self.known.told(seen))
+        return replace(self, known=self.known.told(self.gp.observed(seen.X, seen.value, seen.counts)))
 
     def observed_times(self) -> NDArray[np.float64] | None:
         """The time of each observation, as X had it: (n,), or None without a time."""

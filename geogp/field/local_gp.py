@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
+from geogp.field.noise.rows import RowNoise
+from geogp.field.observations import Observations
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class LocalGP:
     count_shift : (2,) coefficients β of b(n), or (0,) where there is none
     loss : minibatch losses of the fit, one a step
     weighted : whether observations are conditioned on as Student-t, else as Gaussian
+    rows : how τ² and s² differ from observation to observation, None where they are the same
 
     Examples
     --------
@@ -35,6 +38,7 @@ class LocalGP:
     count_shift: Tensor
     loss: tuple[float, ...]
     weighted: bool = True
+    rows: RowNoise | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Its numbers; `from_tensors` makes it again, given the structure of its kernel."""
@@ -50,11 +54,15 @@ class LocalGP:
         }
         if (bumps := self.kernel.variation) is not None:
             out |= {"stretch": bumps.lengthscale, "amplitude": bumps.variance}
+        if self.rows is not None:
+            out["row_noise"] = self.rows.coefficients
         return out
 
     @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor], start: LocalKernel) -> "LocalGP":
-        """From `tensors`, and a kernel of the same structure."""
+    def from_tensors(
+        cls, tensors: dict[str, Tensor], start: LocalKernel, rows: RowNoise | None = None
+    ) -> "LocalGP":
+        """From `tensors`, a kernel and a noise of the same structure."""
         tau2, s2, nu, weighted = tensors["numbers"].tolist()
         bumps = start.variation
         if bumps is not None:
@@ -62,18 +70,32 @@ class LocalGP:
         lengths, variances = tensors["log_lengthscale"], tensors["log_variance"]
         kernel = replace(start, log_lengthscale=lengths, log_variance=variances, variation=bumps)
         df = None if math.isnan(nu) else nu
-        return cls(
-            kernel, tau2, s2, df, tensors["count_shift"], tuple(tensors["loss"].tolist()), bool(weighted)
-        )
+        if rows is not None:
+            rows = replace(rows, coefficients=tensors["row_noise"])
+        shift, loss = tensors["count_shift"], tuple(tensors["loss"].tolist())
+        return cls(kernel, tau2, s2, df, shift, loss, bool(weighted), rows)
 
     @property
     def tails(self) -> float | None:
         """Degrees of freedom with which observations are conditioned on, None for Gaussian ones."""
         return self.degrees_of_freedom if self.weighted else None
 
-    def noise_variance(self, counts: Tensor) -> Tensor:
-        """τ² + s²/n for counts (N,)."""
-        return self.tau2 + self.s2 / counts
+    def noise_variance(self, counts: Tensor, says: Tensor | None = None) -> Tensor:
+        """τ² + s²/n for counts (N,), of observations of which the places around say (N, p); None where nobody does."""
+        if self.rows is None or says is None:
+            return self.tau2 + self.s2 / counts
+        tau, s = self.rows.factors(says).unbind(-1)
+        return self.tau2 * tau + self.s2 * s / counts
+
+    def observed(self, X: Tensor, value: Tensor, counts: Tensor) -> Observations:
+        """Values (N,) at coordinates X (N, D), less trend and count shift, with the noise variances they have here.
+
+        Notes
+        -----
+        O(N log N).
+        """
+        says = None if self.rows is None else self.rows.says(X, value, counts)
+        return Observations(X, value, counts, self.noise_variance(counts, says))
 
     def b(self, counts: Tensor) -> Tensor:
         """The shift with the count, b(n), for counts (N,)."""

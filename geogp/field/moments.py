@@ -9,7 +9,7 @@ from torch import Tensor
 
 from geogp.calibrate import Calibration, standardised_miss
 from geogp.field.conditioned import Conditioned
-from geogp.field.noise import SmoothNoise
+from geogp.field.noise.smooth import SmoothNoise
 from geogp.field.outlook import Outlook
 from geogp.predictive import standard_moments
 

@@ -8,8 +8,10 @@ from geogp.field.frame import SPACINGS, SPAN_SHARE, Frame
 from geogp.field.kernel import LocalKernel
 
 #: (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term. Of data in time: what stays
-#: at a place, what comes and goes there, and the wide field.
-IN_TIME = (("matern12", 1.2, 4.0), ("matern12", 1.75, 0.4), ("matern32", 26.0, 4.0))
+#: at a place, and the wide field. What comes and goes at a place is noise: nothing tells the two apart.
+IN_TIME = (("matern12", 1.2, 4.0), ("matern32", 26.0, 4.0))
+#: Below this many rows the smooth noise has too little to learn from; the constant one stays.
+SMOOTH_FROM = 1000
 #: Lengthscale that a covariate starts with, in its standard deviations.
 COVARIATE_LENGTH = 4.0
 IN_SPACE = (("matern12", 10.0, 1.0), ("matern12", 50.0, 1.0))
@@ -21,8 +23,10 @@ class FieldOptions:
 
     neighbours : observations a prediction rests on
     components : (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term; None
-        takes three for data in time, two for data in space
+        takes two, others for data in time than for data in space
     smooth : fit the smooth noise and its count shift; False keeps τ² + s²/n constant over space
+    row_noise : observations that predictions rest on are as noisy as the places around say, else all alike but for their
+        counts; together with the smooth noise
     testimony : the smooth noise sees what the neighbours measured one by one
     regional : range of the regional surface in spacings, None for no such surface
     varying : places over which lengthscale and variance of the local kernel may vary smoothly, tried and kept only
@@ -41,6 +45,7 @@ class FieldOptions:
     neighbours: int = 48
     components: tuple[tuple[str, float, float], ...] | None = None
     smooth: bool = True
+    row_noise: bool = True
     testimony: bool = True
     regional: float | None = 100.0
     varying: int | None = None
@@ -52,6 +57,10 @@ class FieldOptions:
     steps: int = 120
     batch: int = 128
     seed: int = 0
+
+    def is_smooth(self, n_rows: int) -> bool:
+        """Whether so many rows can tell a noise that differs from place to place."""
+        return self.smooth and n_rows >= SMOOTH_FROM
 
     def starting_kernel(self, frame: Frame) -> LocalKernel:
         """The kernel before it is fitted, in the coordinates of a frame."""

@@ -12,8 +12,8 @@ from geogp.field.drift import Drift
 from geogp.field.frame import Frame
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
-from geogp.field.noise import SmoothNoise, new_smooth_noise
-from geogp.field.observations import Observations
+from geogp.field.noise.rows import RowNoise
+from geogp.field.noise.smooth import SmoothNoise, new_smooth_noise
 from geogp.field.options import FieldOptions
 from geogp.field.trend import Trend
 from geogp.field.variation import Variation
@@ -46,6 +46,12 @@ def state_of(
             "kernel.width": bumps.width,
             "kernel.stretch": bumps.lengthscale,
             "kernel.amplitude": bumps.variance,
+        }
+    if gp.rows is not None:
+        tensors |= {
+            "row_noise.center": gp.rows.center,
+            "row_noise.scale": gp.rows.scale,
+            "row_noise.coefficients": gp.rows.coefficients,
         }
     if noise is not None:
         tensors |= {NOISE + STORED.get(name, name): value for name, value in noise.state_dict().items()}
@@ -82,7 +88,7 @@ def restored(
         trend=Trend(**_named_as_here(facts["trend"])),
         drift=_drift(tensors, frame),
         gp=gp,
-        seen=Observations(X, tensors["seen.value"], counts, gp.noise_variance(counts)),
+        seen=gp.observed(X, tensors["seen.value"], counts),
         horizon=facts["horizon"],
         learned_until=frame.newest(X) if learned_until is None else learned_until,
         device=device,
@@ -91,7 +97,7 @@ def restored(
 
 
 def _options(facts: dict[str, Any]) -> FieldOptions:
-    given = {"regional": None, "metric": False, "testimony": False} | facts  # absent before there were these
+    given = {"regional": None, "metric": False, "testimony": False, "row_noise": False} | facts  # absent before there were these
     if given["components"] is not None:
         given["components"] = tuple((str(n), float(a), float(b)) for n, a, b in given["components"])
     return FieldOptions(**given | {"block_sizes": tuple(given["block_sizes"])})
@@ -141,7 +147,14 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
         tensors["shift"],
         tuple(facts["loss"]),
         facts["weighted"],
+        _row_noise(tensors),
     )
+
+
+def _row_noise(tensors: dict[str, Tensor]) -> RowNoise | None:
+    start = "row_noise."
+    own = {name.removeprefix(start): v for name, v in tensors.items() if name.startswith(start)}
+    return RowNoise(**own) if own else None
 
 
 def _noise(tensors: dict[str, Tensor], options: FieldOptions) -> SmoothNoise | None:

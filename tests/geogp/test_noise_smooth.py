@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from geogp.field.noise import HeldOutRows, Parts, fit_smooth_noise, new_smooth_noise
+from geogp.field.noise.smooth import HeldOutRows, Parts, fit_smooth_noise, new_smooth_noise
 from geogp.predictive import Predictive
 
 

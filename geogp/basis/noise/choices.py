@@ -18,7 +18,7 @@ class Auto(Noise):
 class Smooth(Noise):
     """tau^2(x) + s^2(x) / n, smooth functions of neighbours and regional level, learned from rows held out.
 
-    Fitted by the local field: `geogp.field.noise`.
+    Fitted by the local field: `geogp.field.noise.smooth`.
     """
 
     formula = "ε ~ skewed Student-t, squared scale τ²(x) + s²(x)/n: smooth functions of what surrounds x"

@@ -12,7 +12,7 @@ from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.left_out import LeftOut
 from geogp.field.moments import moments_of
-from geogp.field.noise import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
+from geogp.field.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.observations import canonical
 from geogp.field.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
@@ -36,7 +36,7 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
     for out in left_out:
         latest = known.frame.newest(seen.X[out.reference])
         C = seen.X[out.rows]
-        around = known.survey(C, out.neighbours, latest)
+        around = known.survey(C, out.neighbours, latest, given=known.left_given(out.reference))
         # Single rows and blocks tell the plane nothing that the rest does not.
         drift = known.drift_given(out.reference) if out.kind == "sides" else known.drift
         change, uncertain = known.drift.extra(C, around.leaning, drift)

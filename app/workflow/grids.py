@@ -17,6 +17,7 @@ from app.errors import InvalidInput
 from geogp.errors import check_metres
 from geogp.run import Run
 from maps.grid import Window, geobox_like, windows
+from maps.mercator import MERCATOR_HALF
 from maps.region import Mask, polygon, to_crs
 
 #: Side of a pixel where nothing is said: a little less than a tile at 40 degrees.
@@ -25,6 +26,8 @@ RESOLUTION_M = 500.0
 MAX_INSIDE, MAX_WHOLE = 2_000_000, 40_000_000
 #: Even what was asked for has a bound: beyond it is a slip of the keyboard.
 MAX_ASKED = 20_000_000_000
+#: Zoom of Ookla's tiles.
+TILE_ZOOM = 16
 METRES_PER_DEGREE = 111_320.0
 HALF_EARTH_M = 20_040_000.0
 #: West, south, east, north.
@@ -139,6 +142,19 @@ def grid_of(
     if bounds is not None and boundary is not None:
         boundary = _clip(boundary, bounds)
     return Grid(_snapped(box, side * unit, target), boundary, reach, words)
+
+
+def of_tiles(crs: str | None, resolution_m: float | None) -> tuple[str, float]:
+    """CRS and side of the pixels of a map whose pixels are Ookla's tiles, for `grid_of`.
+
+    Raises
+    ------
+    InvalidInput
+        another CRS or side was asked for.
+    """
+    if crs is not None or resolution_m is not None:
+        raise InvalidInput("--tiles chooses CRS and pixels; leave --crs and --resolution out.")
+    return "EPSG:3857", 2 * MERCATOR_HALF / 2**TILE_ZOOM
 
 
 def check_resolution(metres: float | None) -> None:

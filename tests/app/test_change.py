@@ -49,7 +49,8 @@ def test_maps_and_areas_are_the_joint_posteriors(cli, run, file, tmp_path):
         "improved_10.tif",
         "areas.gpkg",
     ]
-    assert [entry["path"] for entry in document["files"]] == names
+    listed = [entry["path"] for entry in document["files"] if entry["kind"] != "style"]
+    assert listed == [*names, "item.json"]
     assert json.loads((out / "manifest.json").read_text())["files"] == document["files"]
     assert (document["from"], document["to"], document["key"]) == ("2022Q1", "2023Q4", "GEOID")
 

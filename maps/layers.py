@@ -219,6 +219,19 @@ LAYERS: dict[str, Layer] = {
         by_threshold=True,
         judged=True,  # exceeding is good, red where it is unlikely; where lower is better it is bad
     ),
+    "either_missed": Layer(
+        title="Probability that either of two targets misses its limit",
+        short="P(either missed)",
+        about="of the surfaces of two runs, their errors counted together; `either_missed` of the file names the limits",
+        of_surface=True,
+        quantity="shortfall",
+        colours="vik",
+        scale="linear",
+        group="How likely",
+        limits=(0.0, 1.0),
+        heading="probability",
+        steps=1001,
+    ),
     "change": Layer(
         title="Change of {target}",
         short="Change",

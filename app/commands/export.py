@@ -50,6 +50,9 @@ def export(
     bounds: options.Bounds = None,
     crs: options.MapCrs = None,
     max_distance: options.MaxDistance = None,
+    other: options.With = None,
+    below: options.Below = None,
+    with_below: options.WithBelow = None,
     max_error: Annotated[
         float | None, typer.Option(metavar="X", help="Smaller COGs, off by at most this much.")
     ] = None,
@@ -73,6 +76,7 @@ def export(
     from app.workflow.steps.export import estimate
     from app.workflow.steps.export import export as export_run
 
+    options.check_both(other, below, with_below)
     names = options.names_of(formats) or []
     if tiles:
         crs, resolution = of_tiles(crs, resolution)
@@ -103,6 +107,8 @@ def export(
             max_error=max_error,
             max_memory=options.bytes_of(max_memory),
             samples=samples,
+            beside=other,
+            either=(below, with_below),
             overwrite=overwrite,
             progress=progress,
             **which,

@@ -3,7 +3,9 @@
 from geogp.areas.averages import AreaMoments, Surface, area_moments, surface
 from geogp.areas.change import Pairs, change_map, pairs_at
 from geogp.areas.ranking import Ranks, p_below, ranked
+from geogp.areas.together import Correlation, cross_correlation, draws_together, either_below, missed
 
 __all__ = [
-    "AreaMoments", "Pairs", "Ranks", "Surface", "area_moments", "change_map", "p_below", "pairs_at", "ranked", "surface",
+    "AreaMoments", "Correlation", "Pairs", "Ranks", "Surface", "area_moments", "change_map", "cross_correlation",
+    "draws_together", "either_below", "missed", "p_below", "pairs_at", "ranked", "surface",
 ]  # fmt: skip

@@ -326,7 +326,16 @@ def test_any_other_measurement_goes_the_whole_way(cli, tmp_path):
 
 def test_samples_are_coherent_maps_of_the_surface(cli, run, tmp_path):
     """Neighbouring pixels rise and fall together, with the surface's own spread."""
-    line = ("export", run, "-o", tmp_path / "out", "--format", "netcdf", "--layers", "latent_median,latent_sd")
+    line = (
+        "export",
+        run,
+        "-o",
+        tmp_path / "out",
+        "--format",
+        "netcdf",
+        "--layers",
+        "latent_median,latent_sd",
+    )
     result = cli(*line, "--resolution", 12_000, "--samples", 300)
     assert result.code == 0, result.err
     with xr.open_dataset(tmp_path / "out" / "samples.nc", engine="h5netcdf") as ds:

@@ -20,6 +20,7 @@ from app.workflow.grids import Box, Grid, grid_of
 from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
 from app.workflow.sampling import FILE as SAMPLES
 from app.workflow.sampling import check_samples, write_samples
+from app.workflow.together import Together, together, with_layer
 from geogp.blocks import BLOCK, CACHE_BYTES
 from geogp.errors import check_count, check_level, check_threshold
 from geogp.prediction import predict
@@ -151,6 +152,8 @@ def export(
     max_error: float | None = None,
     max_memory: int = MAX_MEMORY,
     samples: int | None = None,
+    beside: str | Path | Run | None = None,
+    either: tuple[float | None, float | None] = (None, None),
     places: Sequence[dict[str, Any]] = (),
     overwrite: bool = False,
     progress: Report | None = None,
@@ -166,6 +169,7 @@ def export(
     max_error : see `maps.raster.export`
     max_memory : bytes to stay below; less than the process takes is refused
     samples : so many coherent maps, joint draws of the surface, in `samples.nc`
+    beside, either : a run of another target of the same tiles, and the limits of both: the layer `either_missed`
     places : {"name", "lon", "lat"} labels on figures and page
     overwrite : replace existing files
     progress : called with (windows done, windows, words)
@@ -182,7 +186,9 @@ def export(
     """
     started = time.perf_counter()
     folder, formats = Path(folder), _formats(formats)
-    run, grid, ds = _prepare(run, **options)
+    run = opened(run)
+    pair = None if beside is None else together(run, beside, either)
+    run, grid, ds = _prepare(run, pair, **options)
     layers = options.get("layers")
     check_samples(samples, max_memory, grid)
     if (needed := _memory(grid, len(bands(ds, layers)))) > max_memory:
@@ -199,11 +205,11 @@ def export(
         "manifest.json",
     ):
         refuse_taken(folder / name, overwrite)
-    notes = [grid.note]
+    notes = [grid.note, *([pair.note()] if pair is not None else [])]
     if ds.attrs.get("tests") != ds.attrs.get("reference_count"):
         notes.append(f"layers of the surface are those of {surface_of(run)}, whatever --tests")
 
-    def beside(work: Path) -> list[Output]:
+    def further(work: Path) -> list[Output]:
         from app.workflow.drawing import draw, picture_of
 
         outputs = []
@@ -229,8 +235,8 @@ def export(
         max_memory=max_memory,
         overwrite=overwrite,
         progress=None if progress is None else (lambda done, total: progress(done, total, "")),
-        extra=_about(run),
-        beside=beside if pictures or page or samples else None,
+        extra=_about(run) | (pair.facts() if pair is not None else {}),
+        beside=further if pictures or page or samples else None,
     )
     return Export(folder, manifest, time.perf_counter() - started, grid, tuple(n for n in notes if n))
 
@@ -317,6 +323,7 @@ def _formats(formats: Sequence[str]) -> list[str]:
 
 def _prepare(
     run: str | Path | Run,
+    pair: Together | None = None,
     *,
     layers: Sequence[str] | None = None,
     quarter: str | None = None,
@@ -336,6 +343,8 @@ def _prepare(
         thresholds = [_threshold(name) for name in wanted]
     grid = grid_of(run, **where)
     ds = prediction(run, grid, quarter=quarter, thresholds=thresholds, level=level, tests=tests)
+    if pair is not None:
+        ds = with_layer(pair, ds, grid, quarter)
     bands(ds, layers)  # refuses unknown layers before any pixel is computed
     return run, grid, ds
 

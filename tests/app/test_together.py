@@ -82,6 +82,18 @@ def test_the_share_that_misses_either_lies_between_its_bounds(cli, run, upload, 
     assert whole["lower"] <= whole["mean"] <= whole["upper"]
 
 
+def test_a_second_limit_that_nothing_misses_changes_nothing(cli, run, upload, file, tmp_path):
+    """The first run's draws are those of the table, so the shares are the same to the last digit."""
+    line = ("areas", run, "--areas", file, "-o", tmp_path / "a.parquet", "--thresholds", 60, "--with", upload)
+    assert cli(*line, "--below", 60, "--with-below", 1e-9).code == 0
+    table = geopandas.read_parquet(tmp_path / "a.parquet")
+    for end in ("", "_sd", "_lower", "_upper"):
+        np.testing.assert_allclose(
+            table[f"share_either_missed{end}"], table[f"share_below_60{end}"], rtol=1e-12
+        )
+    assert (table["share_below_60"] > 0.01).all()
+
+
 def test_the_layer_is_the_chance_at_each_pixel(cli, run, upload, tmp_path):
     line = (
         "export",

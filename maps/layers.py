@@ -235,7 +235,7 @@ LAYERS: dict[str, Layer] = {
     "change": Layer(
         title="Change of {target}",
         short="Change",
-        about="median of the difference of {surface} between two quarters, the later less the earlier",
+        about="median of the difference of {surface}: the later quarter less the earlier, or the second run less the first",
         of_surface=True,
         quantity="change",
         colours="vik_r",
@@ -274,7 +274,7 @@ LAYERS: dict[str, Layer] = {
     "improved": Layer(
         title="Probability that {target} improved by at least {threshold} {unit}",
         short="P(improved by {threshold} {unit})",
-        about="of {surface}, between two quarters",
+        about="of {surface}, between two quarters or two runs",
         of_surface=True,
         quantity="improvement",
         colours="vik_r",

@@ -16,6 +16,7 @@ from app.workflow.rows import Rows, observations_of
 from app.workflow.weighing import AreaPoints
 from data_pipelines.splits import PARTS
 from geogp.areas import Correlation, Surface, cross_correlation, draws_together, either_below, missed, surface
+from geogp.areas.change import carried
 from geogp.blocks import Blocks, LazyPlane, moments_of
 from geogp.errors import check_threshold
 from geogp.predictive import Predictive
@@ -80,9 +81,7 @@ class Together:
 
     def inputs(self, xy: Array, quarter: str | None) -> Array:
         """What the other run's model takes at places (n, 2) in the plane of the first, in the quarter of the first."""
-        if self.other.crs != self.run.crs:
-            xy = self.other.from_degrees(*self.run.to_degrees(xy))
-        return self.other.inputs(xy, self.run.quarter(quarter))
+        return self.other.inputs(carried(self.run, self.other, xy), self.run.quarter(quarter))
 
     def shares(
         self, found: Surface, points: AreaPoints, quarter: str | None, *, n_samples: int, seed: int
@@ -168,18 +167,23 @@ def together(
     for one, c, option in zip((run, found), chosen, ("--below", "--with-below")):
         check_threshold(c, option)
         one.target.to_score(c)  # refuses one that its scale does not reach
-    pair = observations_of(run, data), observations_of(found, data)
-    rows, learned_from = _shared(run, found, *pair)
+    learned, learned_from = learned_together(run, found, data)
+    return Together(run, found, (chosen[0], chosen[1]), learned, learned_from)
+
+
+def learned_together(run: Run, other: Run, data: str | Path | None = None) -> tuple[Correlation, str]:
+    """The cross-correlation of two runs' errors, from rows that both predicted, and which rows these are."""
+    pair = observations_of(run, data), observations_of(other, data)
+    rows, learned_from = _shared(run, other, *pair)
     z, share = [], []
-    for one, table, index in zip((run, found), pair, rows):
+    for one, table, index in zip((run, other), pair, rows):
         counts = None if table.counts is None else table.counts[index]
         moments = one.model.moments(table.X[index], counts)
         latent, noise = (v.double().numpy() for v in (moments.latent_variance, moments.noise_variance))
         share.append(np.clip(latent / np.maximum(latent + noise, 1e-300), 0.0, 1.0))
         p = one.model.distribution(moments).cdf(table.t[index])
         z.append(ndtri(np.clip(p, 1e-6, 1 - 1e-6)))
-    learned = cross_correlation(*z, *share)
-    return Together(run, found, (chosen[0], chosen[1]), learned, learned_from)
+    return cross_correlation(*z, *share), learned_from
 
 
 def _shared(

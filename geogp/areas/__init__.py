@@ -1,11 +1,11 @@
 """What a model says of areas: averages over them, their ranks, and what changed between two moments."""
 
 from geogp.areas.averages import AreaMoments, Surface, area_moments, surface
-from geogp.areas.change import Pairs, change_map, pairs_at
+from geogp.areas.change import Pairs, change_map, difference_map, pairs_at
 from geogp.areas.ranking import Ranks, p_below, ranked
 from geogp.areas.together import Correlation, cross_correlation, draws_together, either_below, missed
 
 __all__ = [
     "AreaMoments", "Correlation", "Pairs", "Ranks", "Surface", "area_moments", "change_map", "cross_correlation",
-    "draws_together", "either_below", "missed", "p_below", "pairs_at", "ranked", "surface",
+    "difference_map", "draws_together", "either_below", "missed", "p_below", "pairs_at", "ranked", "surface",
 ]  # fmt: skip

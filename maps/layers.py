@@ -69,9 +69,9 @@ class Layer:
 
 
 VALUES = "level"  # the quantity of layers that hold values of the target itself
-SLICE, CHANGE = "Kernel slice", "What changed"
+SLICE, CHANGE, AT_ONCE = "Kernel slice", "What changed", "All at once"
 #: Headings in the order of a list; others come after them.
-GROUPS = ("What to expect", "How likely", "How sure", "The surface itself", CHANGE, SLICE)
+GROUPS = ("What to expect", "How likely", "How sure", "The surface itself", CHANGE, AT_ONCE, SLICE)
 
 LAYERS: dict[str, Layer] = {
     "median": Layer(
@@ -285,6 +285,34 @@ LAYERS: dict[str, Layer] = {
         steps=1001,
         by_threshold=True,
     ),
+    "excursion": Layer(
+        title="Joint probability beyond {threshold} {unit}",
+        short="All beyond {threshold} {unit}",
+        about="the largest probability of a set that holds the pixel to lie beyond everywhere at once; of {surface}",
+        of_surface=True,
+        quantity="at once",
+        colours="davos_r",
+        scale="linear",
+        group=AT_ONCE,
+        limits=(0.0, 1.0),
+        heading="probability",
+        steps=1001,
+        by_threshold=True,
+    ),
+    "excursion_set": Layer(
+        title="Excursion set beyond {threshold} {unit}",
+        short="Set beyond {threshold} {unit}",
+        about="1 where {surface} lies beyond everywhere at once with the probability {level}",
+        of_surface=True,
+        quantity="membership",
+        colours="davos_r",
+        scale="linear",
+        group=AT_ONCE,
+        limits=(0.0, 1.0),
+        heading="1: in the set",
+        by_level=True,
+        by_threshold=True,
+    ),
     "covariance": Layer(
         title="Kernel slice: covariance with the reference point",
         short="Covariance",
@@ -322,7 +350,7 @@ def listed() -> list[str]:
 
 def help_list() -> str:
     """The layers of a prediction, for a help text."""
-    return ", ".join(key for key, layer in LAYERS.items() if layer.group not in (SLICE, CHANGE))
+    return ", ".join(key for key, layer in LAYERS.items() if layer.group not in (SLICE, CHANGE, AT_ONCE))
 
 
 def available(variables: Collection[Hashable]) -> list[str]:

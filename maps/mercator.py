@@ -73,7 +73,7 @@ def quadkeys(lon: ArrayLike, lat: ArrayLike, zoom: int) -> NDArray[np.str_]:
     Examples
     --------
     >>> quadkeys([-157.86], [21.31], 6).tolist()
-    ['022221']
+    ['022211']
     """
     x, y = (np.atleast_1d(v) for v in mercator(lon, lat))
     n = 2**zoom

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from geogp.predictive import Predictive
+from maps.words import number
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -108,7 +109,7 @@ def widths(predictive: Predictive, value: Any, groups: Mapping[str, Flags], unit
         for s in (1, 3)
         if ends[0] - 0.1 <= d + np.log10(s) <= ends[1] + 0.1
     ]
-    axes.set_yticks(ticks, [f"{10**v:.3g}" for v in ticks])
+    axes.set_yticks(ticks, [number(10**v) for v in ticks])
     axes.set_ylabel(f"width{', ' + unit if unit else ''}", size=9)
     return Picture.of(
         figure, "Widths of the 95% prediction intervals of held-out rows, by group; the line is the median."

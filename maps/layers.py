@@ -235,7 +235,7 @@ LAYERS: dict[str, Layer] = {
     "change": Layer(
         title="Change of {target}",
         short="Change",
-        about="median of the difference of {surface}: the later quarter less the earlier, or the second run less the first",
+        about="median of what {surface} differ by, the later less the earlier (run: second less first)",
         of_surface=True,
         quantity="change",
         colours="vik_r",

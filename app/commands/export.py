@@ -31,7 +31,7 @@ def export(
         float | None,
         typer.Option(
             metavar="M",
-            help="Pixel in metres; default: 500, or what the size allows.",
+            help="Pixel in metres; default: 500 of tiles, else by the data's spacing and the size.",
             rich_help_panel=options.WHERE,
         ),
     ] = None,

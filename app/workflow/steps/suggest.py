@@ -13,6 +13,7 @@ from scipy.spatial import cKDTree
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
+from app.workflow.grids import of_tiled_source, usual_side_m
 from app.workflow.places import parts_of
 from app.workflow.polygons import Ground, about, in_plane, mesh, read_polygons
 from data_pipelines import quadkey
@@ -25,7 +26,7 @@ from geogp.targets import target
 
 Array = NDArray[np.float64]
 
-#: Side of a cell at least, about that of a tile; and how many cells at most.
+#: Side of a cell at least, about that of a tile (of other data the usual distance between places); how many at most.
 TILE_M, CELLS = 600.0, 1500
 
 
@@ -162,7 +163,8 @@ def suggest(
         check_threshold(boundary, "--boundary")
     ground = Ground.of(run)
     shape = ground.outline if within is None else _within(within, run, ground)
-    centres, side = _cells(shape, ground)
+    least = TILE_M if of_tiled_source(run) else 2 * usual_side_m(run)
+    centres, side = _cells(shape, ground, least)
     if not len(centres):
         centres = shapely.get_coordinates(shape.representative_point())
     if candidates_file is None:
@@ -177,10 +179,10 @@ def suggest(
     xy = None
     if area is not None:
         goal = _within(area, run, ground)
-        middles, width = _cells(goal, ground)
+        middles, width = _cells(goal, ground, least)
         middles = middles if len(middles) else shapely.get_coordinates(goal.representative_point())
         xy = _scattered(middles, width, goal, ground)
-    elif side > TILE_M or boundary is not None or candidates_file is not None:
+    elif side > least or boundary is not None or candidates_file is not None:
         xy = _scattered(centres, side, shape, ground)
     places = None if xy is None else run.inputs(xy, quarter)
     weights = None
@@ -245,10 +247,10 @@ def _of_file(run: Run, path: str | Path, centres: Array, shape: BaseGeometry) ->
     return xy if len(xy) <= CELLS else xy[np.unique(cKDTree(xy).query(centres)[1])]
 
 
-def _cells(shape: BaseGeometry, ground: Ground) -> tuple[Array, float]:
-    """Centres (n, 2) of at most CELLS square cells inside, and their side in metres."""
+def _cells(shape: BaseGeometry, ground: Ground, least: float) -> tuple[Array, float]:
+    """Centres (n, 2) of at most CELLS square cells inside, none smaller than `least`, and their side in metres."""
     shapely.prepare(shape)
-    side = max(TILE_M, math.sqrt(shape.area / CELLS) if ground.support is None else 0.0)
+    side = max(least, math.sqrt(shape.area / CELLS) if ground.support is None else 0.0)
     left, bottom, right, top = shape.bounds
     side = max(side, math.sqrt((right - left) * (top - bottom) / 2e6))
     while True:

@@ -79,7 +79,7 @@ def export(
     --------
     >>> manifest = export(ds, "out", ["cog"], layers=["median"])
     >>> [f["path"] for f in manifest["files"]]
-    ['median.tif']
+    ['median.tif', 'median.qml', 'item.json']
     """
     formats = list(dict.fromkeys([formats] if isinstance(formats, str) else formats))
     if not formats and beside is None:

@@ -15,7 +15,7 @@ OUT    ?= demo
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
-.PHONY: setup demo test test-fast test-faults check format docs bench bench-accuracy clean
+.PHONY: setup notebooks demo test test-fast test-faults check format docs bench bench-accuracy clean
 
 setup: $(VENV)/.installed
 
@@ -44,16 +44,23 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch-$(TORCH)
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.installed
-	$(PIP) install -c constraints.txt -e ".[test]"
+	$(PIP) install -c constraints.txt -e ".[test,notebook]"
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-test
-	$(PIP) install -c constraints.txt -e ".[test,bench]"
+	$(PIP) install -c constraints.txt -e ".[test,notebook,bench]"
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(PIP) install -c constraints.txt -e ".[docs]"
 	@touch $@
+
+$(VENV)/.installed-lab: pyproject.toml constraints.txt $(VENV)/.installed
+	$(PIP) install -c constraints.txt -e ".[notebook,lab]"
+	@touch $@
+
+notebooks: $(VENV)/.installed-lab
+	$(BIN)/jupyter-lab notebooks
 
 demo: setup
 	$(BIN)/geogp demo --out $(OUT) --overwrite

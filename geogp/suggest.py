@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.spatial.distance import cdist
 
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
@@ -49,6 +50,8 @@ def suggest_places(
     places: ArrayLike | None = None,
     weights: ArrayLike | None = None,
     counts: ArrayLike | float | None = None,
+    budget: float | None = None,
+    spatial: tuple[int, int] = (0, 1),
 ) -> Suggestions:
     """The n candidates (M, d) to measure next, greedily, for the smallest variance averaged over the map.
 
@@ -61,6 +64,8 @@ def suggest_places(
     weights : (P,) how much each place counts in the average; default all alike
     counts : measurements behind each new observation; default `typical_count_`. The surface whose variance counts
         is that of `reference_count_`
+    budget : length of the path through the chosen places at most, in the unit of their coordinates; then n is a bound
+    spatial : the columns of these coordinates
 
     Raises
     ------
@@ -93,7 +98,9 @@ def suggest_places(
     unit = model.target_sd_**2
     C = unit * joint.covariance(sparse.csr_array(sparse.eye_array(len(X))))
     noise = unit * model.moments(first, counts).noise_variance.double().numpy()
-    return greedy(C, noise, n, first_place=0 if places is None else len(first), weights=weights)
+    distances = None if budget is None else cdist(first[:, spatial], first[:, spatial])
+    start = 0 if places is None else len(first)
+    return greedy(C, noise, n, first_place=start, weights=weights, distances=distances, budget=budget)
 
 
 def greedy(
@@ -103,6 +110,8 @@ def greedy(
     *,
     first_place: int = 0,
     weights: ArrayLike | None = None,
+    distances: Float[np.ndarray, "M M"] | None = None,
+    budget: float | None = None,
 ) -> Suggestions:
     """n of the first M rows of a posterior covariance C (N, N) whose measurement, one by one, lowers the variance.
 
@@ -111,6 +120,8 @@ def greedy(
     noise_variance : (M,) of a measurement at each candidate
     first_place : the rows from here on are the places over which the variance is averaged
     weights : (N - first_place,) of each place in the average, default all alike
+    distances, budget : (M, M) between candidates, and how long the path through the chosen ones may be: each is put in
+        where it makes the path least longer, and those that no longer fit are left out
 
     Notes
     -----
@@ -126,13 +137,24 @@ def greedy(
     average = float(w @ C.diagonal()[first_place:])
     S = np.array(C[:, :M], dtype=np.float64)  # of everything with the candidates: all that is needed
     free = np.ones(M, dtype=bool)
-    chosen, averages, before, after = [], [average], [], []
+    chosen, averages, before, after = list[int](), [average], list[float](), list[float]()
+    path, length = list[int](), 0.0
     for _ in range(n):
         own = np.maximum(S[:M].diagonal(), 0.0)
         gain = (w @ np.square(S[first_place:])) / np.maximum(own + noise_variance, 1e-300)
+        if distances is not None and budget is not None and path:
+            longer, at = _detours(distances, path)
+            free &= length + longer <= budget  # a path only grows, so what does not fit now never will
+            if not free.any():
+                break
         gain[~free] = -1.0
         c = int(np.argmax(gain))
         free[c] = False
+        if distances is not None and path:
+            length += float(longer[c])
+            path.insert(int(at[c]), c)
+        elif distances is not None:
+            path = [c]
         column = S[:, c] / np.sqrt(max(own[c] + noise_variance[c], 1e-300))
         S -= np.outer(column, column[:M])
         average -= float(gain[c])
@@ -149,3 +171,12 @@ def greedy(
         np.array(after),
         np.asarray(noise_variance, dtype=np.float64)[at],
     )
+
+
+def _detours(distances: Array, path: list[int]) -> tuple[Array, NDArray[np.int64]]:
+    """How much longer a path becomes with each candidate (M,), and where in it the candidate then stands."""
+    D = distances[:, path]
+    between = D[:, :-1] + D[:, 1:] - distances[path[:-1], path[1:]]
+    options = np.column_stack([D[:, 0], between, D[:, -1]])
+    at = options.argmin(axis=1)
+    return options[np.arange(len(D)), at], at

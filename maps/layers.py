@@ -69,9 +69,9 @@ class Layer:
 
 
 VALUES = "level"  # the quantity of layers that hold values of the target itself
-SLICE, CHANGE = "Kernel slice", "What changed"
+SLICE, CHANGE, AT_ONCE = "Kernel slice", "What changed", "All at once"
 #: Headings in the order of a list; others come after them.
-GROUPS = ("What to expect", "How likely", "How sure", "The surface itself", CHANGE, SLICE)
+GROUPS = ("What to expect", "How likely", "How sure", "The surface itself", CHANGE, AT_ONCE, SLICE)
 
 LAYERS: dict[str, Layer] = {
     "median": Layer(
@@ -219,10 +219,23 @@ LAYERS: dict[str, Layer] = {
         by_threshold=True,
         judged=True,  # exceeding is good, red where it is unlikely; where lower is better it is bad
     ),
+    "either_missed": Layer(
+        title="Probability that either of two targets misses its limit",
+        short="P(either missed)",
+        about="of the surfaces of two runs, their errors counted together; `either_missed` of the file names the limits",
+        of_surface=True,
+        quantity="shortfall",
+        colours="vik",
+        scale="linear",
+        group="How likely",
+        limits=(0.0, 1.0),
+        heading="probability",
+        steps=1001,
+    ),
     "change": Layer(
         title="Change of {target}",
         short="Change",
-        about="median of the difference of {surface} between two quarters, the later less the earlier",
+        about="median of what {surface} differ by, the later less the earlier (run: second less first)",
         of_surface=True,
         quantity="change",
         colours="vik_r",
@@ -261,7 +274,7 @@ LAYERS: dict[str, Layer] = {
     "improved": Layer(
         title="Probability that {target} improved by at least {threshold} {unit}",
         short="P(improved by {threshold} {unit})",
-        about="of {surface}, between two quarters",
+        about="of {surface}, between two quarters or two runs",
         of_surface=True,
         quantity="improvement",
         colours="vik_r",
@@ -270,6 +283,34 @@ LAYERS: dict[str, Layer] = {
         limits=(0.0, 1.0),
         heading="probability",
         steps=1001,
+        by_threshold=True,
+    ),
+    "excursion": Layer(
+        title="Joint probability beyond {threshold} {unit}",
+        short="All beyond {threshold} {unit}",
+        about="the largest probability of a set that holds the pixel to lie beyond everywhere at once; of {surface}",
+        of_surface=True,
+        quantity="at once",
+        colours="davos_r",
+        scale="linear",
+        group=AT_ONCE,
+        limits=(0.0, 1.0),
+        heading="probability",
+        steps=1001,
+        by_threshold=True,
+    ),
+    "excursion_set": Layer(
+        title="Excursion set beyond {threshold} {unit}",
+        short="Set beyond {threshold} {unit}",
+        about="1 where {surface} lies beyond everywhere at once with the probability {level}",
+        of_surface=True,
+        quantity="membership",
+        colours="davos_r",
+        scale="linear",
+        group=AT_ONCE,
+        limits=(0.0, 1.0),
+        heading="1: in the set",
+        by_level=True,
         by_threshold=True,
     ),
     "covariance": Layer(
@@ -309,7 +350,7 @@ def listed() -> list[str]:
 
 def help_list() -> str:
     """The layers of a prediction, for a help text."""
-    return ", ".join(key for key, layer in LAYERS.items() if layer.group not in (SLICE, CHANGE))
+    return ", ".join(key for key, layer in LAYERS.items() if layer.group not in (SLICE, CHANGE, AT_ONCE))
 
 
 def available(variables: Collection[Hashable]) -> list[str]:

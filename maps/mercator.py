@@ -47,6 +47,43 @@ def degrees(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     )
 
 
+def tile_zoom(box: GeoBox) -> int | None:
+    """The zoom at which each pixel of a grid is one map tile; None where they are not such tiles.
+
+    Examples
+    --------
+    >>> side = 2 * MERCATOR_HALF / 2**16
+    >>> tile_zoom(GeoBox.from_bbox((0, 0, 4 * side, 2 * side), crs="EPSG:3857", resolution=side))
+    16
+    >>> tile_zoom(GeoBox.from_bbox((0, 0, 4000, 2000), crs="EPSG:3857", resolution=1000))
+    """
+    if box.crs is None or not CRS.from_wkt(wkt_of(box)).equals(CRS.from_epsg(3857), ignore_axis_order=True):
+        return None
+    a = box.affine
+    zoom = np.log2(2 * MERCATOR_HALF / abs(a.a))
+    corner = np.array([a.c, a.f]) / a.a
+    if abs(zoom - round(zoom)) > 1e-6 or abs(a.a + a.e) > 1e-6 * abs(a.a) or not 0 <= zoom <= 31:
+        return None
+    return round(zoom) if np.abs(corner - np.round(corner)).max() < 1e-4 else None
+
+
+def quadkeys(lon: ArrayLike, lat: ArrayLike, zoom: int) -> NDArray[np.str_]:
+    """The Bing quadkeys of the tiles that hold places in degrees, one of {"0", .., "3"} per zoom.
+
+    Examples
+    --------
+    >>> quadkeys([-157.86], [21.31], 6).tolist()
+    ['022211']
+    """
+    x, y = (np.atleast_1d(v) for v in mercator(lon, lat))
+    n = 2**zoom
+    column = (np.floor((x / MERCATOR_HALF + 1) / 2 * n).astype(np.int64)) % n
+    row = np.clip(np.floor((1 - y / MERCATOR_HALF) / 2 * n).astype(np.int64), 0, n - 1)
+    shifts = np.arange(zoom - 1, -1, -1)
+    digits = ((column[:, None] >> shifts) & 1) + 2 * ((row[:, None] >> shifts) & 1)
+    return (digits + ord("0")).astype(np.uint8).view(f"S{zoom}").astype(str).ravel()
+
+
 @dataclass(frozen=True)
 class MercatorGrid:
     """A Web Mercator pixel grid over a GeoBox, with the way back to the GeoBox's pixels.

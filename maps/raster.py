@@ -1,4 +1,4 @@
-"""Files from a prediction Dataset: Cloud-Optimized GeoTIFF, CF NetCDF, Zarr, GeoParquet; atomic, in bounded memory."""
+"""Files from a prediction Dataset: rasters, tables, tiles and the STAC Item of them all; atomic, in bounded memory."""
 
 import hashlib
 import json
@@ -13,10 +13,14 @@ from maps.errors import InvalidInput
 from maps.render import MAX_MEMORY, Progress, job_of, render
 from maps.sinks import SINKS, sink_class
 from maps.sinks.base import Job, Output, Sink
+from maps.stac import NAME as ITEM
+from maps.stac import item
 from maps.staging import filled, no_room, publish_file, publish_files, renames_whole, room_for, staged, sweep
 
 #: Bytes of a pixel and band, about: twice while a COG is made of its parts.
-PIXEL_BYTES = {"cog": 6.4, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5}
+PIXEL_BYTES = {
+    "cog": 6.4, "netcdf": 2.6, "zarr": 3.5, "geoparquet": 6.0, "h3": 8.0, "gpkg": 40.0, "csv": 20.0, "pmtiles": 6.0,
+}  # fmt: skip
 Geometry = Mapping[str, Any] | None
 
 
@@ -41,7 +45,8 @@ def export(
     ----------
     ds : prediction Dataset, lazy or in memory
     folder : made if missing
-    formats : of "cog" (`<layer>.tif`), "netcdf" (`prediction.nc`), "zarr", "geoparquet"
+    formats : of `maps.sinks.SINKS`: "cog" (`<layer>.tif`, its QGIS style `<layer>.qml`), "netcdf" (`prediction.nc`), "zarr",
+        "geoparquet", "h3", "gpkg", "csv", "pmtiles" (`<layer>.pmtiles`)
     layers : names such as "median" or "exceedance_25"; None for all in `ds`
     geometry : GeoJSON polygon in EPSG:4326; pixels whose centre is outside are NaN
     all_touched : take every pixel the region touches instead
@@ -56,7 +61,7 @@ def export(
     Returns
     -------
     the manifest: {"schema": 1, "title", .., "files": [{"path", "kind", "layers", "bytes", "sha256"}, ..]};
-    paths are relative to `folder`; the sha256 of a Zarr folder is that of its `sha256  path` lines
+    paths are relative to `folder`; `item.json` is the STAC Item of the others; the sha256 of a Zarr folder is that of its `sha256  path` lines
 
     Raises
     ------
@@ -74,7 +79,7 @@ def export(
     --------
     >>> manifest = export(ds, "out", ["cog"], layers=["median"])
     >>> [f["path"] for f in manifest["files"]]
-    ['median.tif']
+    ['median.tif', 'median.qml', 'item.json']
     """
     formats = list(dict.fromkeys([formats] if isinstance(formats, str) else formats))
     if not formats and beside is None:
@@ -101,7 +106,7 @@ def write_cogs(
     """One Cloud-Optimized GeoTIFF per layer, `<layer>.tif`; exceedance one per threshold. Options as `export`."""
     folder = Path(folder)
     manifest = _write(ds, folder, [("cog", {"max_error": _positive(max_error)})], **options)
-    return [folder / entry["path"] for entry in manifest["files"]]
+    return [folder / entry["path"] for entry in manifest["files"] if entry["kind"] == "cog"]
 
 
 def write_cog(
@@ -147,7 +152,7 @@ def _write(
         for name in ([options["single"]] if options.get("single") else sink_class(kind).names(job.bands))
     ]
     if manifest:
-        names.append("manifest.json")
+        names += [ITEM, "manifest.json"]
     sweep(folder)  # finishes what was killed while it was being published
     existing = [str(folder / name) for name in names if (folder / name).exists()]
     if existing and not overwrite:
@@ -171,6 +176,10 @@ def _write(
             else []
         )
         outputs = [*outputs, *(beside(work) if beside is not None else ())]
+        if manifest:
+            path = work / ITEM
+            path.write_text(json.dumps(item(job, outputs), indent=1, ensure_ascii=False) + "\n", "utf-8")
+            outputs.append(Output(path, "stac", ITEM, ()))
         document = _document(job.attrs, outputs) | dict(extra or {})
         if manifest:
             path = work / "manifest.json"

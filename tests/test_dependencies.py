@@ -19,7 +19,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SERVED = {
     "runtime": (PACKAGES, ("dependencies",)),
     "bench": (("app/peers", "benchmarks"), ("dependencies", "bench")),
-    "test": (("tests",), ("dependencies", "test", "bench")),
+    "test": (("tests",), ("dependencies", "test", "bench", "notebook")),
+    "notebook": (("tests",), ("dependencies", "test", "bench", "notebook")),
+    "lab": ((), ("lab",)),
     "docs": ((".docs",), ("dependencies", "docs")),
 }
 #: Declared and never imported by us: where each is put to use, and by which words.
@@ -29,6 +31,10 @@ UNSEEN = {
     "httpx2": ("tests/app_dashboard/test_routes.py", "TestClient"),
     "compliance-checker": ("tests/maps/test_raster.py", "compliance-checker"),
     "import-linter": ("Makefile", "lint-imports"),
+    "nbclient": ("tests/notebooks/test_notebooks.py", "nbclient"),
+    "nbformat": ("tests/notebooks/test_notebooks.py", "nbformat"),
+    "ipykernel": ("tests/notebooks/test_notebooks.py", "kernel_name"),
+    "jupyterlab": ("Makefile", "jupyter-lab"),
     "ruff": ("Makefile", "ruff check"),
     "mypy": ("Makefile", "mypy"),
     "mkdocstrings": (".docs/mkdocs.yml", "mkdocstrings"),

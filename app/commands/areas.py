@@ -46,6 +46,9 @@ def areas(
     pairs: Annotated[
         str | None, typer.Option(metavar="A:B,..", help="Keys: how likely is A's mean below B's?")
     ] = None,
+    other: options.With = None,
+    below: options.Below = None,
+    with_below: options.WithBelow = None,
     quarter: options.Quarter = None,
     level: options.Level = 0.95,
     thresholds: options.Thresholds = None,
@@ -68,10 +71,13 @@ def areas(
 
     `evidence`: measured, partly or filled, by how much of the ground has data near (`share_near`).
 
+    `share_either_missed` (--with): of ground or people where download < 100 or upload < 20, say, their errors counted together.
+
     `latent_mean`, `latent_sd`: of the logarithm. Covariances between all areas lie beside.
     """
     from app.workflow.steps.areas import areas as average
 
+    options.check_both(other, below, with_below)
     result = average(
         run,
         polygons,
@@ -87,6 +93,8 @@ def areas(
         thresholds=options.numbers_of(thresholds, "--thresholds"),
         resolution_m=resolution,
         n_samples=samples,
+        beside=other,
+        either=(below, with_below),
         overwrite=overwrite,
     )
     console.notes(result.notes)

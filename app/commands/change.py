@@ -1,4 +1,4 @@
-"""`geogp change`: whether it got better between two quarters."""
+"""`geogp change`: whether it got better between two quarters, or is better in another run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +13,14 @@ PLACE = 84
 
 def change(
     run: options.RunFolder,
-    start: Annotated[str, typer.Option("--from", metavar="QUARTER", help="As 2019Q4.")],
-    end: Annotated[str, typer.Option("--to", metavar="QUARTER", help="As 2023Q4.")],
     output: Annotated[Path, options.output("Folder to write into.")],
+    start: Annotated[str | None, typer.Option("--from", metavar="QUARTER", help="As 2019Q4.")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="QUARTER", help="As 2023Q4.")] = None,
+    other: Annotated[
+        Path | None,
+        typer.Option("--with", metavar="RUN", help="Instead: this run less the first, in one quarter."),
+    ] = None,
+    quarter: Annotated[str | None, typer.Option(help="Of --with; default: the first run's last.")] = None,
     at_least: Annotated[
         str, typer.Option(metavar="LIST", help="P(improved by at least so much), in the target's unit.")
     ] = "0",
@@ -49,6 +54,8 @@ def change(
 
     From the joint posterior of both quarters: what is doubtful of both alike is not doubtful of their difference.
 
+    --with compares two runs instead, mobile with fixed: the second less the first.
+
     Of the surface, the level of tile averages of the run's reference count; the later quarter less the earlier.
     """
     from app.workflow.steps.change import change as compare
@@ -60,6 +67,8 @@ def change(
             start,
             end,
             output,
+            beside=other,
+            quarter=quarter,
             at_least=options.numbers_of(at_least, "--at-least") or [],
             polygons=polygons,
             key=key,

@@ -16,7 +16,11 @@ def export(
     output: Annotated[Path, options.output("Folder to write into.")],
     formats: Annotated[
         str,
-        typer.Option("--format", metavar="LIST", help="Of cog, netcdf, zarr, geoparquet, figures, html."),
+        typer.Option(
+            "--format",
+            metavar="LIST",
+            help="Of cog, netcdf, zarr, geoparquet, h3, gpkg, csv, pmtiles, figures, html.",
+        ),
     ] = "cog,netcdf",
     layers: options.Layers = None,
     quarter: options.Quarter = None,
@@ -27,7 +31,7 @@ def export(
         float | None,
         typer.Option(
             metavar="M",
-            help="Pixel in metres; default: 500, or what the size allows.",
+            help="Pixel in metres; default: 500 of tiles, else by the data's spacing and the size.",
             rich_help_panel=options.WHERE,
         ),
     ] = None,
@@ -35,24 +39,47 @@ def export(
         Path | None,
         typer.Option(metavar="RASTER", help="Take the pixels of this raster.", rich_help_panel=options.WHERE),
     ] = None,
+    tiles: Annotated[
+        bool,
+        typer.Option(
+            "--tiles",
+            help="One pixel a tile of zoom 16; tables have its quadkey.",
+            rich_help_panel=options.WHERE,
+        ),
+    ] = False,
     bounds: options.Bounds = None,
     crs: options.MapCrs = None,
     max_distance: options.MaxDistance = None,
+    other: options.With = None,
+    below: options.Below = None,
+    with_below: options.WithBelow = None,
     max_error: Annotated[
         float | None, typer.Option(metavar="X", help="Smaller COGs, off by at most this much.")
     ] = None,
     max_memory: Annotated[str, typer.Option(metavar="SIZE", help="Stay below, such as 2GiB.")] = "2GiB",
+    samples: Annotated[
+        int | None, typer.Option(metavar="K", help="K coherent maps, joint draws of the surface: samples.nc.")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print pixels, bytes and seconds; write nothing.")
+        bool, typer.Option("--dry-run", help="Print pixels, bytes, memory and seconds; write nothing.")
     ] = False,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Write the maps of one quarter, masked by the region's polygon, else by the reach of the data."""
+    """Write the maps of one quarter, masked by the region's polygon, else by the reach of the data.
+
+    cog: a GeoTIFF a layer and its QGIS style; pmtiles: a layer's coloured web tiles; netcdf, zarr: all layers.
+
+    geoparquet, csv, gpkg: a row a pixel; h3: a row a cell. `item.json` is the STAC Item of them all.
+    """
+    from app.workflow.grids import of_tiles
     from app.workflow.steps.export import estimate
     from app.workflow.steps.export import export as export_run
 
+    options.check_both(other, below, with_below)
     names = options.names_of(formats) or []
+    if tiles:
+        crs, resolution = of_tiles(crs, resolution)
     which: dict[str, Any] = {
         "layers": options.names_of(layers),
         "quarter": quarter,
@@ -79,6 +106,9 @@ def export(
             formats=names,
             max_error=max_error,
             max_memory=options.bytes_of(max_memory),
+            samples=samples,
+            beside=other,
+            either=(below, with_below),
             overwrite=overwrite,
             progress=progress,
             **which,

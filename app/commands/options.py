@@ -59,6 +59,37 @@ Data = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The run's observations, if they were moved.")
 ]
 
+# -- of two runs -----------------------------------------------------------------------------------
+
+_BOTH = "Two targets together"
+With = Annotated[
+    Path | None,
+    typer.Option(
+        "--with", metavar="RUN", help="A second run: what misses either limit.", rich_help_panel=_BOTH
+    ),
+]
+Below = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X", help="Limit of the first; above it, if lower is better.", rich_help_panel=_BOTH
+    ),
+]
+WithBelow = Annotated[
+    float | None, typer.Option(metavar="Y", help="Limit of the second.", rich_help_panel=_BOTH)
+]
+
+
+def check_both(other: Path | None, below: float | None, with_below: float | None) -> None:
+    """Refuse limits of two runs where there is one.
+
+    Raises
+    ------
+    Usage
+    """
+    if other is None and (below is not None or with_below is not None):
+        raise Usage("--below and --with-below belong to --with RUN; for one target use --thresholds.")
+
+
 # -- of a fit --------------------------------------------------------------------------------------
 
 Method = Annotated[str | None, typer.Option(help="See `geogp methods`; default: {method}.")]

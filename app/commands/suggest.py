@@ -20,10 +20,26 @@ def suggest(
     within: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Stay in these polygons, and map them alone.")
     ] = None,
+    area: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Know the mean over these polygons better, instead of the map."),
+    ] = None,
+    boundary: Annotated[
+        float | None, typer.Option(metavar="X", help="Know better where the surface passes this threshold.")
+    ] = None,
+    candidates: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Table of places to choose from, lon and lat.")
+    ] = None,
+    budget_km: Annotated[
+        float | None,
+        typer.Option(metavar="KM", help="The path through all places is no longer; -n bounds them."),
+    ] = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Suggest tiles to measure: each lowers the map's mean variance most, given those before it.
+
+    --area and --boundary change what is to be known better; map's variance is then that mean's, or weighed by p (1 - p).
 
     Greedy, after Cohn (1996) and Krause et al. (2008), among at most 1,500 cells; --within looks closer.
 
@@ -31,7 +47,19 @@ def suggest(
     """
     from app.workflow.steps.suggest import suggest as suggest_tiles
 
-    result = suggest_tiles(run, n, output, quarter=quarter, tests=tests, within=within, overwrite=overwrite)
+    result = suggest_tiles(
+        run,
+        n,
+        output,
+        quarter=quarter,
+        tests=tests,
+        within=within,
+        overwrite=overwrite,
+        area=area,
+        boundary=boundary,
+        candidates_file=candidates,
+        budget_km=budget_km,
+    )
     if as_json:
         console.document(result.document())
     else:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
+from app.workflow.grids import of_tiled_source
 from app.workflow.polygons import Ground, points_in
 from app.workflow.rows import observations_of
 from app.workflow.weighing import Places, places_in
@@ -56,9 +57,10 @@ class Evidence:
 
 
 def near_m_of(run: Run) -> float:
-    """How near data are near: 1 km or, where places lie farther apart, the gap that holds nine in ten of them."""
+    """How near data are near: the gap that holds nine in ten of the places; of tiles at least 1 km."""
     gaps = run.support.gaps_m()
-    return float(max(FAR_M, np.quantile(gaps, 0.9))) if len(gaps) else FAR_M
+    least = FAR_M if of_tiled_source(run) or not len(gaps) else 0.0
+    return float(max(least, np.quantile(gaps, 0.9))) if len(gaps) else least
 
 
 def evidence_of(

@@ -14,9 +14,11 @@ from pyproj import CRS, Transformer
 from pyproj.exceptions import CRSError, ProjError
 
 from app.errors import InvalidInput
+from data_pipelines.sources import SOURCES
 from geogp.errors import check_metres
 from geogp.run import Run
 from maps.grid import Window, geobox_like, windows
+from maps.mercator import MERCATOR_HALF
 from maps.region import Mask, polygon, to_crs
 
 #: Side of a pixel where nothing is said: a little less than a tile at 40 degrees.
@@ -25,6 +27,8 @@ RESOLUTION_M = 500.0
 MAX_INSIDE, MAX_WHOLE = 2_000_000, 40_000_000
 #: Even what was asked for has a bound: beyond it is a slip of the keyboard.
 MAX_ASKED = 20_000_000_000
+#: Zoom of Ookla's tiles.
+TILE_ZOOM = 16
 METRES_PER_DEGREE = 111_320.0
 HALF_EARTH_M = 20_040_000.0
 #: West, south, east, north.
@@ -97,7 +101,7 @@ def grid_of(
     Parameters
     ----------
     run : from `geogp.load`
-    resolution_m : side of a pixel; default 500 m, coarser for regions of more than 2 million such pixels
+    resolution_m : side of a pixel; default `usual_side_m`, coarser for regions of more than 2 million such pixels
     like : a raster whose very pixels to take
     bounds : W, S, E, N in degrees to cut to
     crs : of the map; default the run's own metric CRS
@@ -129,8 +133,9 @@ def grid_of(
     unit = (
         1.0 / METRES_PER_DEGREE if target.is_geographic else 1.0 / target.axis_info[0].unit_conversion_factor
     )
-    side = _side(box, area_m2, unit) if resolution_m is None else resolution_m
-    if resolution_m is None and side > RESOLUTION_M:
+    usual = usual_side_m(run)
+    side = _side(box, area_m2, unit, usual) if resolution_m is None else resolution_m
+    if resolution_m is None and side > usual:
         words = "; ".join(w for w in (words, f"pixels of {side:g} m, because the region is large") if w)
     if (asked := _pixels(box, side * unit)) > MAX_ASKED:
         raise InvalidInput(
@@ -139,6 +144,19 @@ def grid_of(
     if bounds is not None and boundary is not None:
         boundary = _clip(boundary, bounds)
     return Grid(_snapped(box, side * unit, target), boundary, reach, words)
+
+
+def of_tiles(crs: str | None, resolution_m: float | None) -> tuple[str, float]:
+    """CRS and side of the pixels of a map whose pixels are Ookla's tiles, for `grid_of`.
+
+    Raises
+    ------
+    InvalidInput
+        another CRS or side was asked for.
+    """
+    if crs is not None or resolution_m is not None:
+        raise InvalidInput("--tiles chooses CRS and pixels; leave --crs and --resolution out.")
+    return "EPSG:3857", 2 * MERCATOR_HALF / 2**TILE_ZOOM
 
 
 def check_resolution(metres: float | None) -> None:
@@ -171,9 +189,8 @@ def _pixels(box: Box, step: float) -> float:
     return (right - left) / step * ((top - bottom) / step)
 
 
-def _side(box: Box, area_m2: float, unit: float) -> float:
+def _side(box: Box, area_m2: float, unit: float, side: float) -> float:
     """Metres: the usual side, doubled until the map is not too large."""
-    side = RESOLUTION_M
     while area_m2 / side**2 > MAX_INSIDE or _pixels(box, side * unit) > MAX_WHOLE:
         side *= 2
     return side
@@ -188,9 +205,26 @@ def _snapped(box: Box, step: float, crs: CRS) -> GeoBox:
 
 
 def usual_reach_m(run: Run) -> float:
-    """How far from training places a map may reach: three times the distance that holds nine in ten of their gaps."""
+    """How far from training places a map may reach: three times the distance that holds nine in ten of their gaps; of
+    tiles at least 2 km."""
     gaps = run.support.gaps_m()
-    return float(max(2000.0, 3.0 * np.quantile(gaps, 0.9))) if len(gaps) else 2000.0
+    least = 2000.0 if of_tiled_source(run) or not len(gaps) else 0.0
+    return float(max(least, 3.0 * np.quantile(gaps, 0.9))) if len(gaps) else least
+
+
+def of_tiled_source(run: Run) -> bool:
+    """Whether a run's measurements are of tiles, whose size is known; of an unknown source, too."""
+    source = SOURCES.get(run.data.get("source") or "")
+    return source is None or source.tiled
+
+
+def usual_side_m(run: Run) -> float:
+    """The side of a pixel where nothing is said: 500 m for tiles; else half the usual distance between places, to one
+    digit."""
+    gaps = run.support.gaps_m()
+    if of_tiled_source(run) or not len(gaps):
+        return RESOLUTION_M
+    return float(f"{0.5 * np.median(gaps):.1g}")
 
 
 def _crs(text: str) -> CRS:

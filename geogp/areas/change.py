@@ -1,4 +1,4 @@
-"""What changed at a place between two moments, from the joint posterior of both.
+"""What changed at a place between two moments, from the joint posterior of both; and what differs between two runs.
 
 The surface at one place in two quarters is one Gaussian pair: what neighbours, drift and level say of both is the same
 doubt, so that a difference is known better than two maps side by side suggest (or worse, far ahead of the data).
@@ -13,6 +13,7 @@ import xarray as xr
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from odc.geo.geobox import GeoBox
+from pyproj import Transformer
 from scipy import sparse
 from scipy.special import ndtri
 
@@ -35,12 +36,14 @@ class Pairs:
     """The surface at N places at two moments, Gaussian on the working scale u; y = transform.inverse(u).
 
     mean, sd : (2, N) before and after; correlation : (N,)
+    second : transform of what comes after, where it is of another model
     """
 
     mean: Float[np.ndarray, "2 N"]
     sd: Float[np.ndarray, "2 N"]
     correlation: Float[np.ndarray, " N"]
     transform: Transform
+    second: Transform | None = None
 
     def differences(
         self,
@@ -67,7 +70,9 @@ class Pairs:
             second = r * z[0] + np.sqrt(np.maximum(1.0 - r**2, 0.0)) * z[1]
             before = self.mean[0, part, None] + self.sd[0, part, None] * z[0]
             after = self.mean[1, part, None] + self.sd[1, part, None] * second
-            d = function(self.transform.inverse(after)) - function(self.transform.inverse(before))
+            d = function((self.second or self.transform).inverse(after)) - function(
+                self.transform.inverse(before)
+            )
             out[:3, part] = np.quantile(d, tails, axis=1)
             for k, x in enumerate(at_least):
                 out[3 + k, part] = (sign * d >= x).mean(axis=1)
@@ -195,14 +200,114 @@ def change_map(
         out[:, order] = found
         return out.astype(np.float32)
 
+    words = f"of the surface's change from {start} to {end}"
+    more = f"probability that the surface improved by at least so much, {start} to {end}"
+    out = _dataset(run, geobox, planes, start, chosen, words, more, level, where, max_distance_m)
+    return out.assign_attrs(
+        title=f"Change of {run.target.words} from {start} to {end}", quarter=f"{start} to {end}"
+    )
+
+
+def difference_map(
+    run: Mapped,
+    other: Mapped,
+    geobox: GeoBox,
+    *,
+    correlation: float,
+    names: tuple[str, str],
+    quarter: str | None = None,
+    level: float = 0.95,
+    at_least: Sequence[float] = (0.0,),
+    where: Where | None = None,
+    max_distance_m: float | None = None,
+) -> xr.Dataset:
+    """What differs between two runs of one target on a grid, the other less the first: as `change_map` of two quarters.
+
+    Parameters
+    ----------
+    correlation : of the two surfaces' errors at a place, see `geogp.areas.cross_correlation`
+    names : what the runs are of, such as ("fixed", "mobile")
+    quarter : of both; default the first run's last
+
+    Raises
+    ------
+    InvalidInput
+        runs of two targets, or as `change_map`.
+
+    Notes
+    -----
+    A pixel costs a prediction of each run.
+    """
+    check_one_target(run, other)
+    check_level(level)
+    check_metres(max_distance_m, "max_distance_m")
+    chosen = tuple(float(v) for v in at_least)
+    sign = -1.0 if run.target.better == "lower" else 1.0
+    when = run.quarter(quarter)
+
+    def planes(X: Array) -> Plane:
+        inputs = X, other.inputs(carried(run, other, X[:, :2]), when)
+        laws = [
+            r.model.distribution(moments_of(r.model, P, r.model.reference_count_), latent=True)
+            for r, P in zip((run, other), inputs)
+        ]
+        pairs = Pairs(
+            np.stack([law.location for law in laws]),
+            np.stack([law.scale for law in laws]),
+            np.full(len(X), correlation),
+            laws[0].transform,
+            laws[1].transform,
+        )
+        return pairs.differences(run.target.from_score, level, chosen, sign=sign).astype(np.float32)
+
+    words = f"of what the surface of {names[1]} has more than that of {names[0]}"
+    more = f"probability that {names[1]} is better than {names[0]} by at least so much"
+    out = _dataset(run, geobox, planes, when, chosen, words, more, level, where, max_distance_m)
+    title = f"{run.target.words.capitalize()}: {names[1]} less {names[0]}"
+    return out.assign_attrs(title=title, quarter=when or "", other_method=other.model.method)
+
+
+def check_one_target(run: Mapped, other: Mapped) -> None:
+    """Refuse a difference of two targets.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if (run.target.name, run.unit) != (other.target.name, other.unit):
+        raise InvalidInput(
+            f"a difference is of one target; the runs are of {run.target.name} and {other.target.name}."
+        )
+
+
+def carried(run: Mapped, other: Mapped, xy: Array) -> Array:
+    """Places (n, 2) in the plane of a run as the plane of another has them."""
+    if run.crs == other.crs:
+        return xy
+    to_other = Transformer.from_crs(run.crs, other.crs, always_xy=True)
+    return np.stack(to_other.transform(xy[:, 0], xy[:, 1]), axis=1)
+
+
+def _dataset(
+    run: Mapped,
+    geobox: GeoBox,
+    planes: Callable[[Array], Plane],
+    quarter: str | None,
+    chosen: tuple[float, ...],
+    words: str,
+    more: str,
+    level: float,
+    where: Where | None,
+    max_distance_m: float | None,
+) -> xr.Dataset:
+    """The lazy Dataset of planes median, lower, upper and one for each of `chosen`."""
     blocks = Blocks(
-        run, geobox, planes, 3 + len(chosen), quarter=start, where=where, max_distance_m=max_distance_m
+        run, geobox, planes, 3 + len(chosen), quarter=quarter, where=where, max_distance_m=max_distance_m
     )
 
     def plane(i: int) -> Callable[[Plane, float | None], Plane]:
         return lambda values, _: values[i]
 
-    words = f"of the surface's change from {start} to {end}"
     named = {
         "change": f"median {words}",
         "change_lower": f"lower end of the credible interval {words}",
@@ -218,10 +323,7 @@ def change_map(
         blocks, lambda values, x: values[3 + chosen.index(float(x or 0.0))], chosen
     ).variable(
         ("threshold", "y", "x"),
-        {
-            "units": "1",
-            "long_name": f"probability that the surface improved by at least so much, {start} to {end}",
-        },
+        {"units": "1", "long_name": more},
     )
     coords = grid_coordinates(geobox)
     coords["threshold"] = xr.DataArray(
@@ -231,12 +333,10 @@ def change_map(
     reference = run.model.reference_count_
     out.attrs = {
         "Conventions": "CF-1.8",
-        "title": f"Change of {run.target.words} from {start} to {end}",
         "institution": "made with GeoGP",
         "source": f"GeoGP method {run.model.method}",
         "method": run.model.method,
         **run.target.attributes(run.unit),
-        "quarter": f"{start} to {end}",
         **({} if reference is None else {"reference_count": reference}),
         "level": level,
     }

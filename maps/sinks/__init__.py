@@ -11,6 +11,10 @@ SINKS: dict[str, str] = {
     "netcdf": "maps.sinks.netcdf:NetcdfSink",
     "zarr": "maps.sinks.zarr:ZarrSink",
     "geoparquet": "maps.sinks.geoparquet:GeoparquetSink",
+    "h3": "maps.sinks.cells:H3Sink",
+    "gpkg": "maps.sinks.tables:GpkgSink",
+    "csv": "maps.sinks.tables:CsvSink",
+    "pmtiles": "maps.sinks.pmtiles:PmtilesSink",
 }
 
 

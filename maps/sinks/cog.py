@@ -14,31 +14,28 @@ from numpy.typing import NDArray
 from maps.bands import Band
 from maps.grid import BLOCK, Window
 from maps.sinks.base import Job, Output, Sink
+from maps.sinks.style import qml
+from maps.sinks.thumbs import Thumb
 
 UNITLESS_ERROR = 5e-4  # max_error for pure numbers: half a unit of the third decimal
 
 
-class CogSink(Sink):
-    """One `<band>.tif` per band, or all bands in one file with `single="slice.tif"`.
+class PartsSink(Sink):
+    """Keeps each file's bands in a GeoTIFF `<name>.part.tif` that is written by window, and a small copy for legends."""
 
-    Options: `max_error` (in the target's unit) stores with LERC, off by at most so much; pure numbers
-    (probabilities, sd) then by at most 0.0005. None keeps every bit.
-    """
-
-    @classmethod
-    def names(cls, bands: tuple[Band, ...]) -> list[str]:
-        return [f"{band.name}.tif" for band in bands]
+    def files(self, job: Job) -> list[tuple[str, tuple[Band, ...]]]:
+        """(final name, bands) of each file."""
+        return [(f"{b.name}.tif", (b,)) for b in job.bands]
 
     def begin(self, job: Job) -> None:
         import rasterio
         from rasterio.crs import CRS
 
         self.job = job
-        single = self.options.get("single")
-        groups = [(single, job.bands)] if single else [(f"{b.name}.tif", (b,)) for b in job.bands]
+        self.thumb = Thumb(job)
         self._files: list[tuple[str, tuple[Band, ...], Path, Any]] = []
         height, width = job.shape
-        for name, bands in groups:
+        for name, bands in self.files(job):
             part = self.folder / f"{name}.part.tif"
             target = rasterio.open(
                 part,
@@ -73,10 +70,32 @@ class CogSink(Sink):
     ) -> None:
         from rasterio.windows import Window as RasterioWindow
 
+        self.thumb.write(window, planes)
         rows, cols = window.shape
         for _, bands, _, target in self._files:
             for i, band in enumerate(bands, 1):
                 target.write(planes[band.name], i, window=RasterioWindow(window.x0, window.y0, cols, rows))
+
+    def abort(self) -> None:
+        for *_, target in getattr(self, "_files", []):
+            target.close()
+
+
+class CogSink(PartsSink):
+    """One `<band>.tif` per band with statistics, overviews and beside it the style `<band>.qml`; or all bands in one file
+    with `single="slice.tif"`, without style.
+
+    Options: `max_error` (in the target's unit) stores with LERC, off by at most so much; pure numbers
+    (probabilities, sd) then by at most 0.0005. None keeps every bit.
+    """
+
+    @classmethod
+    def names(cls, bands: tuple[Band, ...]) -> list[str]:
+        return [f"{band.name}{suffix}" for suffix in (".tif", ".qml") for band in bands]
+
+    def files(self, job: Job) -> list[tuple[str, tuple[Band, ...]]]:
+        single = self.options.get("single")
+        return [(single, job.bands)] if single else super().files(job)
 
     def finish(self) -> list[Output]:
         import rasterio.shutil
@@ -89,6 +108,12 @@ class CogSink(Sink):
             part.unlink()
             _check(path, self.job, bands)
             outputs.append(Output(path, "cog", name, tuple(b.name for b in bands)))
+        if not self.options.get("single"):
+            legends = self.thumb.scales()
+            for band in self.job.bands:
+                path = self.folder / f"{band.name}.qml"
+                path.write_text(qml(band, legends[band.layer.quantity]), "utf-8")
+                outputs.append(Output(path, "style", path.name, (band.name,)))
         return outputs
 
     def _creation(self, bands: tuple[Band, ...]) -> dict[str, Any]:
@@ -98,6 +123,7 @@ class CogSink(Sink):
             "OVERVIEW_RESAMPLING": "NEAREST",
             "BIGTIFF": "IF_SAFER",
             "SPARSE_OK": "TRUE",
+            "STATISTICS": "YES",  # so that viewers stretch colours without reading it all
         }
         error = self.options.get("max_error")
         if error is None:
@@ -105,10 +131,6 @@ class CogSink(Sink):
         pure = any(band.unit_text == "" for band in bands)
         limit = min(float(error), UNITLESS_ERROR) if pure else float(error)
         return options | {"COMPRESS": "LERC_ZSTD", "MAX_Z_ERROR": limit}
-
-    def abort(self) -> None:
-        for *_, target in getattr(self, "_files", []):
-            target.close()
 
 
 def _tags(job: Job, bands: tuple[Band, ...]) -> dict[str, Any]:

@@ -1,73 +1,73 @@
-"""GeoParquet: one point per pixel inside the region, one column per band."""
+"""GeoParquet 1.1: one point per pixel inside the region, one column per band."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pyproj import CRS, Transformer
 
-from maps.bands import Band
-from maps.grid import Window
-from maps.sinks.base import Job, Output, Sink
+from maps.sinks.base import Output
+from maps.sinks.rows import GROUP, Columns, RowSink
 
 
-class GeoparquetSink(Sink):
-    """`prediction.parquet` with x, y (grid CRS), lon, lat, the bands, and the pixel centre as WKB point (EPSG:4326)."""
+class GeoparquetSink(RowSink):
+    """`prediction.parquet`: the rows, their boxes (`bbox`, by which readers skip row groups), the geometry as WKB (EPSG:4326)."""
 
-    @classmethod
-    def names(cls, bands: tuple[Band, ...]) -> list[str]:
-        return ["prediction.parquet"]
+    kind, file = "geoparquet", "prediction.parquet"
+    geometry_type = "Point"
 
-    def begin(self, job: Job) -> None:
+    def open(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self.job = job
-        self._to_lonlat = Transformer.from_crs(CRS.from_wkt(job.crs_wkt), "EPSG:4326", always_xy=True)
-        self._path = self.folder / str(self.options.get("single") or "prediction.parquet")
-        fields = [pa.field(name, pa.float64()) for name in ("x", "y", "lon", "lat")]
-        fields += [
-            pa.field(b.name, pa.float32(), metadata={"units": b.unit, "long_name": b.title})
-            for b in job.bands
+        words = {b.name: {"units": b.unit, "long_name": b.title} for b in self.job.bands}
+        box = pa.struct([pa.field(name, pa.float32()) for name in ("xmin", "ymin", "xmax", "ymax")])
+        fields = [
+            pa.field(
+                name,
+                pa.string() if v.dtype.kind == "U" else pa.from_numpy_dtype(v.dtype),
+                metadata=words.get(name),
+            )
+            for name, v in self.columns.items()
         ]
-        fields.append(pa.field("geometry", pa.binary()))
+        fields += [pa.field("bbox", box), pa.field("geometry", pa.binary())]
+        covering = {name: ["bbox", name] for name in ("xmin", "ymin", "xmax", "ymax")}
+        column = {"encoding": "WKB", "geometry_types": [self.geometry_type], "covering": {"bbox": covering}}
         geo = {
             "version": "1.1.0",
             "primary_column": "geometry",
-            "columns": {"geometry": {"encoding": "WKB", "geometry_types": ["Point"]}},  # no crs: OGC:CRS84
-        }
-        about = {k: str(v) for k, v in job.attrs.items()} | {"crs": job.crs_wkt}
-        self._schema = pa.schema(fields, metadata={"geo": json.dumps(geo), "geogp": json.dumps(about)})
+            "columns": {"geometry": column},
+        }  # no crs: OGC:CRS84
+        self._schema = pa.schema(fields, metadata={"geo": json.dumps(geo), "geogp": json.dumps(self.about)})
         self._writer = pq.ParquetWriter(self._path, self._schema, compression="zstd")
-        self._rows = 0
 
-    def write(
-        self, window: Window, planes: Mapping[str, NDArray[np.float32]], inside: NDArray[np.bool_]
-    ) -> None:
+    def put(self, columns: Columns) -> None:
         import pyarrow as pa
 
-        known = inside & np.any([np.isfinite(p) for p in planes.values()], axis=0)
-        rows, cols = np.nonzero(known)
-        if rows.size == 0:
-            return
-        x = np.asarray(self.job.ds["x"].values, dtype=np.float64)[window.x0 + cols]
-        y = np.asarray(self.job.ds["y"].values, dtype=np.float64)[window.y0 + rows]
-        lon, lat = self._to_lonlat.transform(x, y)
-        columns: list[Any] = [pa.array(v) for v in (x, y, lon, lat)]
-        columns += [pa.array(planes[b.name][rows, cols]) for b in self.job.bands]
-        columns.append(_points(lon, lat))
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
-        self._rows += rows.size
+        geometry, bounds = self.shapes(columns)
+        # Rounded outwards: a box in single precision holds its geometry.
+        low = np.nextafter(bounds[:, :2].astype(np.float32), np.float32(-np.inf))
+        high = np.nextafter(bounds[:, 2:].astype(np.float32), np.float32(np.inf))
+        box = pa.StructArray.from_arrays(
+            [pa.array(v) for v in (*low.T, *high.T)], fields=list(self._schema.field("bbox").type)
+        )
+        arrays = [pa.array(columns[name]) for name in self.columns]
+        table = pa.Table.from_arrays([*arrays, box, geometry], schema=self._schema)
+        self._writer.write_table(table, row_group_size=GROUP)
 
-    def finish(self) -> list[Output]:
+    def shapes(self, columns: Columns) -> tuple[Any, NDArray[np.float64]]:
+        """Geometries as an Arrow array of WKB, and their W, S, E, N (rows, 4)."""
+        lon, lat = columns["lon"], columns["lat"]
+        return _points(lon, lat), np.column_stack([lon, lat, lon, lat])
+
+    def close(self) -> list[Output]:
+        self._writer.close()
+        return [self.output()]
+
+    def count(self) -> int:
         import pyarrow.parquet as pq
 
-        self._writer.close()
-        if pq.read_metadata(self._path).num_rows != self._rows:
-            raise OSError(f"{self._path.name} was written but does not read back whole.")
-        return [Output(self._path, "geoparquet", self._path.name, tuple(b.name for b in self.job.bands))]
+        return int(pq.read_metadata(self._path).num_rows)
 
     def abort(self) -> None:
         if hasattr(self, "_writer"):
@@ -76,11 +76,16 @@ class GeoparquetSink(Sink):
 
 def _points(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> Any:
     """Little-endian WKB points as one Arrow binary array."""
-    import pyarrow as pa
-
     wkb = np.zeros(lon.size, dtype=[("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
     wkb["order"], wkb["type"], wkb["x"], wkb["y"] = 1, 1, lon, lat
-    offsets = np.arange(lon.size + 1, dtype=np.int32) * wkb.dtype.itemsize
+    return as_binary(wkb)
+
+
+def as_binary(records: NDArray[Any]) -> Any:
+    """Records of one length as an Arrow binary array."""
+    import pyarrow as pa
+
+    offsets = np.arange(records.size + 1, dtype=np.int32) * records.dtype.itemsize
     return pa.Array.from_buffers(
-        pa.binary(), lon.size, [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(wkb.tobytes())]
+        pa.binary(), records.size, [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(records.tobytes())]
     )

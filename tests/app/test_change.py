@@ -49,7 +49,8 @@ def test_maps_and_areas_are_the_joint_posteriors(cli, run, file, tmp_path):
         "improved_10.tif",
         "areas.gpkg",
     ]
-    assert [entry["path"] for entry in document["files"]] == names
+    listed = [entry["path"] for entry in document["files"] if entry["kind"] != "style"]
+    assert listed == [*names, "item.json"]
     assert json.loads((out / "manifest.json").read_text())["files"] == document["files"]
     assert (document["from"], document["to"], document["key"]) == ("2022Q1", "2023Q4", "GEOID")
 
@@ -79,14 +80,14 @@ def test_the_change_of_areas_has_the_variance_of_the_difference(run, world, tmp_
     """On the model's scale it is w'Cw with the covariance between the quarters counted."""
     from scipy import sparse
 
-    from app.workflow.steps.change import _columns
+    from app.workflow.steps.change import Between, _columns
     from app.workflow.weighing import GROUND, AreaPoints
 
     loaded = load(run)
     xy = loaded.support.positions_m[:60]
     points = AreaPoints(xy, np.repeat([0, 1], 30), np.ones(2), np.ones(2), {GROUND: np.full(60, 1 / 30)})
     facts = {"level": 0.95, "at_least": [0.0]}
-    drawn = _columns(loaded, "2022Q1", "2023Q4", points, facts, 2000, 0)
+    drawn = _columns(Between(loaded, ("2022Q1", "2023Q4"), "2023Q4"), points, facts, 2000, 0)
     X = np.concatenate([loaded.inputs(xy, "2022Q1"), loaded.inputs(xy, "2023Q4")])
     W = sparse.hstack([-points.weights(), points.weights()], format="csr")
     exact = surface(loaded.model, X).moments(W)
@@ -94,7 +95,50 @@ def test_the_change_of_areas_has_the_variance_of_the_difference(run, world, tmp_
     np.testing.assert_allclose(drawn["latent_change_sd"], exact.sd, rtol=4 / np.sqrt(2 * 2000))
 
 
+def test_the_difference_of_two_runs(cli, run, table, file, tmp_path):
+    """Of a run fitted otherwise, at pixels and areas: its surface less the first's, its variance of both."""
+    from app.workflow.together import learned_together
+    from tests.app.conftest import TINY
+
+    other = tmp_path / "other"
+    line = ("fit", table, "--method", "dbk-rbf", "--split", "random", *TINY, "-o", other, "-q")
+    assert cli(*line).code == 0
+    out = tmp_path / "out"
+    result = cli("change", run, "--with", other, "-o", out, "--areas", file, "--resolution", 20_000, "--json")
+    assert result.code == 0, result.err
+    document = json.loads(result.out)
+    one, two = load(run), load(other)
+    r = learned_together(one, two)[0].surface
+    assert document["with"]["correlation"] == pytest.approx(r) and r > 0.3
+    assert (document["from"], document["to"], document["quarter"]) == ("run", "other", "2023Q4")
+    with rasterio.open(out / "change.tif") as src:
+        values, transform = src.read(1), src.transform
+    row, col = (v[::3] for v in np.nonzero(np.isfinite(values)))
+    xy = np.column_stack(transform * (col + 0.5, row + 0.5))
+    laws = [
+        m.model.distribution(m.model.moments(m.inputs(xy), m.model.reference_count_), latent=True)
+        for m in (one, two)
+    ]
+    z = np.random.default_rng(0).multivariate_normal([0, 0], [[1, r], [r, 1]], 20_000).T
+    draws = [
+        10 ** (law.transform.inverse(law.location[:, None] + law.scale[:, None] * part[None]) - 3)
+        for law, part in zip(laws, z)
+    ]
+    d = draws[1] - draws[0]
+    np.testing.assert_allclose(values[row, col], np.median(d, axis=1), atol=0.05 * d.std())
+    with rasterio.open(out / "change_lower.tif") as src:
+        low = src.read(1)[row, col]
+    np.testing.assert_allclose(low, np.quantile(d, 0.025, axis=1), atol=0.1 * d.std())
+    areas = geopandas.read_file(out / "areas.gpkg")
+    np.testing.assert_allclose(areas["change"][:2], (areas["mean_to"] - areas["mean_from"])[:2])
+    again = cli("change", run, "--with", run, "-o", tmp_path / "o", "--resolution", 20_000)
+    assert again.code == 0  # a run less itself, its errors all shared but for what is never taken for one
+
+
 BAD = {
+    "neither": ((), "--from one quarter --to another"),
+    "both": ((*WHEN, "--with", "x"), "leave --from and --to out"),
+    "quarter of a change": ((*WHEN, "--quarter", "2023Q4"), "--quarter belongs to --with"),
     "one quarter twice": (("--from", "2023Q4", "--to", "2023Q4"), "2023Q4 twice"),
     "no quarter": (("--from", "2023", "--to", "2023Q4"), "2023Q4; got '2023'"),
     "nothing to write": ((*WHEN, "--format", "none"), "nothing to write"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import rasterio
 import xarray as xr
-from pyproj import Transformer
+from pyproj import CRS, Transformer
 
 import geogp
 from geogp import storage
@@ -42,7 +42,12 @@ def test_the_manifest_describes_every_file(exported):
         "pi_width.tif": "cog",
         "exceedance_25.tif": "cog",
         "exceedance_100.tif": "cog",
+        "median.qml": "style",
+        "pi_width.qml": "style",
+        "exceedance_25.qml": "style",
+        "exceedance_100.qml": "style",
         "prediction.nc": "netcdf",
+        "item.json": "stac",
         "median.png": "figure",
         "pi_width.png": "figure",
         "exceedance_25.png": "figure",
@@ -146,7 +151,7 @@ def test_options_reach_the_map(cli, run, tmp_path):
         *line, "--tests", 3, "--thresholds", "10,50", "--layers", "median,exceedance", "--crs", "EPSG:4326"
     )
     assert result.code == 0, result.err
-    assert result.out == "" and "1 files" in result.err
+    assert result.out == "" and "2 files" in result.err
     with xr.open_dataset(out / "prediction.nc", engine="h5netcdf") as ds:
         assert ds.attrs["quarter"] == "2022Q1" and ds.attrs["level"] == 0.8 and ds.attrs["tests"] == 3
         assert ds["threshold"].values.tolist() == [10, 50] and set(ds.data_vars) >= {"median", "exceedance"}
@@ -213,7 +218,8 @@ def test_existing_files_are_refused_unless_overwritten(cli, run, tmp_path):
         result = cli(*line)
         assert result.code == 3 and name in result.err and (folder / name).read_text() == "precious"
         assert cli(*line, "--overwrite").code == 0 and (folder / name).read_bytes() != b"precious"
-        assert {p.name for p in folder.iterdir()} == {name, "manifest.json"}
+        style = {"median.qml"} if kind == "cog" else set()
+        assert {p.name for p in folder.iterdir()} == {name, "item.json", "manifest.json", *style}
 
 
 def test_an_interrupted_export_leaves_nothing(run, tmp_path):
@@ -316,3 +322,66 @@ def test_any_other_measurement_goes_the_whole_way(cli, tmp_path):
     assert result.code == 0 and "no boundary" in result.err
     with xr.open_dataset(tmp_path / "out" / "prediction.nc", engine="h5netcdf") as ds:
         assert ds["median"].attrs["units"] == "mm" and np.isfinite(ds["median"].values).any()
+
+
+def test_samples_are_coherent_maps_of_the_surface(cli, run, tmp_path):
+    """Neighbouring pixels rise and fall together, with the surface's own spread."""
+    line = (
+        "export",
+        run,
+        "-o",
+        tmp_path / "out",
+        "--format",
+        "netcdf",
+        "--layers",
+        "latent_median,latent_sd",
+    )
+    result = cli(*line, "--resolution", 12_000, "--samples", 300)
+    assert result.code == 0, result.err
+    with xr.open_dataset(tmp_path / "out" / "samples.nc", engine="h5netcdf") as ds:
+        draws = np.log10(ds["surface"].values) + 3
+        assert ds["surface"].attrs["units"] == "Mbit/s" and "GeoGP method" in ds.attrs["source"]
+        assert CRS.from_wkt(ds["spatial_ref"].attrs["crs_wkt"]).is_projected
+    with xr.open_dataset(tmp_path / "out" / "prediction.nc", engine="h5netcdf") as ds:
+        median, sd = np.log10(ds["latent_median"].values) + 3, ds["latent_sd"].values
+    np.testing.assert_array_equal(np.isnan(draws[0]), np.isnan(median))
+    inside = np.isfinite(median)
+    assert np.abs(draws.mean(0) - median)[inside].max() < 5 * sd[inside].max() / np.sqrt(300)
+    np.testing.assert_allclose(draws.std(0)[inside], sd[inside], rtol=5 / np.sqrt(600))
+    errors = draws - draws.mean(0)
+    pairs = inside[:, :-1] & inside[:, 1:]
+    near = (errors[:, :, :-1] * errors[:, :, 1:]).mean(0)[pairs] / (draws.std(0) ** 2)[:, :-1][pairs]
+    assert np.median(near) > 0.2
+
+
+def test_pixels_can_be_the_tiles(cli, run, table, tmp_path):
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    west, south, east, north = -143.4, 33.9, -143.0, 34.2
+    line = ("export", run, "-o", tmp_path / "out", "--format", "csv", "--layers", "median", "--tiles")
+    assert cli(*line, "--bounds", west, south, east, north).code == 0
+    found = pd.read_csv(tmp_path / "out" / "prediction.csv", dtype={"quadkey": str}).set_index("quadkey")
+    known = pq.read_table(table).to_pandas()
+    known = known[known["quadkey"].isin(found.index)].drop_duplicates("quadkey")
+    assert len(known) > 5
+    np.testing.assert_allclose(found.loc[known["quadkey"], "lon"], known["lon"], atol=1e-6)
+    result = cli(*line, "--resolution", 100, "--overwrite")
+    assert result.code == 3 and "--tiles chooses" in result.err
+
+
+def test_an_estimate_counts_what_the_mask_leaves_and_too_little_memory_is_refused(cli, run, tmp_path):
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    facts = json.loads((copy / "run.json").read_text())
+    storage.update_facts(copy, {"data": {**facts["data"], "boundary": None}})
+    where = ("-o", tmp_path / "out", "--format", "cog", "--layers", "median", *COARSE, "--max-distance", 9000)
+    guess = json.loads(cli("export", copy, *where, "--dry-run", "--json").out)
+    assert guess["memory"] > 2**28
+    small = cli("export", copy, *where, "--max-memory", "100MiB")
+    assert small.code == 3 and "--max-memory" in small.err and not (tmp_path / "out").exists()
+    assert cli("export", copy, *where).code == 0
+    with rasterio.open(tmp_path / "out" / "median.tif") as src:
+        assert np.isfinite(src.read(1)).sum() == pytest.approx(guess["pixels_inside"], rel=0.1)

@@ -58,7 +58,7 @@ def test_tiles_in_the_order_of_their_use(cli, run, world, tmp_path):
 def test_a_table_for_people(cli, run, tmp_path):
     result = cli("suggest", run, "-n", 2, "-o", tmp_path / "points.geojson")
     assert result.code == 0 and "rank" in result.out and "%" in result.out
-    assert "2 places among" in result.err and "cells of" in result.err
+    assert "2 places for the map among" in result.err and "cells of" in result.err
 
 
 def test_within_polygons(cli, run, world, tmp_path):

@@ -77,7 +77,7 @@ def test_the_short_lists_are_what_they_were() -> None:
     assert [key for key in listed() if key in known] == known  # a further layer stands where it likes
     assert {key for key in known if not LAYERS[key].embedded} == {"mean", "latent_median"}
     level = {"lower", "upper", "pi_width", "latent_lower", "latent_upper"}
-    level |= {"change_lower", "change_upper"}
+    level |= {"change_lower", "change_upper", "excursion_set"}
     variables = {key for key, layer in LAYERS.items() if layer.derive is None}
     assert {key for key in variables if LAYERS[key].by_level} == level
 

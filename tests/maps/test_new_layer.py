@@ -63,7 +63,7 @@ def test_it_is_in_every_list(ds: xr.Dataset, capsys) -> None:
     assert listed()[:3] == ["median", "factor", "pi_width"] and "shortfall" not in listed()
     assert available(["lower", "upper"])[-1] == "factor" and "factor" not in available(["lower"])
     assert main(["export", "--help"]) == 0
-    assert re.search(r"exceedance,\W+factor,\W+shortfall", capsys.readouterr().out)
+    assert re.search(r"exceedance,\W+either_missed,\W+factor,\W+shortfall", capsys.readouterr().out)
 
 
 @pytest.mark.usefixtures("added")

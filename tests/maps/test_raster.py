@@ -21,6 +21,7 @@ from maps.grid import Window, geobox_of
 from maps.raster import export, write_cog, write_cogs, write_netcdf
 from maps.reader import open_cogs, open_export
 from maps.region import Mask
+from maps.sinks import SINKS
 
 
 def inside_of(ds: xr.Dataset, region: dict) -> np.ndarray:
@@ -38,7 +39,7 @@ def done(make, islands, Counter, tmp_path_factory) -> SimpleNamespace:
     manifest = export(
         lazy,
         folder,
-        ["cog", "netcdf", "zarr", "geoparquet"],
+        list(SINKS),
         geometry=region,
         progress=lambda i, n: seen.append((i, n)),
     )
@@ -255,7 +256,7 @@ WRITERS = {
     "zarr": lambda ds, folder, **o: export(ds, folder, ["zarr"], **o),
     "geoparquet": lambda ds, folder, **o: export(ds, folder, ["geoparquet"], **o),
     "cog": lambda ds, folder, **o: write_cogs(ds, folder, layers=["median", "mean"], **o),
-    "export": lambda ds, folder, **o: export(ds, folder, ["cog", "netcdf", "zarr", "geoparquet"], **o),
+    "export": lambda ds, folder, **o: export(ds, folder, list(SINKS), **o),
 }
 
 
@@ -294,8 +295,8 @@ def test_bad_requests_are_one_sentence_and_write_nothing(ds, region, tmp_path) -
         (lambda: export(ds, tmp_path / "o", ["jpeg"]), "no format 'jpeg'"),
         (lambda: export(ds, tmp_path / "o", []), "No format"),
         (
-            lambda: export(ds, tmp_path / "o", ["h3"]),
-            "no format 'h3'; choose from cog, netcdf, zarr, geoparquet",
+            lambda: export(ds, tmp_path / "o", ["shp"]),
+            "no format 'shp'; choose from cog, netcdf, zarr, geoparquet, h3, gpkg",
         ),
         (lambda: export(ds, tmp_path / "o", layers=["x"]), "no layer 'x'"),
         (lambda: export(ds, tmp_path / "o", geometry={"type": "Point", "coordinates": [0, 0]}), "Polygon"),
@@ -313,12 +314,12 @@ def test_bad_requests_are_one_sentence_and_write_nothing(ds, region, tmp_path) -
 def test_an_all_nan_layer_and_a_single_pixel(ds, tmp_path) -> None:
     empty = ds.copy(deep=True)
     empty["median"].values[...] = np.nan
-    export(empty, tmp_path / "empty", ["cog", "netcdf", "geoparquet"], layers=["median"])
+    export(empty, tmp_path / "empty", list(SINKS), layers=["median"])
     with rasterio.open(tmp_path / "empty" / "median.tif") as src:
         assert np.isnan(src.read(1)).all()
     assert pq.read_metadata(tmp_path / "empty" / "prediction.parquet").num_rows == 0
     one = ds.isel(y=slice(70, 71), x=slice(90, 91))
-    export(one, tmp_path / "one", ["cog", "netcdf", "zarr"])
+    export(one, tmp_path / "one", list(SINKS))
     assert cog_validate(tmp_path / "one" / "median.tif", strict=True)[0]
     with rasterio.open(tmp_path / "one" / "median.tif") as src:
         assert src.read(1)[0, 0] == one["median"].item()

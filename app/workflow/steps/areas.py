@@ -19,6 +19,7 @@ from app.workflow.means import (
     drawn,
     exactly,
     latent_moments,
+    of_draws,
     people_below,
     ranks,
     summaries,
@@ -27,6 +28,7 @@ from app.workflow.outputs import attribution, file_entry
 from app.workflow.people import people_of
 from app.workflow.polygons import Ground, about, in_plane, keys_of, read_polygons
 from app.workflow.tables import kind_of, plain, write_table
+from app.workflow.together import columns_of, together
 from app.workflow.weighing import GROUND, PEOPLE, TILES, AreaPoints, points_of
 from data_pipelines.atomic import refuse_existing
 from data_pipelines.staging import publish_files, room_for, staged
@@ -45,6 +47,7 @@ DRAWS = 500
 SHOWN = 40
 #: How many worst areas where nothing is said: of few areas the very worst.
 WORST, MANY = 10, 20
+_ENDS = (("", "mean"), ("_lower", "lower"), ("_upper", "upper"))
 #: Areas whose covariances are written: two matrices of 200 MB.
 MOST_COVARIANCES = 5000
 
@@ -97,6 +100,7 @@ class Areas:
     def header(self) -> list[str]:
         level, unit = 100 * self.facts["level"], self.facts["unit"]
         below = [f"below {c:g}" for c in self.facts["thresholds"]]
+        below += ["either missed"] if "with" in self.facts else []
         return ["area", "km2", f"mean, {unit}", f"{level:g}% interval", *below, "rank", "evidence"]
 
     def rows(self) -> list[list[str]]:
@@ -115,8 +119,9 @@ class Areas:
                 f"{row[f'{start}mean']:.4g}",
                 f"{row[f'{start}lower']:.4g} - {row[f'{start}upper']:.4g}",
             ]
-            for c in self.facts["thresholds"]:
-                share = f"{start}share_below_{c:g}"
+            shares = [f"share_below_{c:g}" for c in self.facts["thresholds"]]
+            shares += ["share_either_missed"] if "with" in self.facts else []
+            for share in (f"{start}{name}" for name in shares):
                 low, high = row[f"{share}_lower"], row[f"{share}_upper"]
                 cells.append(f"{100 * row[share]:.1f}% ({100 * low:.1f} - {100 * high:.1f})")
             cells.append(f"{row['rank']:.0f} ({row['rank_lower']:.0f} - {row['rank_upper']:.0f})")
@@ -140,6 +145,8 @@ def areas(
     thresholds: Sequence[float] | None = None,
     resolution_m: float | None = None,
     n_samples: int = DRAWS,
+    beside: str | Path | Run | None = None,
+    either: tuple[float | None, float | None] = (None, None),
     seed: int = 0,
     overwrite: bool = False,
 ) -> Areas:
@@ -173,6 +180,9 @@ def areas(
     resolution_m : metres between the points an area is averaged by; default 500, closer in small areas (100 points)
         and wider in large ones (2,000), 10,000 points in all and of all kinds
     n_samples : joint draws
+    beside : a run of another target of the same tiles: `share_either_missed`, its sd and ends, of what misses the limit
+        of either target (below it; above where lower is better), and `people_either_missed`
+    either : the limits of this run and of `beside`, in their units
 
     Raises
     ------
@@ -195,6 +205,7 @@ def areas(
     for c in limits:
         check_threshold(c, "--thresholds")
     scores = {c: float(goal.to_score(c)) for c in limits}
+    pair = None if beside is None else together(run, beside, either, data=data)
     frame = read_polygons(polygons)
     column, keys = keys_of(frame, key)
     wanted = [(_row_of(a, keys, column), _row_of(b, keys, column)) for a, b in pairs]
@@ -225,6 +236,16 @@ def areas(
     if people is not None:
         counts, facts["whole"] = people_below(draws, by, people[points.inside], level)
         columns |= {PEOPLE: people[points.inside], **counts}
+    if pair is not None:
+        shares = pair.shares(found, points, quarter, n_samples=n_samples, seed=seed)
+        columns |= columns_of(shares, GROUND, level)
+        facts |= pair.facts()
+        notes.append(pair.note())
+        if people is not None:
+            count = np.nan_to_num(people[points.inside])[:, None] * np.nan_to_num(shares[by])
+            said, total = of_draws(count, level), of_draws(count.sum(axis=0)[None, :], level)
+            columns |= {f"people_either_missed{end}": said[k] for end, k in _ENDS}
+            facts["whole"]["people_either_missed"] = {k: float(total[k][0]) for _, k in _ENDS}
     k = worst or (WORST if len(points.inside) > MANY else 1)
     rank = ranks(draws, by, goal, k, level)
     columns |= {
@@ -362,7 +383,7 @@ def _covariances(
         "name": ("area", names, {"long_name": "name of the area"}),
     }
     ds = xr.Dataset(variables, coords=coords)
-    attrs = {k: v for k, v in facts.items() if v is not None and k not in ("pairs", "whole")}
+    attrs = {k: v for k, v in facts.items() if v is not None and k not in ("pairs", "whole", "with")}
     ds.attrs = {"Conventions": "CF-1.8", "title": f"Areas: covariance of mean {goal.words}", **attrs}
     return ds
 

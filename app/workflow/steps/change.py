@@ -1,13 +1,13 @@
-"""What changed between two quarters: maps of the difference and, per area, a table of it."""
+"""What changed between two quarters, or differs between two runs: maps of the difference and, per area, a table of it."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
+from numpy.typing import NDArray
 
 from app.console import Report
 from app.errors import InvalidInput
@@ -16,9 +16,10 @@ from app.workflow.means import check_draws, of_draws
 from app.workflow.outputs import attribution, now, refuse_taken, titled
 from app.workflow.polygons import Ground, about, in_plane, keys_of, read_polygons
 from app.workflow.tables import plain, write_table
+from app.workflow.together import learned_together
 from app.workflow.weighing import AreaPoints, points_of
-from geogp.areas import change_map, surface
-from geogp.areas.change import check_times
+from geogp.areas import change_map, difference_map, draws_together, surface
+from geogp.areas.change import carried, check_one_target, check_times
 from geogp.errors import check_level
 from geogp.run import Run, opened
 from maps.raster import export as write_rasters
@@ -26,6 +27,8 @@ from maps.sinks.base import Output
 
 if TYPE_CHECKING:
     import geopandas
+
+Array = NDArray[np.float64]
 
 DRAWS = 500
 #: Rows of a table for people.
@@ -103,10 +106,12 @@ class Change:
 
 def change(
     run: str | Path | Run,
-    start: str,
-    end: str,
+    start: str | None,
+    end: str | None,
     folder: str | Path,
     *,
+    beside: str | Path | Run | None = None,
+    quarter: str | None = None,
     at_least: Sequence[float] = (0.0,),
     polygons: str | Path | None = None,
     key: str | None = None,
@@ -121,7 +126,7 @@ def change(
     overwrite: bool = False,
     progress: Report | None = None,
 ) -> Change:
-    """Map what changed between two quarters, from the joint posterior of both.
+    """Map what changed between two quarters, from the joint posterior of both, or what differs between two runs.
 
     Of the surface: the level of tile averages of the run's reference count, without their noise; in the target's unit,
     the later quarter less the earlier. Files: `change.tif` (median), `change_lower.tif`, `change_upper.tif` and
@@ -131,7 +136,9 @@ def change(
 
     Parameters
     ----------
-    start, end : quarters such as "2019Q4"
+    start, end : quarters such as "2019Q4"; None with `beside`
+    beside : another run of the same target (mobile beside fixed): the difference is that run less the first, both in
+        `quarter`; what their errors share is learned from rows of one tile and quarter, else taken for nothing
     folder : made if missing
     at_least : x of P(improved by at least x)
     polygons, key : as for `areas`
@@ -152,7 +159,7 @@ def change(
     run, folder = opened(run), Path(folder)
     if not formats and polygons is None:
         raise InvalidInput("There is nothing to write; name a --format or polygons with --areas.")
-    check_times(run, start, end)
+    what = _between(run, start, end, beside, quarter)
     check_level(level, "--level")
     check_resolution(resolution_m)
     if not len(at_least) or not np.isfinite(at_least).all():
@@ -161,23 +168,18 @@ def change(
     for name in ("manifest.json", *([TABLE] if polygons is not None else [])):
         refuse_taken(folder / name, overwrite)
     facts: dict[str, Any] = {
-        **about(run, run.quarter(end)), "title": f"Change of {run.target.words} from {start} to {end}",
-        "from": start, "to": end, "unit": run.unit, "level": level, "at_least": [float(x) for x in at_least],
+        **about(run, what.quarter), "title": what.title, "from": what.names[0], "to": what.names[1], "unit": run.unit, "level": level, "at_least": [float(x) for x in at_least],
         **attribution(run),
     }  # fmt: skip
-    facts.pop("quarter")
-    names, table, notes = list[str](), None, list[str]()
-    unknown = [q for q in (start, end) if q not in run.quarters]
-    if unknown:
-        notes.append(f"the run has learned from no measurement of {' and '.join(unknown)}")
+    facts = (
+        facts if what.other is not None else {k: v for k, v in facts.items() if k != "quarter"}
+    ) | what.facts
+    names, table, notes = list[str](), None, list(what.notes)
     if polygons is not None:
-        names, table = _areas(run, start, end, polygons, key, facts, n_samples, seed)
+        names, table = _areas(run, what, polygons, key, facts, n_samples, seed)
     grid = grid_of(run, resolution_m=resolution_m, bounds=bounds, crs=crs, max_distance_m=max_distance_m)
-    ds = change_map(
-        run,
+    ds = what.map(
         grid.geobox,
-        start,
-        end,
         level=level,
         at_least=at_least,
         where=grid.where if grid.boundary else None,
@@ -185,29 +187,120 @@ def change(
     )
     notes += [grid.note] if grid.note and formats else []
 
-    def beside(work: Path) -> list[Output]:
+    def further(work: Path) -> list[Output]:
         if table is None:
             return []
         write_table(table, work / TABLE, facts, overwrite=False, layer="areas")
         return [Output(work / TABLE, "gpkg", TABLE, ("areas",))]
 
     manifest = write_rasters(
-        ds.assign_attrs({**attribution(run), "title": f"{titled(run)}: change from {start} to {end}"}),
+        ds.assign_attrs({**attribution(run), "title": what.long_title}),
         folder,
         list(formats),
         geometry=grid.boundary,
         overwrite=overwrite,
         progress=None if progress is None else (lambda done, total: progress(done, total, "")),
         extra={"created": now(), **facts},
-        beside=beside,
+        beside=further,
     )
     return Change(folder, manifest, facts, names, table, time.perf_counter() - started, tuple(notes))
 
 
+@dataclass(frozen=True, eq=False)
+class Between:
+    """Between what a difference is: two quarters of a run, or two runs in one quarter.
+
+    names : of both; correlation : of the surfaces' errors of two runs; facts, notes : what is said of it
+    """
+
+    run: Run
+    names: tuple[str, str]
+    quarter: str | None
+    other: Run | None = None
+    correlation: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        words = self.run.target.words
+        if self.other is None:
+            return f"Change of {words} from {self.names[0]} to {self.names[1]}"
+        return f"{words[0].upper()}{words[1:]}, {self.names[1]} less {self.names[0]}"
+
+    @property
+    def long_title(self) -> str:
+        """With the place."""
+        if self.other is None:
+            return f"{titled(self.run)}: change from {self.names[0]} to {self.names[1]}"
+        return f"{titled(self.run)}: {self.names[1]} less {self.names[0]}"
+
+    def map(self, geobox: Any, **options: Any) -> Any:
+        """The lazy Dataset of the difference."""
+        if self.other is None:
+            return change_map(self.run, geobox, *self.names, **options)
+        return difference_map(
+            self.run,
+            self.other,
+            geobox,
+            correlation=self.correlation,
+            names=self.names,
+            quarter=self.quarter,
+            **options,
+        )
+
+    def draws(self, xy: Array, n_samples: int, seed: int) -> Iterator[tuple[Array, Array]]:
+        """Joint draws (n, some) of the surface at places, before and after."""
+        if self.other is None:
+            X = np.concatenate([self.run.inputs(xy, name) for name in self.names])
+            for t in surface(self.run.model, X).batches(n_samples, seed):
+                yield t[: len(xy)], t[len(xy) :]
+            return
+        a = surface(self.run.model, self.run.inputs(xy, self.quarter))
+        b = surface(self.other.model, self.other.inputs(carried(self.run, self.other, xy), self.quarter))
+        yield from draws_together(a, b, self.correlation, n_samples, seed)
+
+
+def _between(
+    run: Run, start: str | None, end: str | None, beside: str | Path | Run | None, quarter: str | None
+) -> Between:
+    """What was asked for, refused where it is not one thing."""
+    if beside is None:
+        if start is None or end is None:
+            raise InvalidInput("A change is --from one quarter --to another, or of two runs: --with RUN.")
+        if quarter is not None:
+            raise InvalidInput("--quarter belongs to --with; a change has --from and --to.")
+        check_times(run, start, end)
+        unknown = [q for q in (start, end) if q not in run.quarters]
+        notes = (f"the run has learned from no measurement of {' and '.join(unknown)}",) if unknown else ()
+        return Between(run, (start, end), run.quarter(end), notes=notes)
+    if start is not None or end is not None:
+        raise InvalidInput("--with compares two runs in one --quarter; leave --from and --to out.")
+    other = opened(beside)
+    check_one_target(run, other)
+    kinds = tuple(str(r.data.get("type") or "") for r in (run, other))
+    named = kinds if all(kinds) and kinds[0] != kinds[1] else (run.path.name, other.path.name)
+    try:
+        learned, rows = learned_together(run, other)
+        r, said = learned.surface, f"learned from {learned.n:,} {rows} rows of both"
+    except InvalidInput as error:
+        r, said = 0.0, f"taken for independent: {str(error).rstrip('.')}"
+    when = run.quarter(quarter)
+    facts = {
+        "with": {
+            "run": other.path.name,
+            "weights_sha256": other.weights_sha256,
+            "correlation": r,
+            "how": said,
+        }
+    }
+    note = f"errors of the two surfaces go together with correlation {r:.2f}, {said}"
+    return Between(run, (named[0], named[1]), when, other, r, facts, (note,))
+
+
 def _areas(
     run: Run,
-    start: str,
-    end: str,
+    what: Between,
     polygons: str | Path,
     key: str | None,
     facts: dict[str, Any],
@@ -229,7 +322,7 @@ def _areas(
     )
     if points is None or not len(points.xy):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
-    columns = _columns(run, start, end, points, facts, n_samples, seed)
+    columns = _columns(what, points, facts, n_samples, seed)
     own = {"area_km2": points.area_m2 / 1e6, "n_points": points.numbers}
     own |= {name: points.of_all(values) for name, values in columns.items()}
     table = frame.rename(columns={name: f"{name}_given" for name in own if name in frame.columns})
@@ -237,22 +330,17 @@ def _areas(
 
 
 def _columns(
-    run: Run, start: str, end: str, points: AreaPoints, facts: dict[str, Any], n_samples: int, seed: int
+    what: Between, points: AreaPoints, facts: dict[str, Any], n_samples: int, seed: int
 ) -> dict[str, Any]:
-    """Columns (areas inside,) of the change, from joint draws of both quarters at all points."""
-    n, goal = len(points.xy), run.target
-    X = np.concatenate([run.inputs(points.xy, start), run.inputs(points.xy, end)])
-    found, W = surface(run.model, X), points.weights()
-    nothing = sparse.csr_array(W.shape)
-    before, after = sparse.hstack([W, nothing], format="csr"), sparse.hstack([nothing, W], format="csr")
+    """Columns (areas inside,) of the change, from joint draws of both sides at all points."""
+    goal, W = what.run.target, points.weights()
     means = np.empty((2, W.shape[0], n_samples))
     latent = np.empty((W.shape[0], n_samples))
     first = 0
-    for t in found.batches(n_samples, seed):
-        part = slice(first, first := first + t.shape[1])
-        values = goal.from_score(t)
-        means[0, :, part], means[1, :, part] = W @ values[:n], W @ values[n:]
-        latent[:, part] = after @ t - before @ t
+    for before, after in what.draws(points.xy, n_samples, seed):
+        part = slice(first, first := first + before.shape[1])
+        means[0, :, part], means[1, :, part] = W @ goal.from_score(before), W @ goal.from_score(after)
+        latent[:, part] = W @ after - W @ before
     difference = means[1] - means[0]
     better = -difference if goal.better == "lower" else difference
     said = of_draws(difference, facts["level"])

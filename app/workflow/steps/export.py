@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import xarray as xr
+from pyproj import CRS, Transformer
 
 import maps  # noqa: F401 - registers ds.geogp for callers
 from app.console import Report
@@ -17,6 +18,10 @@ from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.grids import Box, Grid, grid_of
 from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
+from app.workflow.sampling import FILE as SAMPLES
+from app.workflow.sampling import check_samples, write_samples
+from app.workflow.together import Together, together, with_layer
+from geogp.blocks import BLOCK, CACHE_BYTES
 from geogp.errors import check_count, check_level, check_threshold
 from geogp.prediction import predict
 from geogp.run import Run, opened
@@ -31,7 +36,12 @@ MAX_MEMORY = 2 * 2**30
 #: Pixels timed for an estimate.
 PROBE = 4096
 #: Bytes of a pixel and layer in the file, measured on state maps: float32, deflate with predictor.
-BYTES = {"cog": 3.2, "netcdf": 2.6, "zarr": 2.6, "geoparquet": 3.5, "figures": 0.3, "html": 1.5}
+BYTES = {
+    "cog": 3.2, "netcdf": 2.6, "zarr": 3.5, "geoparquet": 6.0, "h3": 2.0, "gpkg": 32.0, "csv": 15.0, "pmtiles": 1.5,
+    "figures": 0.3, "html": 1.5,
+}  # fmt: skip
+#: Bytes that an export holds beside the process as it stands: moments of blocks, twice where `--tests` are others.
+HELD = CACHE_BYTES
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,7 @@ class Estimate:
     layers: tuple[str, ...]
     formats: tuple[str, ...]
     bytes: int
+    memory: int
     seconds: float
 
     def document(self) -> dict[str, Any]:
@@ -77,7 +88,8 @@ class Estimate:
     def summary(self) -> str:
         return (
             f"{self.width} x {self.height} pixels, {self.pixels_inside:,} of them inside; {len(self.layers)} layers; "
-            f"about {self.bytes / 2**20:.1f} MiB ({', '.join(self.formats)}) in about {self.seconds:.0f} s"
+            f"about {self.bytes / 2**20:.1f} MiB ({', '.join(self.formats)}) in about {self.seconds:.0f} s and "
+            f"{self.memory / 2**20:.0f} MiB of memory"
         )
 
 
@@ -139,6 +151,9 @@ def export(
     formats: Sequence[str] = ("cog", "netcdf"),
     max_error: float | None = None,
     max_memory: int = MAX_MEMORY,
+    samples: int | None = None,
+    beside: str | Path | Run | None = None,
+    either: tuple[float | None, float | None] = (None, None),
     places: Sequence[dict[str, Any]] = (),
     overwrite: bool = False,
     progress: Report | None = None,
@@ -152,7 +167,9 @@ def export(
     folder : made if missing
     formats : of FORMATS; "figures" is a PNG a layer, "html" one self-contained page
     max_error : see `maps.raster.export`
-    max_memory : bytes to stay below
+    max_memory : bytes to stay below; less than the process takes is refused
+    samples : so many coherent maps, joint draws of the surface, in `samples.nc`
+    beside, either : a run of another target of the same tiles, and the limits of both: the layer `either_missed`
     places : {"name", "lon", "lat"} labels on figures and page
     overwrite : replace existing files
     progress : called with (windows done, windows, words)
@@ -169,24 +186,44 @@ def export(
     """
     started = time.perf_counter()
     folder, formats = Path(folder), _formats(formats)
-    run, grid, ds = _prepare(run, **options)
+    run = opened(run)
+    pair = None if beside is None else together(run, beside, either)
+    run, grid, ds = _prepare(run, pair, **options)
     layers = options.get("layers")
+    check_samples(samples, max_memory, grid)
+    if (needed := _memory(grid, len(bands(ds, layers)))) > max_memory:
+        raise InvalidInput(
+            f"This export takes about {needed / 2**20:.0f} MiB, and --max-memory is {max_memory / 2**20:.0f} MiB; allow more."
+        )
     drawn = [band.name for band in bands(ds, layers)]
     pictures = drawn if "figures" in formats else []
     page = "html" in formats
-    for name in (*(f"{p}.png" for p in pictures), *(["map.html"] if page else []), "manifest.json"):
+    for name in (
+        *(f"{p}.png" for p in pictures),
+        *(["map.html"] if page else []),
+        *([SAMPLES] if samples else []),
+        "manifest.json",
+    ):
         refuse_taken(folder / name, overwrite)
-    notes = [grid.note]
+    notes = [grid.note, *([pair.note()] if pair is not None else [])]
     if ds.attrs.get("tests") != ds.attrs.get("reference_count"):
         notes.append(f"layers of the surface are those of {surface_of(run)}, whatever --tests")
 
-    def beside(work: Path) -> list[Output]:
+    def further(work: Path) -> list[Output]:
         from app.workflow.drawing import draw, picture_of
 
+        outputs = []
+        if samples:
+            outputs.append(write_samples(run, grid, work, samples, ds.attrs, quarter=options.get("quarter")))
+        if not (pictures or page):
+            return outputs
         picture = picture_of(run, ds, grid)
         notes.append(picture.note)
         made = draw(picture, work, pictures=pictures, page=page, layers=layers, places=places)
-        return [Output(path, kind, path.name, tuple(names or drawn)) for path, kind, names in made]
+        return [
+            *outputs,
+            *(Output(path, kind, path.name, tuple(names or drawn)) for path, kind, names in made),
+        ]
 
     manifest = write_rasters(
         ds,
@@ -198,8 +235,8 @@ def export(
         max_memory=max_memory,
         overwrite=overwrite,
         progress=None if progress is None else (lambda done, total: progress(done, total, "")),
-        extra=_about(run),
-        beside=beside if pictures or page else None,
+        extra=_about(run) | (pair.facts() if pair is not None else {}),
+        beside=further if pictures or page or samples else None,
     )
     return Export(folder, manifest, time.perf_counter() - started, grid, tuple(n for n in notes if n))
 
@@ -237,11 +274,41 @@ def estimate(
     run.model.moments(X)
     a_pixel = (time.perf_counter() - started) / PROBE
     # Formula and file of a layer cost about 0.4 microseconds a pixel; opening files about 2 s in all.
-    inside = grid.n_inside
+    inside = _inside(run, grid)
     seconds = 2.0 + inside * (a_pixel + 4e-7 * len(names) * len(formats))
     size = sum(BYTES[f] for f in formats) * inside * len(names)
     height, width = grid.shape
-    return Estimate(width, height, grid.n_pixels, inside, names, tuple(formats), int(size), round(seconds, 1))
+    memory = _memory(grid, len(names))
+    return Estimate(
+        width, height, grid.n_pixels, inside, names, tuple(formats), int(size), memory, round(seconds, 1)
+    )
+
+
+def _inside(run: Run, grid: Grid) -> int:
+    """Pixels that get a value: counted with a boundary, else judged by some thousand pixels and their distance to data."""
+    if grid.max_distance_m is None:
+        return grid.n_inside
+    rng = np.random.default_rng(0)
+    col, row = rng.random((2, PROBE)) * np.array(grid.shape)[::-1, None]
+    x, y = grid.geobox.affine * (np.floor(col) + 0.5, np.floor(row) + 0.5)
+    if CRS.from_wkt(grid.wkt) != run.crs:
+        x, y = Transformer.from_crs(grid.wkt, run.crs, always_xy=True).transform(x, y)
+    near = run.support.distances_m(np.column_stack([x, y]), grid.max_distance_m)
+    return max(1, round(grid.n_pixels * float(np.isfinite(near).mean())))
+
+
+def _memory(grid: Grid, n_layers: int) -> int:
+    """Bytes that an export takes at its peak, about: the process now, the moments kept, a window in four copies."""
+    now = next(
+        (int(line.split()[1]) * 1024 for line in _status() if line.startswith("VmRSS")), 500 * 2**20
+    )  # kB; without /proc what a fresh process takes
+    held = min(HELD, grid.n_pixels * 64)
+    return now + held + 4 * 4 * n_layers * min(BLOCK**2, grid.n_pixels)
+
+
+def _status() -> list[str]:
+    path = Path("/proc/self/status")
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def _formats(formats: Sequence[str]) -> list[str]:
@@ -256,6 +323,7 @@ def _formats(formats: Sequence[str]) -> list[str]:
 
 def _prepare(
     run: str | Path | Run,
+    pair: Together | None = None,
     *,
     layers: Sequence[str] | None = None,
     quarter: str | None = None,
@@ -275,6 +343,8 @@ def _prepare(
         thresholds = [_threshold(name) for name in wanted]
     grid = grid_of(run, **where)
     ds = prediction(run, grid, quarter=quarter, thresholds=thresholds, level=level, tests=tests)
+    if pair is not None:
+        ds = with_layer(pair, ds, grid, quarter)
     bands(ds, layers)  # refuses unknown layers before any pixel is computed
     return run, grid, ds
 

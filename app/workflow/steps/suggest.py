@@ -9,21 +9,24 @@ from typing import Any
 import numpy as np
 import shapely
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
+from app.workflow.grids import of_tiled_source, usual_side_m
+from app.workflow.places import parts_of
 from app.workflow.polygons import Ground, about, in_plane, mesh, read_polygons
 from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path, refuse_existing
 from data_pipelines.sources import SOURCES
-from geogp.errors import check_count
+from geogp.errors import check_count, check_metres, check_threshold
 from geogp.run import Run, opened
 from geogp.suggest import Suggestions, suggest_places
 from geogp.targets import target
 
 Array = NDArray[np.float64]
 
-#: Side of a cell at least, about that of a tile; and how many cells at most.
+#: Side of a cell at least, about that of a tile (of other data the usual distance between places); how many at most.
 TILE_M, CELLS = 600.0, 1500
 
 
@@ -104,7 +107,7 @@ class Suggested:
         """One line for people."""
         before, after = self.found.average_before[0], self.found.average_after[-1]
         return (
-            f"{self.path}: {len(self.found)} places among {self.facts['n_candidates']:,}, cells of "
+            f"{self.path}: {len(self.found)} places for {self.facts['goal']} among {self.facts['n_candidates']:,}, cells of "
             f"{self.facts['cell_m']:.0f} m; mean variance of the surface {before:.4g} -> {after:.4g} "
             f"({100 * (after / before - 1):+.1f}%)"
         )
@@ -118,6 +121,10 @@ def suggest(
     quarter: str | None = None,
     tests: float | None = None,
     within: str | Path | None = None,
+    area: str | Path | None = None,
+    boundary: float | None = None,
+    candidates_file: str | Path | None = None,
+    budget_km: float | None = None,
     overwrite: bool = False,
 ) -> Suggested:
     """Choose n places to measure and write them as GeoJSON, the most useful first.
@@ -128,6 +135,10 @@ def suggest(
     quarter : when; default the run's last quarter
     tests : measurements behind each new tile average; default the training median
     within : polygons (GeoJSON, GeoPackage, GeoParquet) to stay in; the map is then that part of it
+    area : polygons whose mean is to be known better, wherever one measures
+    boundary : a threshold in the target's unit: places count by p (1 - p) with p the chance that the surface lies below it
+    candidates_file : table of places (as for `geogp at`) among which to choose; of many the one nearest each cell's centre
+    budget_km : the path through all places is no longer; n is then a bound
 
     Raises
     ------
@@ -147,31 +158,58 @@ def suggest(
     if n < 1:
         raise InvalidInput(f"-n is the number of places to suggest, 1 or more; got {n}.")
     check_count(tests, "--tests")
+    check_metres(None if budget_km is None else 1000 * budget_km, "--budget-km")
+    if boundary is not None:
+        check_threshold(boundary, "--boundary")
     ground = Ground.of(run)
     shape = ground.outline if within is None else _within(within, run, ground)
-    centres, side = _cells(shape, ground)
+    least = TILE_M if of_tiled_source(run) else 2 * usual_side_m(run)
+    centres, side = _cells(shape, ground, least)
     if not len(centres):
         centres = shapely.get_coordinates(shape.representative_point())
-    candidates, keys = _tiles(run, centres, shape)
+    if candidates_file is None:
+        candidates, keys = _tiles(run, centres, shape)
+    else:
+        candidates, keys = _of_file(run, candidates_file, centres, shape), None
     if n > len(candidates):
         raise InvalidInput(
-            f"The map has {len(candidates):,} tiles to choose from; -n {n} asks for more: take fewer."
+            f"The map has {len(candidates):,} {'tiles' if keys is not None else 'places'} to choose from; -n {n} asks for "
+            "more: take fewer."
         )
-    places = None
-    if side > TILE_M:
-        places = run.inputs(_scattered(centres, side, shape, ground), quarter)
-    found = suggest_places(run.model, run.inputs(candidates, quarter), n, places=places, counts=tests)
+    xy = None
+    if area is not None:
+        goal = _within(area, run, ground)
+        middles, width = _cells(goal, ground, least)
+        middles = middles if len(middles) else shapely.get_coordinates(goal.representative_point())
+        xy = _scattered(middles, width, goal, ground)
+    elif side > least or boundary is not None or candidates_file is not None:
+        xy = _scattered(centres, side, shape, ground)
+    places = None if xy is None else run.inputs(xy, quarter)
+    weights = None
+    if boundary is not None and places is not None:
+        weights = _undecided(run, places, boundary)
+    found = suggest_places(
+        run.model,
+        run.inputs(candidates, quarter),
+        n,
+        places=places,
+        weights=weights,
+        counts=tests,
+        budget=None if budget_km is None else 1000 * budget_km,
+    )
     lon, lat = run.to_degrees(candidates[found.chosen])
     scale = "the model's scale (log10 of the value)" if run.target.log10 else "the value"
     facts = {
         **about(run, run.quarter(quarter)), "tests": run.model.typical_count_ if tests is None else tests,
         "unit": f"squared units of {scale}",
         "cell_m": side, "n_candidates": len(candidates),
+        "goal": "the mean over an area" if area is not None else "the map" if boundary is None else "the boundary",
+        **({} if boundary is None else {"boundary": boundary}), **({} if budget_km is None else {"budget_km": budget_km}),
     }  # fmt: skip
     out = Suggested(path, found, lon, lat, None if keys is None else keys[found.chosen], facts)
     with atomic_path(path, overwrite=overwrite) as temporary:
         temporary.write_text(json.dumps(out.geojson(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        if len(json.loads(temporary.read_text(encoding="utf-8"))["features"]) != n:
+        if len(json.loads(temporary.read_text(encoding="utf-8"))["features"]) != len(found):
             raise OSError(f"{path.name} could not be read back after writing; check the disk.")
     return out
 
@@ -184,10 +222,35 @@ def _within(polygons: str | Path, run: Run, ground: Ground) -> BaseGeometry:
     return shape
 
 
-def _cells(shape: BaseGeometry, ground: Ground) -> tuple[Array, float]:
-    """Centres (n, 2) of at most CELLS square cells inside, and their side in metres."""
+def _undecided(run: Run, places: Array, threshold: float) -> Array:
+    """How much each place counts (n,) where it matters on which side of a threshold it lies: p (1 - p)."""
+    model = run.model
+    law = model.distribution(model.moments(places, model.reference_count_), latent=True)
+    p = law.cdf(np.full(len(places), float(run.target.to_score(threshold))))
+    weights = p * (1 - p)
+    if not weights.sum() > 1e-6 * len(weights):
+        raise InvalidInput(
+            f"The map lies on one side of {threshold:g} {run.unit} everywhere; name a --boundary between its values."
+        )
+    return weights
+
+
+def _of_file(run: Run, path: str | Path, centres: Array, shape: BaseGeometry) -> Array:
+    """Places (n, 2) of a table that lie inside, each once; where more than CELLS, the one nearest each cell's centre."""
+    lonlat = np.concatenate([part for _, part in parts_of(path)])
+    lonlat = lonlat[np.isfinite(lonlat).all(axis=1)]
+    xy = np.unique(run.from_degrees(lonlat[:, 0], lonlat[:, 1]), axis=0)
+    xy = xy[np.isfinite(xy).all(axis=1)]
+    xy = xy[shapely.contains_xy(shape, *xy.T)]
+    if not len(xy):
+        raise InvalidInput(f"No place of {path} lies in the region of the run.")
+    return xy if len(xy) <= CELLS else xy[np.unique(cKDTree(xy).query(centres)[1])]
+
+
+def _cells(shape: BaseGeometry, ground: Ground, least: float) -> tuple[Array, float]:
+    """Centres (n, 2) of at most CELLS square cells inside, none smaller than `least`, and their side in metres."""
     shapely.prepare(shape)
-    side = max(TILE_M, math.sqrt(shape.area / CELLS) if ground.support is None else 0.0)
+    side = max(least, math.sqrt(shape.area / CELLS) if ground.support is None else 0.0)
     left, bottom, right, top = shape.bounds
     side = max(side, math.sqrt((right - left) * (top - bottom) / 2e6))
     while True:

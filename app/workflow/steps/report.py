@@ -1,0 +1,350 @@
+"""A run as one page that a director reads, with an appendix for reviewers; one file, printable, nothing asked outside."""
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.errors import InvalidInput
+from app.workflow import certifying
+from app.workflow.certifying import certificate_of
+from app.workflow.checking import Picture, errors_by_cell, pit, reliability, widths
+from app.workflow.drawing import picture_of
+from app.workflow.evidence import near_m_of
+from app.workflow.grids import grid_of
+from app.workflow.outputs import attribution, now, surface_of, titled
+from app.workflow.pixels import Pixels, pixels_of
+from app.workflow.rows import labels, observations_of
+from app.workflow.scoring import strata
+from app.workflow.steps.areas import areas
+from app.workflow.steps.export import prediction
+from app.workflow.steps.slice import slice_of
+from data_pipelines.atomic import atomic_path, refuse_existing
+from geogp.areas import missed, surface
+from geogp.errors import check_level, check_threshold
+from geogp.run import Run, opened
+from maps.figures import map_figure, slice_figure
+from maps.render import in_memory
+
+Array = NDArray[np.float64]
+
+#: Pixels of the ground that the sentences speak of, about, and of a figure.
+SPOKEN, DRAWN, DRAWS = 2000, 100_000, 300
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written: `facts` are the numbers of its sentences."""
+
+    path: Path
+    facts: dict[str, Any]
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """What `geogp report --json` prints."""
+        return {"schema": 1, "file": self.path.name, **self.facts, "notes": list(self.notes)}
+
+    def summary(self) -> str:
+        """One line for people."""
+        return f"{self.path}: {self.path.stat().st_size / 2**20:.1f} MiB, {self.seconds:.1f} s"
+
+
+def report(
+    run: str | Path | Run,
+    path: str | Path,
+    *,
+    polygons: str | Path | None = None,
+    key: str | None = None,
+    weights: str | Path | None = None,
+    quarter: str | None = None,
+    thresholds: Sequence[float] | None = None,
+    level: float = 0.95,
+    data: str | Path | None = None,
+    leaderboard: str | Path | None = None,
+    overwrite: bool = False,
+) -> Report:
+    """Write a run's report as one HTML page; a browser prints it as PDF.
+
+    Parameters
+    ----------
+    path : .html
+    polygons, key, weights : of a table of areas, see `geogp areas`
+    quarter, thresholds, level : as for `export`
+    data : the run's observations, if they were moved; without them the appendix lacks what needs held-out rows
+    leaderboard : what `geogp compare --json` printed: its table goes to the appendix
+
+    Raises
+    ------
+    InvalidInput
+        an output that exists or is no .html, a malformed option, areas outside the region.
+    """
+    import jinja2
+
+    started = time.perf_counter()
+    run, path = opened(run), Path(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInput(
+            f"The report is written as .html, which a browser prints as PDF; name it so, not {path.name}."
+        )
+    refuse_existing(path, overwrite)
+    check_level(level, "--level")
+    chosen = run.thresholds if thresholds is None else tuple(float(c) for c in thresholds)
+    for c in chosen:
+        check_threshold(c, "--thresholds")
+        run.target.to_score(c)
+    board = None if leaderboard is None else _leaderboard(Path(leaderboard))
+    when, notes = run.quarter(quarter), list[str]()
+    table = None
+    if polygons is not None:
+        with TemporaryDirectory() as folder:
+            found = areas(
+                run, polygons, Path(folder) / "areas.parquet", key=key, weights=weights, quarter=quarter,
+                level=level, thresholds=chosen, data=data,
+            )  # fmt: skip
+        table = {"title": found.title, "header": found.header, "rows": found.rows()}
+    spoken, certificate = _spoken(run, when, chosen, level), certificate_of(run)
+    grid = grid_of(run)
+    ds = prediction(run, grid, quarter=quarter, thresholds=chosen, level=level)
+    picture = picture_of(run, ds, grid)
+    small = in_memory(
+        picture.ds,
+        geometry=picture.boundary,
+        layers=["median", "lower", "upper"],
+        max_pixels=int(DRAWN / picture.fill),
+    )[0]
+    words = f"Median {run.target.words}; the paler, the less is known of it ({100 * level:g}% prediction interval)."
+    faded = map_figure(small, "faded", geometry=picture.boundary, note=picture.note)
+    figures, tables = [], []
+    if certificate is not None:
+        title, header, rows, foot = certifying.table(certificate)
+        tables.append({"title": title, "header": header, "rows": rows, "notes": foot})
+        figures.append(reliability(certificate))
+    else:
+        notes.append(f"The run was never evaluated: geogp evaluate {run.path} gives it a certificate.")
+    if board is not None:
+        tables.append(board)
+    try:
+        figures += _held_out(run, data)
+    except InvalidInput as error:
+        if data is not None:
+            raise
+        notes.append(f"Figures of held-out rows are left out: {error}")
+    figures += _slices(run, spoken.pixels, quarter)
+    credit = attribution(run)
+    link = credit.get("references", "")
+    page = {
+        "title": titled(run),
+        "subtitle": _subtitle(run, when),
+        "sentences": spoken.sentences(run, certificate),
+        "maps": [Picture.of(faded, words, dpi=130)],
+        "table": table,
+        "cautions": _cautions(run, when, spoken, certificate),
+        "credit": credit,
+        "link": link if link.startswith(("https://", "http://")) else "",
+        "notes": notes,
+        "tables": tables,
+        "figures": figures,
+        "made": f"Made by GeoGP, {now()}; run {run.path.name}, weights {(run.weights_sha256 or '')[:16]}.",
+    }
+    source = files("app.workflow").joinpath("report.html.j2").read_text("utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    text = environment.from_string(source).render(page)
+    with atomic_path(path, overwrite=overwrite) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    facts = {
+        "target": run.target.name, "quarter": when, "level": level, "unit": run.unit, **spoken.facts,
+        "n_figures": len(figures) + 1,
+    }  # fmt: skip
+    return Report(path, facts, time.perf_counter() - started, tuple(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class Spoken:
+    """The numbers that the sentences are made of; `far` (n,) metres of each pixel from the nearest data."""
+
+    pixels: Pixels
+    far: Array
+    near_m: float
+    facts: dict[str, Any]
+
+    def sentences(self, run: Run, certificate: Mapping[str, Any] | None) -> list[str]:
+        """Three: how it is, how sure that is, what it rests on."""
+        f, unit = self.facts, run.target.unit_words(run.unit)
+        mean = f"{f['mean']:.4g} ({f['mean_lower']:.4g} to {f['mean_upper']:.4g}) {unit}".rstrip()
+        side = "above" if run.target.better == "lower" else "below"
+        shares = [
+            f"{100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%) lies {side} {row['threshold']:g} {unit}".rstrip()
+            for row in f["missed"]
+        ]
+        first = f"Over the ground the {run.target.words} averages {mean}" + (
+            f"; {', '.join(shares)}." if shares else "."
+        )
+        if certificate is None:
+            second = "How often its intervals hold has not been checked yet."
+        else:
+            at = len(certificate["levels"]) - 1
+            held = 100 * certificate["groups"]["all"]["achieved"][at]
+            second = (
+                f"Of {certificate['n']:,} measurements that it never saw, its {100 * certificate['levels'][at]:g}% intervals "
+                f"held {held:.1f}%."
+            )
+        third = (
+            f"{100 * f['share_near']:.0f}% of the ground has a measured place within {self.near_m / 1000:.3g} km; the rest is "
+            "filled in by the model."
+        )
+        return [first, second, third]
+
+
+def _spoken(run: Run, when: str | None, thresholds: Sequence[float], level: float) -> Spoken:
+    """Joint draws at some thousand pixels of the region: mean and shares that miss a threshold, with intervals."""
+    plain = grid_of(run)
+    side = plain.resolution * run.crs.axis_info[0].unit_conversion_factor
+    grid = grid_of(run, resolution_m=side * max(1.0, math.sqrt(plain.n_inside / SPOKEN)))
+    pixels = pixels_of(run, grid, "the report's sentences")
+    found = surface(run.model, run.inputs(pixels.xy, when))
+    means, shares = [], []
+    scores = [float(run.target.to_score(c)) for c in thresholds]
+    for t in found.batches(DRAWS, 0):
+        means.append(run.target.from_score(t).mean(axis=0))
+        shares.append([missed(t, c, run.target.better).mean(axis=0) for c in scores])
+    tails = [0.5 * (1 - level), 0.5 * (1 + level)]
+    mean = np.concatenate(means)
+    low, high = np.quantile(mean, tails)
+    near_m = near_m_of(run)
+    far = run.support.distances_m(pixels.xy)
+    facts: dict[str, Any] = {
+        "mean": float(mean.mean()), "mean_lower": float(low), "mean_upper": float(high), "missed": [],
+        "share_near": float((far <= near_m).mean()), "n_points": len(pixels),
+    }  # fmt: skip
+    for i, c in enumerate(thresholds):
+        share = np.concatenate([part[i] for part in shares])
+        low, high = np.quantile(share, tails)
+        facts["missed"].append(
+            {"threshold": float(c), "share": float(share.mean()), "lower": float(low), "upper": float(high)}
+        )
+    return Spoken(pixels, far, near_m, facts)
+
+
+def _subtitle(run: Run, when: str | None) -> str:
+    """When, by what, of how many rows."""
+    fitted = (run.facts.get("rows") or {}).get("fitted")
+    parts = [
+        when or "",
+        f"method {run.model.method}",
+        f"learned from {fitted:,} rows" if fitted else "",
+        surface_of(run),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _cautions(run: Run, when: str | None, spoken: Spoken, certificate: Mapping[str, Any] | None) -> list[str]:
+    """What a reader must know before trusting a number."""
+    out = []
+    if (filled := 1 - spoken.facts["share_near"]) > 0.005:
+        out.append(
+            f"On {100 * filled:.0f}% of the ground nobody measured within {spoken.near_m / 1000:.3g} km: look at the paleness of "
+            "the map before its colour."
+        )
+    if run.target.counted:
+        out.append(
+            "It maps measured averages, not service on offer: people test where and when they have a reason to. A household "
+            "is not a tile."
+        )
+    if when is not None and run.quarters and when not in run.quarters:
+        out.append(
+            f"{when} is not among the quarters measured, {run.quarters[0]} to {run.quarters[-1]}: it rests on their trend."
+        )
+    if certificate is not None:
+        at = len(certificate["levels"]) - 1
+        promised = certificate["levels"][at]
+        for name, group in certificate["groups"].items():
+            if group["judged"] and group["within"][at] is False and group["achieved"][at] < promised:
+                out.append(
+                    f"Among {name} rows the {100 * promised:g}% intervals held only {100 * group['achieved'][at]:.1f}%."
+                )
+        if certificate["split"] == "random":
+            out.append(
+                "The rows held out were drawn at random, so most have measured neighbours: far from data less is known of how "
+                "good it is."
+            )
+    return out or ["Nothing beyond what the intervals say."]
+
+
+def _held_out(run: Run, data: str | Path | None) -> list[Picture]:
+    """What reviewers look at of predictions of held-out rows."""
+    rows = observations_of(run, data)
+    chosen = rows.usable & labels(run, "test")
+    if not chosen.any():
+        raise InvalidInput(f"{run.path} holds no rows out.")
+    X, t, counts = rows.select(chosen)
+    predictive = run.model.predictive(X, counts)
+    found = [
+        pit(predictive, t),
+        widths(
+            predictive,
+            run.target.from_score,
+            strata(rows, chosen, run.support),
+            run.target.unit_words(run.unit),
+        ),
+        errors_by_cell(predictive, t, X[:, :2]),
+    ]
+    return [picture for picture in found if picture is not None]
+
+
+def _slices(run: Run, pixels: Pixels, quarter: str | None) -> list[Picture]:
+    """The learned kernel around a place amid data, one at their edge and one far from them."""
+    far = run.support.distances_m(pixels.xy)
+    order = np.argsort(far, kind="stable")
+    named = {
+        "amid the data": order[0],
+        "at the edge of the data": order[int(0.75 * len(order))],
+        "farthest from data": order[-1],
+    }
+    out = []
+    for words, i in named.items():
+        lon, lat = (float(v[0]) for v in run.to_degrees(pixels.xy[i]))
+        try:
+            ds, grid = slice_of(run, (lon, lat), quarter=quarter, resolution_m=_coarse(run))
+            picture = picture_of(run, ds, grid)
+            figure = slice_figure(picture.ds, geometry=picture.boundary, max_pixels=60_000)
+        except InvalidInput:  # a method without a kernel to show
+            return []
+        said = f"What the model thinks is like a place {words} ({lat:.2f}, {lon:.2f}; {far[i] / 1000:.1f} km from data): correlation."
+        out.append(Picture.of(figure, said, dpi=75))
+    return out
+
+
+def _coarse(run: Run) -> float:
+    """A side of pixels that makes some ten thousand."""
+    plain = grid_of(run)
+    side = plain.resolution * run.crs.axis_info[0].unit_conversion_factor
+    return side * max(1.0, math.sqrt(plain.n_inside / 15_000))
+
+
+def _leaderboard(path: Path) -> dict[str, Any]:
+    """The table of `geogp compare --json`."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        rows = [
+            [
+                row["method"],
+                *(f"{row['scores'][name]:.3f}" for name in ("nll", "crps", "mae")),
+                f"{100 * row['scores']['coverage95']:.1f}%",
+            ]
+            for row in document["rows"]
+        ]
+        title = f"Beside other methods: {document['target']}, split {document['split']}"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(
+            f"{path} is not what `geogp compare --json` prints ({type(error).__name__}); give that file."
+        ) from None
+    return {"title": title, "header": ["method", "NLL", "CRPS", "MAE", "95% held"], "rows": rows, "notes": []}

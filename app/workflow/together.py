@@ -1,0 +1,218 @@
+"""Two runs of the same tiles: what their errors share, and where either target misses its threshold."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from app.errors import InvalidInput
+from app.workflow.grids import Grid
+from app.workflow.means import of_draws
+from app.workflow.rows import Rows, observations_of
+from app.workflow.weighing import AreaPoints
+from data_pipelines.splits import PARTS
+from geogp.areas import Correlation, Surface, cross_correlation, draws_together, either_below, missed, surface
+from geogp.areas.change import carried
+from geogp.blocks import Blocks, LazyPlane, moments_of
+from geogp.errors import check_threshold
+from geogp.predictive import Predictive
+from geogp.run import Run, opened
+
+Array = NDArray[np.float64]
+
+#: Rows that the correlation is learned from at most: its sd is then below .02.
+MOST_ROWS = 4000
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """A second run beside a first, a threshold for each, and how their errors go together.
+
+    limits : in each target's unit; scores : on each model's scale; learned_from : "held-out" or "training" rows
+    """
+
+    run: Run
+    other: Run
+    limits: tuple[float, float]
+    correlation: Correlation
+    learned_from: str
+
+    @property
+    def scores(self) -> tuple[float, float]:
+        return tuple(float(r.target.to_score(c)) for r, c in zip((self.run, self.other), self.limits))  # type: ignore[return-value]  # two runs
+
+    @property
+    def words(self) -> str:
+        """What is missed."""
+        said = (
+            f"{r.target.words} {'above' if r.target.better == 'lower' else 'below'} {c:g} {r.unit}"
+            for r, c in zip((self.run, self.other), self.limits)
+        )
+        return " or ".join(said)
+
+    def facts(self) -> dict[str, Any]:
+        """For manifests and tables."""
+        r = self.correlation
+        return {
+            "with": {
+                "run": self.other.path.name,
+                "weights_sha256": self.other.weights_sha256,
+                "target": self.other.target.name,
+                "either": self.words,
+                "correlation": {"surface": r.surface, "noise": r.noise, "all": r.total, "rows": r.n},
+                "learned_from": self.learned_from,
+            }
+        }
+
+    def note(self) -> str:
+        r = self.correlation
+        return (
+            f"errors of the two surfaces are taken to go together with correlation {r.surface:.2f} (sd {r.surface_sd:.2f}), "
+            f"learned from {r.n:,} {self.learned_from} rows"
+        )
+
+    def at(self, xy: Array, quarter: str | None) -> Surface:
+        """The other run's surface at places (n, 2) in the plane of the first."""
+        return surface(self.other.model, self.inputs(xy, quarter))
+
+    def inputs(self, xy: Array, quarter: str | None) -> Array:
+        """What the other run's model takes at places (n, 2) in the plane of the first, in the quarter of the first."""
+        return self.other.inputs(carried(self.run, self.other, xy), self.run.quarter(quarter))
+
+    def shares(
+        self, found: Surface, points: AreaPoints, quarter: str | None, *, n_samples: int, seed: int
+    ) -> dict[str, Array]:
+        """By kind of weights, draws (areas inside, n_samples) of the share whose surface misses either threshold."""
+        beside = self.at(points.xy, quarter)
+        weights = {kind: points.weights(kind) for kind in points.shares}
+        out = {kind: np.empty((W.shape[0], n_samples)) for kind, W in weights.items()}
+        first = 0
+        betters = self.run.target.better, self.other.target.better
+        for y_a, y_b in draws_together(found, beside, self.correlation.surface, n_samples, seed):
+            part = slice(first, first := first + y_a.shape[1])
+            under = missed(y_a, self.scores[0], betters[0]) | missed(y_b, self.scores[1], betters[1])
+            for kind, W in weights.items():
+                out[kind][:, part] = W @ under.astype(np.float64)
+        for kind, W in weights.items():  # an area may have no point of a kind
+            out[kind][np.diff(W.indptr) == 0] = np.nan
+        return out
+
+
+def with_layer(pair: Together, ds: xr.Dataset, grid: Grid, quarter: str | None) -> xr.Dataset:
+    """A prediction Dataset of the first run with the layer `either_missed`: P(the surface of either misses its limit)."""
+
+    def planes(X: Array) -> NDArray[np.float32]:
+        a, b = surface_moments(pair.run, X), surface_moments(pair.other, pair.inputs(X[:, :2], quarter))
+        sides = [1.0 if r.target.better != "lower" else -1.0 for r in (pair.run, pair.other)]
+        h, k = (
+            side * (d.transform.forward(np.array(score)) - d.location) / d.scale
+            for side, score, d in zip(sides, pair.scores, (a, b))
+        )
+        return either_below(h, k, sides[0] * sides[1] * pair.correlation.surface)[None].astype(np.float32)
+
+    blocks = Blocks(
+        pair.run,
+        grid.geobox,
+        planes,
+        1,
+        quarter=quarter,
+        where=grid.where if grid.boundary is not None else None,
+        max_distance_m=grid.max_distance_m,
+    )
+    attrs = {"units": "1", "long_name": f"probability that the surface lies at {pair.words}"}
+    layer = LazyPlane(blocks, lambda values, _: values[0]).variable(("y", "x"), attrs)
+    return ds.assign(either_missed=layer).assign_attrs({"either_missed": pair.words})
+
+
+def surface_moments(run: Run, X: Array) -> Predictive:
+    """The surface's distribution at inputs of a run, at its reference count."""
+    model = run.model
+    return model.distribution(moments_of(model, X, model.reference_count_), latent=True)
+
+
+def columns_of(shares: dict[str, Array], ground: str, level: float) -> dict[str, Array]:
+    """Columns (areas inside,) of the table: `share_either_missed` and its sd and ends, other kinds before their name."""
+    out: dict[str, Array] = {}
+    for kind, draws in shares.items():
+        said, name = of_draws(draws, level), "share_either_missed"
+        name = name if kind == ground else f"{kind}_{name}"
+        out |= {name: said["mean"], **{f"{name}_{k}": said[k] for k in ("sd", "lower", "upper")}}
+    return out
+
+
+def together(
+    run: Run,
+    other: str | Path | Run,
+    limits: tuple[float | None, float | None],
+    *,
+    data: str | Path | None = None,
+) -> Together:
+    """A second run beside a first, their cross-correlation learned from rows that both predicted.
+
+    Raises
+    ------
+    InvalidInput
+        a threshold is missing, the runs share no rows, or too few.
+    """
+    if None in limits:
+        raise InvalidInput(
+            "--with needs a threshold for each run: --below and --with-below, such as 100 and 20."
+        )
+    found = opened(other)
+    chosen = tuple(float(c) for c in limits if c is not None)
+    for one, c, option in zip((run, found), chosen, ("--below", "--with-below")):
+        check_threshold(c, option)
+        one.target.to_score(c)  # refuses one that its scale does not reach
+    learned, learned_from = learned_together(run, found, data)
+    return Together(run, found, (chosen[0], chosen[1]), learned, learned_from)
+
+
+def learned_together(run: Run, other: Run, data: str | Path | None = None) -> tuple[Correlation, str]:
+    """The cross-correlation of two runs' errors, from rows that both predicted, and which rows these are."""
+    pair = observations_of(run, data), observations_of(other, data)
+    rows, learned_from = _shared(run, other, *pair)
+    z, share = [], []
+    for one, table, index in zip((run, other), pair, rows):
+        counts = None if table.counts is None else table.counts[index]
+        moments = one.model.moments(table.X[index], counts)
+        latent, noise = (v.double().numpy() for v in (moments.latent_variance, moments.noise_variance))
+        share.append(np.clip(latent / np.maximum(latent + noise, 1e-300), 0.0, 1.0))
+        p = one.model.distribution(moments).cdf(table.t[index])
+        z.append(ndtri(np.clip(p, 1e-6, 1 - 1e-6)))
+    return cross_correlation(*z, *share), learned_from
+
+
+def _shared(
+    run: Run, other: Run, a: Rows, b: Rows
+) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], str]:
+    """Rows of both files that are of one tile and quarter, held out in both where there are enough, and what they are."""
+    if a.sha256 == b.sha256:
+        first = second = np.arange(len(a.t))
+    else:
+        names = {"quadkey", "quarter"}
+        if not names <= set(a.table.column_names) & set(b.table.column_names):
+            raise InvalidInput(
+                f"{run.path} and {other.path} were fitted from other files whose rows have no quadkey and quarter to match "
+                "them by; fit both from one file."
+            )
+        keys = [
+            [f"{k} {q}" for k, q in zip(*(t.table.column(n).to_pylist() for n in sorted(names)))]
+            for t in (a, b)
+        ]
+        _, first, second = np.intersect1d(np.array(keys[0]), np.array(keys[1]), return_indices=True)
+    good = a.usable[first] & b.usable[second]
+    first, second = first[good], second[good]
+    parts = run.tensors("split")["part"].numpy()[first], other.tensors("split")["part"].numpy()[second]
+    out = [PARTS.index(name) for name in ("val", "test")]
+    held = np.isin(parts[0], out) & np.isin(parts[1], out)
+    words = "held-out"
+    if held.sum() < 100:
+        held, words = np.ones(len(first), dtype=bool), "training"
+    chosen = np.flatnonzero(held)
+    if len(chosen) > MOST_ROWS:
+        chosen = np.sort(np.random.default_rng(0).choice(chosen, MOST_ROWS, replace=False))
+    return (first[chosen], second[chosen]), words

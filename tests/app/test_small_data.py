@@ -1,0 +1,57 @@
+"""A survey of 200 m brings its own scales: no constant of Ookla's tiles decides its map."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.spatial import cKDTree
+
+from app.workflow.evidence import near_m_of
+from app.workflow.grids import grid_of, usual_reach_m, usual_side_m
+from geogp.run import load
+
+
+@pytest.fixture(scope="module")
+def survey(tmp_path_factory):
+    from app.cli import main
+
+    folder = tmp_path_factory.mktemp("survey")
+    rng = np.random.default_rng(0)
+    lon, lat = 5.7 + rng.uniform(0, 0.0028, 150), 50.9 + rng.uniform(0, 0.0018, 150)
+    value = 100 + 2e4 * (lon - 5.7) + rng.normal(0, 3, 150)
+    (folder / "s.csv").write_text(
+        "\n".join(["lon,lat,zinc", *(f"{a},{b},{c}" for a, b, c in zip(lon, lat, value))])
+    )
+    line = ["ingest", "--source", "csv", str(folder / "s.csv"), "--columns", "x=lon,y=lat,value=zinc", "-q"]
+    assert main([*line, "--value-unit", "ppm", "-o", str(folder / "s.parquet")]) == 0
+    fit = [
+        "fit",
+        str(folder / "s.parquet"),
+        "--target",
+        "value",
+        "--method",
+        "local-gp",
+        "--set",
+        "steps=20",
+        "-q",
+    ]
+    assert main([*fit, "-o", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+def test_scales_follow_the_spacing(survey):
+    run = load(survey)
+    P = run.support.positions_m
+    gaps = cKDTree(P).query(P, k=2)[0][:, 1]
+    assert np.quantile(gaps, 0.9) < 40  # a survey of some 200 m
+    assert usual_reach_m(run) == pytest.approx(3 * np.quantile(gaps, 0.9))
+    assert near_m_of(run) == pytest.approx(np.quantile(gaps, 0.9))
+    assert usual_side_m(run) == pytest.approx(0.5 * np.median(gaps), rel=0.5)
+    grid = grid_of(run)
+    assert grid.resolution == usual_side_m(run) and 500 < grid.n_pixels < 100_000
+
+
+def test_suggestions_lie_among_the_survey(cli, survey, tmp_path):
+    result = cli("suggest", survey, "-n", 3, "-o", tmp_path / "p.geojson", "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["cell_m"] < 40

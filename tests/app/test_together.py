@@ -1,0 +1,147 @@
+"""`--with`: what misses either of two limits, per area and per pixel, from two runs of the same tiles."""
+
+import json
+
+import geopandas
+import numpy as np
+import pytest
+import rasterio
+from scipy.special import ndtr
+
+from geogp.run import load
+from tests.app.conftest import TINY
+from tests.app.test_areas import HALVES, boxes
+
+LIMITS = ("--below", 60, "--with-below", 12)
+
+
+@pytest.fixture(scope="module")
+def upload(table, tmp_path_factory):
+    from app.cli import main
+
+    path = tmp_path_factory.mktemp("runs") / "upload"
+    line = [
+        "fit",
+        str(table),
+        "--target",
+        "upload",
+        "--method",
+        "dbk-silu",
+        "--split",
+        "random",
+        *TINY,
+        "-o",
+        str(path),
+    ]
+    assert main([*line, "-q"]) == 0
+    return path
+
+
+@pytest.fixture
+def file(world, tmp_path):
+    path = tmp_path / "boxes.geojson"
+    wide = [tuple(4 * v for v in half) for half in HALVES[:2]]
+    boxes(world, *wide).assign(GEOID=["01", "02"], people=[1000, 300]).to_file(path)
+    return path
+
+
+def test_the_share_that_misses_either_lies_between_its_bounds(cli, run, upload, file, tmp_path):
+    line = (
+        "areas",
+        run,
+        "--areas",
+        file,
+        "-o",
+        tmp_path / "a.parquet",
+        "--with",
+        upload,
+        *LIMITS,
+        "--weight-column",
+    )
+    result = cli(*line, "people", "--thresholds", 60, "--json")
+    assert result.code == 0, result.err
+    document = json.loads(result.out)
+    told = document["with"]
+    assert told["either"] == "download speed below 60 Mbit/s or upload speed below 12 Mbit/s"
+    assert told["learned_from"] == "held-out" and -1 < told["correlation"]["surface"] < 1
+    assert told["correlation"]["rows"] > 100 and "correlation" in result.err
+    both = geopandas.read_parquet(tmp_path / "a.parquet")
+    assert cli("areas", upload, "--areas", file, "-o", tmp_path / "b.parquet", "--thresholds", 12).code == 0
+    alone = geopandas.read_parquet(tmp_path / "b.parquet")
+    missed, one, two = both["share_either_missed"], both["share_below_60"], alone["share_below_12"]
+    slack = 4 * 0.5 / np.sqrt(500)
+    assert (missed >= np.maximum(one, two) - slack).all() and (
+        missed <= np.minimum(one + two, 1) + slack
+    ).all()
+    assert (both["share_either_missed_lower"] <= missed).all() and (
+        missed <= both["share_either_missed_upper"]
+    ).all()
+    np.testing.assert_allclose(both["people_either_missed"], missed * both["people"])
+    whole = document["whole"]["people_either_missed"]
+    assert whole["mean"] == pytest.approx(both["people_either_missed"].sum())
+    assert whole["lower"] <= whole["mean"] <= whole["upper"]
+
+
+def test_a_second_limit_that_nothing_misses_changes_nothing(cli, run, upload, file, tmp_path):
+    """The first run's draws are those of the table, so the shares are the same to the last digit."""
+    line = ("areas", run, "--areas", file, "-o", tmp_path / "a.parquet", "--thresholds", 60, "--with", upload)
+    assert cli(*line, "--below", 60, "--with-below", 1e-9).code == 0
+    table = geopandas.read_parquet(tmp_path / "a.parquet")
+    for end in ("", "_sd", "_lower", "_upper"):
+        np.testing.assert_allclose(
+            table[f"share_either_missed{end}"], table[f"share_below_60{end}"], rtol=1e-12
+        )
+    assert (table["share_below_60"] > 0.01).all()
+
+
+def test_the_layer_is_the_chance_at_each_pixel(cli, run, upload, tmp_path):
+    line = (
+        "export",
+        run,
+        "-o",
+        tmp_path,
+        "--format",
+        "cog",
+        "--layers",
+        "either_missed",
+        "--resolution",
+        12_000,
+    )
+    result = cli(*line, "--with", upload, *LIMITS)
+    assert result.code == 0, result.err
+    with rasterio.open(tmp_path / "either_missed.tif") as src:
+        values, transform = src.read(1), src.transform
+        assert "upload speed below 12" in src.tags()["either_missed"]
+    row, col = (v[::7] for v in np.nonzero(np.isfinite(values)))
+    r = json.loads((tmp_path / "manifest.json").read_text())["with"]["correlation"]["surface"]
+    xy = np.column_stack(transform * (col + 0.5, row + 0.5))
+    z = np.random.default_rng(0).multivariate_normal([0, 0], [[1, r], [r, 1]], 40_000).T
+    under = []
+    for name, limit, draw in ((run, 60, z[0]), (upload, 12, z[1])):
+        loaded = load(name)
+        model = loaded.model
+        found = model.distribution(model.moments(loaded.inputs(xy), model.reference_count_), latent=True)
+        h = (found.transform.forward(np.array(loaded.target.to_score(limit))) - found.location) / found.scale
+        under.append(draw[None] < h[:, None])
+        assert (values[row, col] >= ndtr(h) - 1e-6).all()
+    np.testing.assert_allclose(values[row, col], (under[0] | under[1]).mean(1), atol=4 * 0.5 / 200)
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "code"),
+    [
+        (("--below", 60), "belong to --with", 2),
+        (("--with", "RUN", "--below", 60), "a threshold for each run", 3),
+        (("--with", "RUN", "--below", -1, "--with-below", 12), "got -1", 3),
+        (("--with", "nowhere", *LIMITS), "not a run folder", 3),
+    ],
+)
+def test_bad_input_is_one_sentence(options, words, code, cli, run, upload, file, tmp_path):
+    options = [upload if option == "RUN" else option for option in options]
+    for line in (
+        ("areas", run, "--areas", file, "-o", tmp_path / "a.csv"),
+        ("export", run, "-o", tmp_path / "o"),
+    ):
+        result = cli(*line, *options)
+        assert result.code == code and words in result.err, result.err
+    assert not (tmp_path / "a.csv").exists() and not (tmp_path / "o").exists()

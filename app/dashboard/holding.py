@@ -5,7 +5,6 @@ from pathlib import Path
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.caches import DiskCache
-from app.dashboard.pace import Pace
 from app.errors import InvalidInput
 from geogp import load
 from geogp.storage import SUMS
@@ -17,11 +16,10 @@ class Holding:
     Parameters
     ----------
     path : run folder
-    pace : how fine its maps are; the default suits the speed of the model
     """
 
-    def __init__(self, path: str | Path, pace: Pace | None = None):
-        self.path, self._pace = Path(path), pace
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
         self._lock = threading.Lock()
         self._atlas: Atlas | None = None
         self._mark: object = None
@@ -39,7 +37,7 @@ class Holding:
             if self._atlas is None or mark != self._mark:
                 self._atlas = None
                 try:
-                    self._atlas = Atlas(load(self.path), DiskCache(), pace=self._pace)
+                    self._atlas = Atlas(load(self.path), DiskCache())
                 except (KeyError, TypeError, OSError, AttributeError) as error:
                     raise InvalidInput(
                         f"{self.path} cannot be read as a run ({type(error).__name__}: {error}); fit it again."
@@ -65,10 +63,10 @@ class Holding:
 _held: Holding | None = None
 
 
-def hold(path: str | Path, pace: Pace | None = None) -> Holding:
+def hold(path: str | Path) -> Holding:
     """Make a run folder the one this process shows."""
     global _held
-    _held = Holding(path, pace)
+    _held = Holding(path)
     return _held
 
 

@@ -6,11 +6,12 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.dashboard.paths import PAGES
 from app.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def serve(
     from app.dashboard.holding import hold
 
     _check_port(host, port)
+    if (Path(run_path) / "run.json").is_file():
+        print(f"Opening {run_path} ..", file=sys.stderr, flush=True)  # the model's libraries take seconds
     atlas = hold(run_path).atlas()
     import app.dashboard.page  # noqa: F401  # loads the page's libraries now, not for the first visitor
 
@@ -54,19 +57,19 @@ def serve(
     gc.freeze()
     first = threading.Thread(target=_warm, args=(atlas,), name="first map", daemon=True)
     first.start()
-    page = build(lambda: _announce(host, port, open_browser))
+    page = build(lambda: _announce(host, port, open_browser), names=(host.lower(),))
     page.run(config=settings(host, port))
 
 
 def _warm(atlas: "Atlas") -> None:
     """The map that people see first, ready when they come; its failure is told to whoever asks for it."""
     with suppress(Exception):
-        atlas.layers(atlas.choices.default)
-        atlas.picture("median", atlas.choices.default)
+        atlas.making.want(atlas.choices.default.quarter)
+        _ = atlas.html
 
 
-def build(started: Callable[[], None] = lambda: None) -> "st.App":
-    """The ASGI application: Streamlit's page, our routes, our headers."""
+def build(started: Callable[[], None] = lambda: None, *, names: Collection[str] = ()) -> "st.App":
+    """The ASGI application: the map, Streamlit's pages, our headers; `names` are what this server may be called."""
     import streamlit as st
     from starlette.middleware import Middleware
 
@@ -78,7 +81,7 @@ def build(started: Callable[[], None] = lambda: None) -> "st.App":
         started()
         yield
 
-    return st.App(PAGE, routes=routes(), middleware=[Middleware(Policy)], lifespan=lifespan)
+    return st.App(PAGE, routes=routes(), middleware=[Middleware(Policy, names=names)], lifespan=lifespan)
 
 
 def settings(host: str, port: int) -> dict[str, Any]:
@@ -89,9 +92,11 @@ def settings(host: str, port: int) -> dict[str, Any]:
         "server.port": port,
         "server.headless": True,
         "server.fileWatcherType": "none",
+        "server.baseUrlPath": PAGES.strip("/"),
         "browser.gatherUsageStats": False,
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
+        "client.showErrorLinks": False,
         "theme.light.primaryColor": "#0b4f8a",
         "theme.dark.primaryColor": "#7fb8ea",
         "theme.light.font": fonts,

@@ -182,10 +182,35 @@ def export(
 
     def beside(work: Path) -> list[Output]:
         from app.workflow.drawing import draw, picture_of
+        from app.workflow.page import legend_of, page_grid, write_page
 
-        picture = picture_of(run, ds, grid)
+        picture, legend = picture_of(run, ds, grid), legend_of(page_grid(run, grid))
         notes.append(picture.note)
-        made = draw(picture, work, pictures=pictures, page=page, layers=layers, places=places)
+        named = page and layers is not None  # a page of named layers holds those; else whatever one chooses
+        made = []
+        if pictures or named:
+            made = draw(
+                picture,
+                work,
+                pictures=pictures,
+                page=named,
+                layers=layers,
+                places=places,
+                limits=legend.limits,
+            )
+        if page and not named:
+            path = write_page(
+                run,
+                grid,
+                work / "map.html",
+                legend,
+                quarter=options.get("quarter"),
+                tests=options.get("tests"),
+                level=options.get("level", 0.95),
+                thresholds=options.get("thresholds"),
+                places=places,
+            )
+            made.append((path, "html", []))
         return [Output(path, kind, path.name, tuple(names or drawn)) for path, kind, names in made]
 
     manifest = write_rasters(

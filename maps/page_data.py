@@ -132,6 +132,7 @@ def of_distributions(
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
     note: str = "",
+    credit: str = "",
     added: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """The page of distributions, but for their planes: see `packs_of`.
@@ -143,6 +144,7 @@ def of_distributions(
     legend : quantity -> scale, for every quarter, level and threshold
     faded : the value-suppressing palette of the median, or None
     quarters, counts, thresholds : to choose from; `ds.attrs` says which quarter, count and level it starts with
+    credit : whose names `places` are
     added : further layers, see `as_it_is`
     """
     unit, layers = target_unit(ds), []
@@ -156,7 +158,7 @@ def of_distributions(
     known_ids = {layer["id"]: layer for layer in layers}
     tests = ds.attrs.get("tests")
     return {
-        **_about(ds, geobox, known, geometry, places, note),
+        **_about(ds, geobox, known, geometry, places, note, credit),
         "title": str(ds.attrs.get("title") or target_text(ds)),
         "layers": _in_order(ds, [*layers, *added]),
         "hidden": {},
@@ -335,6 +337,7 @@ def _about(
     geometry: Mapping[str, Any] | None,
     places: Sequence[Mapping[str, Any]],
     note: str,
+    credit: str = "",
 ) -> dict[str, Any]:
     """Grid, region, names and words that every page has."""
     # The picture is finer than the values, so that coasts stay lines: 1.5 to 6 times along a side.
@@ -343,7 +346,7 @@ def _about(
     places_of(places)  # refuses what is none
     return {
         "note": note[:1].upper() + note[1:],
-        "facts": _facts(ds),
+        "facts": _facts(ds, credit),
         "grid": {"width": box.shape[1], "height": box.shape[0]},
         "mesh": _mesh(grid),
         "focus": _focus(grid, shown),
@@ -375,7 +378,7 @@ def _mesh(grid: MercatorGrid) -> dict[str, Any]:
     }
 
 
-def _facts(ds: xr.Dataset) -> list[tuple[str, str]]:
+def _facts(ds: xr.Dataset, credit: str = "") -> list[tuple[str, str]]:
     """Lines of `About this map`."""
     facts = [("What", target_text(ds))]
     for name, key in (("Method", "method"), ("Source", "source"), ("Licence", "license")):
@@ -385,6 +388,8 @@ def _facts(ds: xr.Dataset) -> list[tuple[str, str]]:
         facts.append(("Describes", f"new {new_text(ds)}, {level_text(ds)} intervals at first"))
     if ds.attrs.get("calibration"):
         facts.append(("Calibration", str(ds.attrs["calibration"])))
+    if credit:
+        facts.append(("Names", credit))
     return [*facts, ("Made with", "GeoGP, Leaflet 1.9.4")]
 
 

@@ -7,6 +7,7 @@ place and kernel slices come from the model itself, at the centre of the map's o
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,7 @@ from app.dashboard.setting import Setting, choices_of
 from app.dashboard.slices import Slices
 from app.dashboard.words import percent, plain
 from app.errors import InvalidInput
+from app.workflow import naming
 from app.workflow.distributions import FIELDS, counts_of, distributions
 from app.workflow.grids import grid_of
 from app.workflow.page import Legend, legend_of, page_grid, quarter_packs, spec_of
@@ -41,6 +43,7 @@ class Atlas:
     ----------
     run : from `geogp.load`
     disk : where planes stay between starts
+    places : names beside those of towns, see `app.workflow.naming`
 
     Raises
     ------
@@ -48,8 +51,8 @@ class Atlas:
         the run cannot be put on a map, or its target is unknown.
     """
 
-    def __init__(self, run: Run, disk: DiskCache):
-        self.run, self.disk = run, disk
+    def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[dict[str, Any]] = ()):
+        self.run, self.disk, self._brought = run, disk, list(places)
         self.target, self.choices = run.target, choices_of(run)
         self.page = page_grid(run, grid_of(run))
         self.slices = Slices(self.page)
@@ -83,9 +86,25 @@ class Atlas:
         self.disk.write_note(self.id, "legend.json", found.document())
         return found
 
+    @cached_property
+    def towns(self) -> list[dict[str, Any]]:
+        """Of the region, the largest first."""
+        known = self.disk.note(self.id, "towns.json")
+        if isinstance(known, list) and all(isinstance(town, dict) and "name" in town for town in known):
+            return known
+        found = naming.towns(self.page)
+        self.disk.write_note(self.id, "towns.json", found)
+        return found
+
     def spec(self) -> dict[str, Any]:
         """What the page's script is given."""
-        spec = spec_of(self.page, self.legend, quarters=self.choices.quarters)
+        spec = spec_of(
+            self.page,
+            self.legend,
+            quarters=self.choices.quarters,
+            places=[*self._brought, *self.towns],
+            credit=naming.CREDIT if self.towns else "",
+        )
         spec["layers"].append(
             {**SIMILAR, "of": "", "by_level": False, "fades": False, "factor": False, "timeless": False}
         )

@@ -23,7 +23,12 @@ PAGE = Path(__file__).parent / "script.py"
 
 
 def serve(
-    run_path: str | Path, *, port: int = 8501, host: str = "127.0.0.1", open_browser: bool = False
+    run_path: str | Path,
+    *,
+    port: int = 8501,
+    host: str = "127.0.0.1",
+    open_browser: bool = False,
+    places: str | Path | None = None,
 ) -> None:
     """Show the maps of a run in the browser until interrupted.
 
@@ -33,6 +38,7 @@ def serve(
     port : to listen on
     host : "127.0.0.1" shows it to this machine only; "0.0.0.0" to whoever reaches it
     open_browser : open the page when it is up
+    places : a file of names beside those of towns, see `app.workflow.naming.brought`
 
     Raises
     ------
@@ -49,7 +55,9 @@ def serve(
     _check_port(host, port)
     if (Path(run_path) / "run.json").is_file():
         print(f"Opening {run_path} ..", file=sys.stderr, flush=True)  # the model's libraries take seconds
-    atlas = hold(run_path).atlas()
+    from app.workflow.naming import brought
+
+    atlas = hold(run_path, () if places is None else brought(places)).atlas()
     import app.dashboard.page  # noqa: F401  # loads the page's libraries now, not for the first visitor
 
     # Streamlit collects garbage after every rerun; what is imported by now lives as long as the process.

@@ -195,6 +195,7 @@ def spec_of(
     quarter: str | None = None,
     quarters: Sequence[str] = (),
     places: Sequence[Mapping[str, Any]] = (),
+    credit: str = "",
     tests: float | None = None,
     level: float = 0.95,
     thresholds: Sequence[float] | None = None,
@@ -224,6 +225,7 @@ def spec_of(
         thresholds=run.thresholds if thresholds is None else thresholds,
         geometry=page.boundary,
         places=places,
+        credit=credit,
         note=page.note,
         added=legend.added,
     )
@@ -255,6 +257,7 @@ def write_page(
     level: float = 0.95,
     thresholds: Sequence[float] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
+    credit: str = "",
 ) -> Path:
     """One HTML file with a quarter's planes inside: the map of the dashboard, without a server."""
     page = page_grid(run, grid)
@@ -267,6 +270,7 @@ def write_page(
         level=level,
         thresholds=thresholds,
         places=places,
+        credit=credit,
     )
     text = page_of(spec, [pack for pack in packs if pack is not None]).get_root().render()
     with replacing(path) as file:

@@ -79,7 +79,7 @@ async function geogpPage(spec, map) {
     const taken = [], b = map.getBounds().pad(.02), wide = narrow() ? 8 : 16;
     for (const place of spec.places) {
       const latlng = here(place.lat, place.lon);
-      if (place.kind === "county" || !b.contains(latlng)) continue;
+      if (place.kind === "area" || !b.contains(latlng)) continue;
       const at = map.latLngToContainerPoint(latlng), box = [at.x - 4, at.y - 9, at.x + 14 + 7 * place.name.length, at.y + 9];
       if (taken.length >= wide || taken.some((o) => box[0] < o[2] && box[2] > o[0] && box[1] < o[3] && box[3] > o[1])) continue;
       taken.push(box);
@@ -110,7 +110,7 @@ async function geogpPage(spec, map) {
   function nearTown(lat, lon) { // "Near Honolulu", of towns within 25 km
     let best = null, away = Infinity;
     for (const place of spec.places) {
-      if (place.kind === "county") continue;
+      if (place.kind === "area") continue;
       const dx = (wrap(place.lon - lon)) * Math.cos(lat * Math.PI / 180), dy = place.lat - lat, d = Math.hypot(dx, dy) * 111.3;
       if (d < away) { away = d; best = place; }
     }
@@ -391,7 +391,7 @@ async function geogpPage(spec, map) {
     $("where").value = place.name || $("where").value; $("found").hidden = true; $("where").setAttribute("aria-expanded", "false");
     if (place.bounds) { const [w, s, e, n] = place.bounds; map.fitBounds([here(s, w), here(n, e)], { animate: false, paddingTopLeft: narrow() ? [0, 60] : [290, 0] }); }
     else map.setView(here(place.lat, place.lon), Math.max(map.getZoom(), 11), { animate: false });
-    if (place.kind !== "county" && place.kind !== "island") mark(here(place.lat, place.lon));
+    if (place.kind !== "area") mark(here(place.lat, place.lon));
   }
   $("where").addEventListener("input", offer);
   $("where").addEventListener("blur", () => { $("found").hidden = true; });

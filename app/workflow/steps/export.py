@@ -28,6 +28,8 @@ from maps.sinks.base import Output
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = (*SINKS, "figures", "html")
 MAX_MEMORY = 2 * 2**30
+#: Names on a figure, the largest towns.
+FIGURE_NAMES = 6
 #: Pixels timed for an estimate.
 PROBE = 4096
 #: Bytes of a pixel and layer in the file, measured on state maps: float32, deflate with predictor.
@@ -153,7 +155,7 @@ def export(
     formats : of FORMATS; "figures" is a PNG a layer, "html" one self-contained page
     max_error : see `maps.raster.export`
     max_memory : bytes to stay below
-    places : {"name", "lon", "lat"} labels on figures and page
+    places : {"name", "lon", "lat"} labels on figures and page; none for the towns of the region
     overwrite : replace existing files
     progress : called with (windows done, windows, words)
     options : which map, see `MapOptions`
@@ -181,10 +183,14 @@ def export(
         notes.append(f"layers of the surface are those of {surface_of(run)}, whatever --tests")
 
     def beside(work: Path) -> list[Output]:
+        from app.workflow import naming
         from app.workflow.drawing import draw, picture_of
         from app.workflow.page import legend_of, page_grid, write_page
 
-        picture, legend = picture_of(run, ds, grid), legend_of(page_grid(run, grid))
+        pixels = page_grid(run, grid)
+        picture, legend = picture_of(run, ds, grid), legend_of(pixels)
+        named_here = list(places) or naming.towns(pixels)
+        credit = "" if places else naming.CREDIT
         notes.append(picture.note)
         named = page and layers is not None  # a page of named layers holds those; else whatever one chooses
         made = []
@@ -195,7 +201,7 @@ def export(
                 pictures=pictures,
                 page=named,
                 layers=layers,
-                places=places,
+                places=named_here[:FIGURE_NAMES],
                 limits=legend.limits,
             )
         if page and not named:
@@ -208,7 +214,8 @@ def export(
                 tests=options.get("tests"),
                 level=options.get("level", 0.95),
                 thresholds=options.get("thresholds"),
-                places=places,
+                places=named_here,
+                credit=credit if named_here else "",
             )
             made.append((path, "html", []))
         return [Output(path, kind, path.name, tuple(names or drawn)) for path, kind, names in made]

@@ -64,7 +64,7 @@ class Scale:
         """(position, text) of both ends and of the ticks between; an end covers all values beyond it: `≤5`, `≥500`, where
         there are any."""
         ticks = [(float(self.fraction(np.array(tick))), number(tick)) for tick in self.ticks(most)]
-        apart = 0.6 / most
+        apart = 1.0 / most
         between = [(at, text) for at, text in ticks if apart < at < 1 - apart]
         low, high = number(self.low), number(self.high)
         return [

@@ -32,7 +32,7 @@ from maps.layers import LAYERS
 from maps.page_data import SIMILAR
 from maps.web import page_of
 
-FORMAT = 4  # of the files in the cache: raise it when a formula or the grid changes
+FORMAT = 5  # of the files in the cache: raise it when a formula or the grid changes
 Packs = tuple[bytes, bytes | None]
 
 

@@ -30,7 +30,8 @@ CREDIT = "GeoNames, CC BY 4.0"
 
 
 def towns(page: PageGrid) -> list[dict[str, Any]]:
-    """Towns in the region of a page, the largest first: name, lon, lat, kind, `about` in words, `also` other spellings.
+    """Towns in the region of a page, the largest first: name, lon, lat, kind, people, `about`
+    in words, `also` other spellings.
 
     Notes
     -----
@@ -46,6 +47,7 @@ def towns(page: PageGrid) -> list[dict[str, Any]]:
             "lat": round(float(c["latitude"]), 4),
             "kind": "town",
             "about": f"{int(c['population']):,} people",
+            "people": int(c["population"]),
             "also": _spellings(c["name"], c["alternatenames"]),
         }
         for c in found

@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from geogp.run import FAR_M, Run
 from maps.atomic import replacing
 from maps.bands import bands, complete
 from maps.colours import Scale, Suppressing, fitted, scales, suppressing
-from maps.layers import LAYERS, listed
+from maps.layers import LAYERS, MEASURED, WITHIN, listed
 from maps.packing import STEPS
 from maps.page_data import COMPUTED, as_it_is, of_distributions, packs_of
 from maps.web import page_of
@@ -152,19 +152,19 @@ class Legend:
 
 
 def legend_of(page: PageGrid) -> Legend:
-    """The legend of a run, the same for all its quarters, levels and outputs: from places of its first and last quarter.
+    """The legend of a run, the same for all its quarters, levels and outputs: fitted to its last quarter; what lies beyond
+    its ends in others is marked there.
 
     Notes
     -----
-    Two predictions of a thousand places.
+    One prediction of a thousand places.
     """
     run, (_, X) = page.run, page.places
     step = max(1, len(X) // SAMPLE)
     xy = np.asarray(X[step // 2 :: step, :2], np.float64)
-    quarters = (run.quarters[0], run.quarters[-1]) if run.quarters else (None,)
-    found = [values_at(run, xy, quarter=q, thresholds=run.thresholds[-1:]) for q in dict.fromkeys(quarters)]
-    values = {k.split("_")[0] if k.startswith("exceedance") else k: [f[k] for f in found] for k in found[0]}
-    sampled = {k: np.concatenate(v)[None, :] for k, v in values.items()}
+    found = values_at(run, xy, thresholds=run.thresholds[-1:])
+    values = {k.split("_")[0] if k.startswith("exceedance") else k: v for k, v in found.items()}
+    sampled = {k: v[None, :] for k, v in values.items()}
     chance = sampled.pop("exceedance")[None]
     attrs = attributes(run, run.quarter(None), run.model.typical_count_, 0.95)
     ds = xr.Dataset({k: (("y", "x"), v, {"units": _unit(run, k)}) for k, v in sampled.items()}, attrs=attrs)
@@ -172,10 +172,15 @@ def legend_of(page: PageGrid) -> Legend:
     ds = complete(ds.assign_coords(threshold=[float(run.thresholds[-1])]))
     planes = bands(ds)
     own = scales(ds, planes)
+    if len(run.quarters) > 1:  # others lie lower and higher
+        own = {
+            k: replace(v, below=True, above=True) if k in ("level", "ends", "width") else v
+            for k, v in own.items()
+        }
     if run.target.log10 and (sampled["lower"] > 0).all():
-        own["factor"] = fitted(np.sqrt(sampled["upper"] / sampled["lower"]).ravel(), "log")
+        own[WITHIN.quantity] = fitted(np.sqrt(sampled["upper"] / sampled["lower"]).ravel(), "log")
     if page.has_support:
-        own["distance"] = fitted(np.maximum(run.support.distances_m(xy) / 1000, 0.2), "log")
+        own[MEASURED.quantity] = fitted(np.maximum(run.support.distances_m(xy) / 1000, 0.2), "log")
     others = [band for band in planes if band.key in _others()]
     added = [as_it_is(band, own[band.layer.quantity], subtitle(ds)) for band in others]
     return Legend(own, suppressing(ds, own["level"]), added)

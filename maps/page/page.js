@@ -107,12 +107,13 @@ async function geogpPage(spec, map) {
     if ((layer.by_level || fade) && !layer.timeless) parts.push(short(100 * s.level) + "% intervals");
     return parts.join(" · ");
   }
-  function nearTown(lat, lon) { // "Near Honolulu", of towns within 25 km
-    let best = null, away = Infinity;
+  function nearTown(lat, lon) { // "Near Honolulu", of towns within 25 km: the nearest, a large one before its own quarters
+    let best = null, least = Infinity, away = Infinity;
     for (const place of spec.places) {
       if (place.kind === "area") continue;
       const dx = (wrap(place.lon - lon)) * Math.cos(lat * Math.PI / 180), dy = place.lat - lat, d = Math.hypot(dx, dy) * 111.3;
-      if (d < away) { away = d; best = place; }
+      const felt = d - 2.5 * Math.log10(Math.max(1, (place.people || 1) / 1000));
+      if (felt < least) { least = felt; away = d; best = place; }
     }
     return best && away <= 25 ? "Near " + best.name : "";
   }

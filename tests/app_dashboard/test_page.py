@@ -152,7 +152,7 @@ def test_a_certified_run_shows_every_group_beside_the_band_of_an_honest_interval
     document = {"levels": [0.95], "groups": groups}
     monkeypatch.setattr(coverage, "certificate_of", lambda run: document)
     table = opened().table[0].value
-    assert table.index.tolist() == ["tests 1", "far"]
+    assert table.index.tolist() == ["tests 1 (700)", "far (80)"]
     assert table["inside"].tolist() == ["91.0%", "90.0%"]
     assert table["honest"].tolist() == ["not 92–97%", "too few"]
     # A level the certificate does not have falls back on the scores.

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from app.dashboard.caches import DiskCache
@@ -22,7 +23,7 @@ from app.dashboard.slices import Slices
 from app.dashboard.words import percent, plain
 from app.errors import InvalidInput
 from app.workflow import naming
-from app.workflow.distributions import FIELDS, counts_of, distributions
+from app.workflow.distributions import FIELDS, counts_of, through_time
 from app.workflow.grids import grid_of
 from app.workflow.page import Legend, legend_of, page_grid, quarter_packs, spec_of
 from geogp.run import Run
@@ -202,16 +203,21 @@ class Atlas:
 
     def history(self, lat: float, lon: float) -> list[dict[str, Any]]:
         """The distribution at the pixel of a place in each quarter, by number of tests, JSON-able."""
-        box, rows = self._box(lat, lon), []
-        for quarter in self.choices.quarters:
-            parts = distributions(self.run, box, quarter=quarter)
-            counts = parts["count"].values if "count" in parts.coords else [None]
-            found = {
-                "" if n is None else f"{float(n):.10g}": {f: float(parts[f].values[i, 0]) for f in FIELDS}
-                for i, n in enumerate(counts)
+        quarters = self.choices.quarters
+        if not quarters:
+            return []
+        centre = np.array(self._box(lat, lon).affine * (0.5, 0.5))
+        found = through_time(self.run, centre, quarters)
+        names = [f"{n:.10g}" for n in counts_of(self.run)] or [""]
+        return [
+            {
+                "quarter": quarter,
+                "counts": {
+                    name: dict(zip(FIELDS, map(float, found[:, i, k]))) for i, name in enumerate(names)
+                },
             }
-            rows.append({"quarter": quarter, "counts": found})
-        return rows
+            for k, quarter in enumerate(quarters)
+        ]
 
 
 def _digest(what: Any) -> str:

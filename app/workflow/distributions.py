@@ -115,6 +115,16 @@ def distributions(
     return out
 
 
+def through_time(run: Mapped, xy: Array, quarters: Sequence[str]) -> NDArray[np.float32]:
+    """`FIELDS` of new observations at one place xy (2,) in metres, by number of tests, in each quarter: (5, counts,
+    quarters), from one prediction of as many rows."""
+    counts: Sequence[float | None] = counts_of(run) or (None,)
+    X = torch.as_tensor(np.concatenate([run.inputs(xy[None, :], quarter) for quarter in quarters]))
+    n = [None if c is None else torch.full((len(X),), c) for c in (*counts, counts[0])]
+    planes = _parts(run, run.model.engine_.moments_by_count(X, n))
+    return planes[:-3].reshape(len(FIELDS), len(counts), len(quarters))
+
+
 def places(
     run: Mapped,
     geobox: GeoBox,

@@ -29,8 +29,8 @@ def page() -> None:
 
 def start() -> None:
     """Where Streamlit begins: the ways on."""
-    links = [f'<a class="back" href="{page["href"]}">{escape(page["name"])}</a>' for page in pages()]
-    st.html(" ".join(links))
+    ways = [("Map", "/"), *((page["name"], page["href"]) for page in pages() if page["href"] != "/")]
+    st.html(" ".join(f'<a class="back" href="{href}">{escape(name)}</a>' for name, href in ways))
 
 
 def of_place() -> None:

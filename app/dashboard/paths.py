@@ -12,7 +12,7 @@ STREAMLIT = ("", "_stcore", "static", "media", "component", "favicon.png", "favi
 def pages() -> list[dict[str, Any]]:
     """Links of the bar: the map, and pages that need no marked place."""
     linked = [{"name": title, "href": f"{PAGES}/{name}"} for name, title in TITLES.items() if name != "place"]
-    return [{"name": "Map", "href": "/", "here": True}, *linked]
+    return [{"name": "Map", "href": "/", "here": True}, *linked] if linked else []
 
 
 def known(path: str) -> bool:

@@ -15,7 +15,7 @@ OUT    ?= demo
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
-.PHONY: setup notebooks demo test test-fast test-faults check format docs bench bench-accuracy clean
+.PHONY: setup notebooks demo test test-fast test-faults check format docs bench bench-accuracy bench-app clean
 
 setup: $(VENV)/.installed
 
@@ -93,6 +93,10 @@ bench: $(VENV)/.installed-bench
 
 bench-accuracy: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.accuracy
+
+# RUN names a run folder: how long people wait at its dashboard.
+bench-app: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks.app $(or $(RUN),demo/run)
 
 clean:
 	rm -rf $(VENV) demo run out site build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

@@ -200,7 +200,7 @@ def predict(
             attrs={"units": run.unit, "long_name": f"threshold of {run.target.words}"},
         )
     out = xr.Dataset(variables, coords=coords)
-    out.attrs = _attributes(run, quarter, tests, level)
+    out.attrs = attributes(run, quarter, tests, level)
     return out
 
 
@@ -279,7 +279,7 @@ def _where_finite(planes: Plane, formula: Callable[[Moments], NDArray[np.float64
     return out
 
 
-def _attributes(run: Mapped, quarter: str | None, tests: float | None, level: float) -> dict[str, Any]:
+def attributes(run: Mapped, quarter: str | None, tests: float | None, level: float) -> dict[str, Any]:
     """What the Dataset says of itself: CF, and what maps need of the target."""
     goal, method = run.target, run.model.method
     now = datetime.datetime.now(datetime.UTC)

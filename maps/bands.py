@@ -9,7 +9,7 @@ import xarray as xr
 
 from maps.derived import computed
 from maps.errors import InvalidInput
-from maps.layers import GROUPS, LAYERS, VALUES, Layer, available
+from maps.layers import ENDS, GROUPS, LAYERS, VALUES, Layer, available
 from maps.words import level_text, new_text, scale_text, surface_text, tail_text, target_text, target_unit
 
 
@@ -127,7 +127,7 @@ def colours_of(ds: xr.Dataset, key: str) -> str:
     ['oslo', 'lajolla_r', 'vik']
     """
     layer, name = LAYERS[key], LAYERS[key].colours
-    if layer.quantity == VALUES:
+    if layer.quantity in (VALUES, ENDS):
         name = str(ds.attrs.get("target_colours") or name)
     if layer.judged and ds.attrs.get("target_better") == "lower":
         name = name.removesuffix("_r") if name.endswith("_r") else f"{name}_r"
@@ -137,6 +137,33 @@ def colours_of(ds: xr.Dataset, key: str) -> str:
 def long_name(ds: xr.Dataset, key: str) -> str:
     """The title of a layer for a file, without a threshold's number."""
     return _fill(LAYERS[key].title, {**_words(ds), "threshold": "the threshold", "unit": ""})
+
+
+def count_open(ds: xr.Dataset) -> str:
+    """What new measurements are called, whatever their number: `tile averages of {tests}`.
+
+    >>> count_open(xr.Dataset(attrs={"tests": 5})), count_open(xr.Dataset())
+    ('tile averages of {tests}', 'measurements')
+    """
+    if ds.attrs.get("tests") is None:
+        return new_text(ds)
+    return new_text(ds.assign_attrs(tests=1.0)).replace("1 test", "{tests}")
+
+
+def templates(ds: xr.Dataset, layer: Layer) -> tuple[str, str, str]:
+    """Title, short title and explanation of a layer with places for {level}, {tail}, {threshold} and {tests}.
+
+    >>> ds = xr.Dataset(attrs={"tests": 5, "target_unit": "ms", "target_title": "latency"})
+    >>> templates(ds, LAYERS["exceedance"])[:2]
+    ('Probability that latency exceeds {threshold} ms', 'P(> {threshold} ms)')
+    >>> templates(ds, LAYERS["upper"])[2]
+    '{tail} of new tile averages of {tests} lie above this'
+    """
+    words = _words(ds)
+    words["of"] = count_open(ds)
+    words |= {name: f"{{{name}}}" for name in ("level", "tail", "threshold")}
+    title, short, about = (_fill(text, words) for text in (layer.title, layer.short, layer.about))
+    return title, short, about
 
 
 def _planes(ds: xr.Dataset, key: str) -> list[Band]:

@@ -61,13 +61,17 @@ class Scale:
         return float(self.low + fraction * (self.high - self.low))
 
     def labels(self, most: int = 8) -> list[tuple[float, str]]:
-        """(position, text) of the ticks; an end tick covers all values beyond it: `≤ 5`, `≥ 500`, where any are."""
-        marks = [(float(self.fraction(np.array(tick))), number(tick)) for tick in self.ticks(most)]
-        if self.below and marks[0][0] < 1e-6:
-            marks[0] = (0.0, f"≤{marks[0][1]}")
-        if self.above and marks[-1][0] > 1 - 1e-6:
-            marks[-1] = (1.0, f"≥{marks[-1][1]}")
-        return marks
+        """(position, text) of both ends and of the ticks between; an end covers all values beyond it: `≤5`, `≥500`, where
+        there are any."""
+        ticks = [(float(self.fraction(np.array(tick))), number(tick)) for tick in self.ticks(most)]
+        apart = 1.0 / most
+        between = [(at, text) for at, text in ticks if apart < at < 1 - apart]
+        low, high = number(self.low), number(self.high)
+        return [
+            (0.0, f"≤{low}" if self.below else low),
+            *between,
+            (1.0, f"≥{high}" if self.above else high),
+        ]
 
     def ticks(self, most: int = 8) -> list[float]:
         """At most `most` round values between the ends."""
@@ -98,12 +102,33 @@ def _nice(value: float, up: bool = True) -> float:
     return _round(decade * next(s for s in reversed(steps) if s * decade <= value * (1 + 1e-9)))
 
 
+def _log_scale(low: float, high: float) -> Scale:
+    """A log scale over low..high with round ends, at least a factor of 1.5 long."""
+    ends = [_round_out(low, up=False), _round_out(max(high, 1.5 * low))]
+    return Scale(ends[0], ends[1], "log")
+
+
+def _round_out(value: float, up: bool = True) -> float:
+    """The nearest round number not below `value` (or not above it), at most a fifth to a third off.
+
+    >>> _round_out(131.0), _round_out(131.0, up=False)
+    (150.0, 120.0)
+    """
+    decade = 10.0 ** np.floor(np.log10(value))
+    steps = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]
+    if up:
+        return _round(decade * next(s for s in steps if s * decade >= value * (1 - 1e-9)))
+    return _round(decade * next(s for s in reversed(steps) if s * decade <= value * (1 + 1e-9)))
+
+
 def _near(value: float) -> float:
-    """The nearest of 1, 1.5, 2, 3, 5, 7 x 10^k, in ratio: steps that two maps are likely to share."""
+    """The nearest of 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 7 x 10^k, in ratio: steps that two maps are likely to share."""
     if value <= 0:
         return 0.0
     decade = 10.0 ** np.floor(np.log10(value))
-    return _round(min((s * decade for s in (1, 1.5, 2, 3, 5, 7, 10)), key=lambda s: abs(np.log(s / value))))
+    return _round(
+        min((s * decade for s in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 7, 10)), key=lambda s: abs(np.log(s / value)))
+    )
 
 
 def scales(
@@ -120,7 +145,6 @@ def scales(
     Returns
     -------
     quantity -> `Scale`; the ends are 2nd and 98th percentiles over the layers of the quantity, rounded outwards
-    (on a log scale half way between those of the median and those of the interval's ends)
     """
     limits, planes = limits or {}, list(planes)
     if any(band.key not in ds.data_vars for band in planes):
@@ -153,6 +177,25 @@ def scales(
     return result
 
 
+def fitted(values: Num[np.ndarray, " n"], kind: str = "linear") -> Scale:
+    """A scale whose round ends leave out about 2% of values at either side, marked where any lie beyond.
+
+    >>> fitted(np.geomspace(1.2, 90, 500), "log")
+    Scale(low=1.2, high=100.0, kind='log', below=False, above=False)
+    """
+    v = _finite(values)
+    if not v.size:
+        return Scale(1.0, 10.0, "log") if kind == "log" else Scale(0.0, 1.0)
+    low, high = (float(q) for q in np.percentile(v, (2, 98)))
+    if kind == "log" and low > 0:
+        scale = _log_scale(low, high)
+    else:
+        step = _nice((high - low) / 6 or abs(low) * 0.1 or 1.0)
+        low, high = np.floor(low / step + 1e-9) * step, np.ceil(high / step - 1e-9) * step
+        scale = Scale(_round(low), _round(high if high > low else low + step))
+    return replace(scale, below=bool((v < scale.low).any()), above=bool((v > scale.high).any()))
+
+
 def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
     v = np.asarray(values, dtype=np.float64).ravel()
     return v[np.isfinite(v)]
@@ -168,17 +211,13 @@ def _from_values(parts: Mapping[str, NDArray[np.float64]], layer: Layer) -> Scal
     low = min(float(np.percentile(v, 2)) for v in parts.values())
     high = max(float(np.percentile(v, 98)) for v in parts.values())
     central = [v for key, v in parts.items() if LAYERS[key].central]
-    if kind == "log" and low == 0 and min(v.min() for v in parts.values()) >= 0 and central:
-        # Counts: intervals that reach down to 0 must not take the log scale from the median.
-        low = max(min(float(np.percentile(v, 2)) for v in central), high / 1000)
+    if kind == "log" and low == 0 and min(v.min() for v in parts.values()) >= 0:
+        low = high / 1000  # counts, whose intervals reach down to 0
     if kind == "log" and low > 0:
-        if (
-            central
-        ):  # the ends of the intervals may stretch the legend only half way, or the median looks flat
-            low = float(np.sqrt(low * min(np.percentile(v, 2) for v in central)))
-            high = float(np.sqrt(high * max(np.percentile(v, 98) for v in central)))
-        low, high = _nice(low, up=False), _nice(high)
-        return Scale(low, high if high > low else low * 10, "log")
+        if central:
+            low = max(low, min(float(np.percentile(v, 2)) for v in central))
+            high = max(float(np.percentile(v, 98)) for v in central)
+        return _log_scale(low, high)
     if layer.from_zero:
         low = 0.0
     if high <= low:
@@ -267,8 +306,8 @@ class Suppressing:
         return rgba
 
     def edge_texts(self) -> list[str]:
-        """The widths between the rows in words: `x 3`, or a plain number."""
-        return [f"× {number(e)}" if self.ratio else number(e) for e in self.edges]
+        """The widths between the rows in words: a factor either way, `×3`, or a plain number."""
+        return [f"×{number(float(np.sqrt(e)))}" if self.ratio else number(e) for e in self.edges]
 
 
 def suppressing(ds: xr.Dataset, value: Scale) -> Suppressing | None:
@@ -288,8 +327,11 @@ def suppressing(ds: xr.Dataset, value: Scale) -> Suppressing | None:
         return Suppressing(value, (2.0, 4.0, 8.0), ratio, colours_of(ds, "median"))
     edges: list[float] = []
     for q in np.percentile(width, (25, 50, 75)):
-        edge = _near(float(q))
+        # A ratio is said as a factor either way, the root of upper / lower: that is round.
+        edge = _near(float(np.sqrt(q))) if ratio else _near(float(q))
         while edges and edge <= edges[-1]:  # strictly rising even when the width is the same everywhere
-            edge = _near(edge * 1.35) if edge > 0 else 1.0
+            edge = _near(edge * 1.2) if edge > 0 else 1.0
         edges.append(edge)
+    if ratio:
+        edges = [e * e for e in edges]
     return Suppressing(value, (edges[0], edges[1], edges[2]), ratio, colours_of(ds, "median"))

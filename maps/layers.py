@@ -68,7 +68,10 @@ class Layer:
         return ("threshold", "y", "x") if self.by_threshold else ("y", "x")
 
 
-VALUES = "level"  # the quantity of layers that hold values of the target itself
+VALUES = "level"  # the quantity of layers that hold what to expect of the target itself
+ENDS = (
+    "ends"  # of the ends of its intervals, far wider: in one legend with them what to expect has one colour
+)
 SLICE, CHANGE, AT_ONCE = "Kernel slice", "What changed", "All at once"
 #: Headings in the order of a list; others come after them.
 GROUPS = ("What to expect", "How likely", "How sure", "The surface itself", CHANGE, AT_ONCE, SLICE)
@@ -101,7 +104,7 @@ LAYERS: dict[str, Layer] = {
         title="Lower end of the {level} prediction interval",
         short="Lower bound",
         about="{tail} of new {of} fall below this",
-        quantity=VALUES,
+        quantity=ENDS,
         colours="batlow",
         scale="log",
         group="How sure",
@@ -112,7 +115,7 @@ LAYERS: dict[str, Layer] = {
         title="Upper end of the {level} prediction interval",
         short="Upper bound",
         about="{tail} of new {of} lie above this",
-        quantity=VALUES,
+        quantity=ENDS,
         colours="batlow",
         scale="log",
         group="How sure",
@@ -148,7 +151,7 @@ LAYERS: dict[str, Layer] = {
         short="Surface lower",
         about="for the surface itself, the level of {surface}, not for a new one",
         of_surface=True,
-        quantity=VALUES,
+        quantity=ENDS,
         colours="batlow",
         scale="log",
         group="The surface itself",
@@ -159,7 +162,7 @@ LAYERS: dict[str, Layer] = {
         short="Surface upper",
         about="for the surface itself, the level of {surface}, not for a new one",
         of_surface=True,
-        quantity=VALUES,
+        quantity=ENDS,
         colours="batlow",
         scale="log",
         group="The surface itself",
@@ -336,6 +339,28 @@ LAYERS: dict[str, Layer] = {
         limits=(-1.0, 1.0),
     ),
 }
+
+#: Layers that only a page of distributions has, beside those of `LAYERS`.
+WITHIN = Layer(
+    title="How sure: a factor either way",
+    short="How sure, as a factor",
+    about="{level} of new {of} lie within about the median divided by this and the median times this",
+    quantity="within",
+    colours="lajolla_r",
+    scale="log",
+    group="How sure",
+    by_level=True,
+)
+MEASURED = Layer(
+    title="Distance to the nearest measured tile",
+    short="Measured tiles",
+    about="how far away the nearest tile is in which anybody measured, in any quarter",
+    quantity="distance",
+    colours="oslo",
+    scale="log",
+    group="How sure",
+    unit="km",
+)
 
 
 def listed() -> list[str]:

@@ -100,5 +100,5 @@ def _faded_legend(figure: Figure, box: Bbox, faded: Suppressing, band: Band) -> 
     legend.tick_params(length=2, width=0.6, labelsize=7.5, colors=INK, pad=2)
     for spine in legend.spines.values():
         spine.set_visible(False)
-    ratio = "upper / lower end" if faded.ratio else "upper - lower end"
-    figure.text(x0, y1 - 3.28 / high, f"interval width\n({ratio})\nwider →", size=7, va="top", color=SOFT)
+    ratio = "a factor\neither way" if faded.ratio else "upper -\nlower end"
+    figure.text(x0, y1 - 3.28 / high, f"how sure:\n{ratio} →", size=7, va="top", color=SOFT)

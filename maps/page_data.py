@@ -1,30 +1,65 @@
-"""What a page of one file holds: layers as quantised planes, legends, region and words, as JSON."""
+"""What a page is made of: layers with legends and words, region and names as JSON, and planes as `maps.packing` packs them.
+
+A page shows a Dataset's own planes (`of_values`), or computes every layer, level, threshold and number of tests itself
+from the distributions of a quarter (`of_distributions`, with `packs_of`); its script is the same.
+"""
 
 import base64
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import shapely
 import xarray as xr
-from jaxtyping import Bool, Num
-from numpy.typing import NDArray
+from jaxtyping import Bool
+from odc.geo.geobox import GeoBox
 
-from maps.bands import Band, bands, list_order, subject
-from maps.colours import FADED, Scale, scales, suppressing, table
+from maps.bands import Band, bands, colours_of, count_open, list_order, subject, templates
+from maps.colours import Scale, Suppressing, scales, suppressing, table
 from maps.grid import geobox_of
-from maps.layers import Layer
+from maps.layers import GROUPS, LAYERS, MEASURED, WITHIN, Layer
 from maps.mercator import MercatorGrid, mercator_grid
+from maps.packing import FINE, STEPS, pack
 from maps.region import around, places_of, polygon
 from maps.render import frame
-from maps.words import level_text, number, subtitle, target_text
+from maps.words import level_text, new_text, subtitle, surface_text, target_text, target_unit
 
-STEPS = 4094  # codes of a plane: 0.2% of a value over three decades
+#: Layers that the page's script computes from distributions, as `maps/page/planes.js` has them.
+COMPUTED = (
+    "median",
+    "within",
+    "exceedance",
+    "measured",
+    "lower",
+    "upper",
+    "pi_width",
+    "explained",
+    "latent_median",
+    "latent_lower",
+    "latent_upper",
+    "latent_sd",
+    "noise_sd",
+)
+LEVELS = (0.5, 0.8, 0.95)
+#: The largest threshold that anybody may ask for, and the least of a target that is positive.
+MOST, LEAST = 1e9, 1e-6
+#: Of a slice, in the dashboard: its legend comes with it.
+SIMILAR = {
+    "id": "similar",
+    "title": "Correlation with the marked place",
+    "short": "Similar to here",
+    "plain": "Similar to here",
+    "about": "how closely the model thinks the surface goes with the surface at the marked place, before data",
+    "unit": "",
+    "group": "",
+    "palette": "vik",
+    "scale": {"low": 0.0, "high": 1.0, "kind": "linear"},
+    "ticks": [],
+}
 
 
-def page_data(
+def of_values(
     ds: xr.Dataset,
     inside: Bool[np.ndarray, "H W"],
     *,
@@ -32,33 +67,299 @@ def page_data(
     places: Sequence[Mapping[str, Any]] = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
     note: str = "",
-) -> dict[str, Any]:
-    """Everything the page's script needs, as JSON-able values, from a Dataset in memory."""
+) -> tuple[dict[str, Any], list[bytes]]:
+    """The page of a Dataset in memory: what its script needs, as JSON-able values, and its planes."""
     planes = bands(ds, derive=False)
-    box = geobox_of(ds)
+    known = np.any([np.isfinite(b.of(ds).values) for b in planes], axis=0)
+    legend = scales(ds, planes, limits)
+    layers, readout, seen = [], {}, set()
+    for band in sorted(planes, key=list_order):
+        if band.key in seen:
+            continue
+        seen.add(band.key)
+        own = [b for b in planes if b.key == band.key]
+        entry = _entry(ds, band.key, legend[band.layer.quantity], band.unit_text)
+        if band.threshold is None:
+            entry["plane"] = band.name
+        else:
+            entry["planes"] = {_short(b.threshold or 0.0): b.name for b in own}
+        layers.append(entry)
+        if band.key in ("median", "lower", "upper", "exceedance"):
+            readout[band.key] = entry
+    thresholds = [float(b.threshold) for b in planes if b.threshold is not None]
+    level = float(ds.attrs.get("level", 0.95))
+    tests = ds.attrs.get("tests")
+    faded = suppressing(ds, legend["level"]) if "median" in readout else None
+    spec = {
+        **_about(ds, geobox_of(ds), known if geometry is None else inside, geometry, places, note),
+        "title": str(ds.attrs.get("title") or planes[0].title),
+        "layers": _in_order(ds, layers),
+        "hidden": readout,
+        "ends": {key: readout[key] for key in ("lower", "upper") if key in readout},
+        "fade": None if faded is None else _fade(faded),
+        "palettes": _palettes(layers),
+        "settings": {
+            "quarters": [],
+            "counts": [] if tests is None else [float(tests)],
+            "levels": [level] if any(b.layer.by_level for b in planes) else [],
+            "thresholds": list(dict.fromkeys(thresholds)),
+            "free": False,
+            **_bounds(ds),
+        },
+        "start": {
+            "q": str(ds.attrs.get("quarter") or "") or None,
+            "n": None if tests is None else float(tests),
+            "level": level,
+            "t": thresholds[-1] if thresholds else 0.0,
+        },
+        "subtitle": subtitle(ds, **subject(planes)),
+        "hatched": geometry is not None and bool((inside & ~known).any()),
+    }
+    packed = {b.name: _plane(b.of(ds).values[known], b.layer) for b in planes}
+    return spec, [pack(known, packed, {})]
+
+
+def of_distributions(
+    ds: xr.Dataset,
+    geobox: GeoBox,
+    known: Bool[np.ndarray, "H W"],
+    *,
+    legend: Mapping[str, Scale],
+    faded: Suppressing | None,
+    quarters: Sequence[str],
+    counts: Sequence[float],
+    thresholds: Sequence[float],
+    geometry: Mapping[str, Any] | None = None,
+    places: Sequence[Mapping[str, Any]] = (),
+    note: str = "",
+    credit: str = "",
+    added: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """The page of distributions, but for their planes: see `packs_of`.
+
+    Parameters
+    ----------
+    ds : whose attributes say what is mapped (`app.workflow.distributions`)
+    geobox, known : the grid of the planes, and where it has values
+    legend : quantity -> scale, for every quarter, level and threshold
+    faded : the value-suppressing palette of the median, or None
+    quarters, counts, thresholds : to choose from; `ds.attrs` says which quarter, count and level it starts with
+    credit : whose names `places` are
+    added : further layers, see `as_it_is`
+    """
+    unit, layers = target_unit(ds), []
+    level = float(ds.attrs.get("level", 0.95))
+    for key in COMPUTED:
+        layer = _layer_of(key)
+        if layer.quantity in legend:
+            of_target = layer.quantity in ("level", "ends", "width")
+            own = unit if of_target else layer.unit if key == "measured" else ""
+            layers.append({**_entry(ds, key, legend[layer.quantity], own), "formula": key})
+    known_ids = {layer["id"]: layer for layer in layers}
+    tests = ds.attrs.get("tests")
+    return {
+        **_about(ds, geobox, known, geometry, places, note, credit),
+        "title": str(ds.attrs.get("title") or target_text(ds)),
+        "layers": _in_order(ds, [*layers, *added]),
+        "hidden": {},
+        "ends": {
+            key: known_ids.get(key, {"id": key, "formula": key, "scale": None}) for key in ("lower", "upper")
+        },
+        "fade": None if faded is None else _fade(faded),
+        "palettes": _palettes([*layers, *added]),
+        "settings": {
+            "quarters": list(quarters),
+            "counts": [float(n) for n in counts],
+            "levels": sorted({*LEVELS, level}),
+            "thresholds": [float(t) for t in thresholds],
+            "free": True,
+            **_bounds(ds),
+        },
+        "start": {
+            "q": str(ds.attrs.get("quarter") or "") or None,
+            "n": None if tests is None or not len(counts) else float(tests),
+            "level": level,
+            "t": float(thresholds[-1]),
+        },
+        "subtitle": subtitle(ds),
+        "hatched": False,
+    }
+
+
+def packs_of(parts: xr.Dataset, extra: Mapping[str, Any] | None = None) -> tuple[bytes, bytes | None]:
+    """Planes of a quarter: at the usual number of tests, and at the others, if there are any.
+
+    Parameters
+    ----------
+    parts : from `app.workflow.distributions`
+    extra : further planes by name, (values, scale, steps, ends) as `pack` takes them
+    """
+    known, names = parts["known"].values, ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
+
+    def plane(name: str, values: Any) -> Any:
+        log = name in ("scale", "latent_sd", "surface_sd", "prior_sd", "nearest_m")
+        fine = name in ("location", "scale", "surface")
+        v = np.maximum(values, 1.0) if name == "nearest_m" else values
+        return (v, "log" if log else "linear", FINE if fine else STEPS, None)
+
+    working = parts["working"].values
+    about = {
+        "quarter": str(parts.attrs.get("quarter") or ""),
+        "least": parts.attrs.get("least"),
+        "table": {
+            "low": float(working[0]),
+            "high": float(working[-1]),
+            "values": base64_of(parts["value"].values.astype("<f8").tobytes()),
+        },
+    }
+    first: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    usual = parts.attrs.get("tests")
+    for i in range(parts.sizes["count"]):
+        n = None if "count" not in parts.coords else float(parts["count"].values[i])
+        mark = "" if n is None else f"_{_short(n)}"
+        into = first if n is None or n == usual else others
+        into.update({name + mark: plane(name, parts[name].values[i]) for name in names})
+    for name in ("surface", "surface_sd", "prior_sd", "nearest_m"):
+        if name in parts:
+            first[name] = plane(name, parts[name].values)
+    first |= dict(extra or {})
+    return pack(known, first, about), pack(known, others, about) if others else None
+
+
+# -- layers ------------------------------------------------------------------------------------------------
+
+
+def _layer_of(key: str) -> Layer:
+    return {"within": WITHIN, "measured": MEASURED}.get(key) or LAYERS[key]
+
+
+def _entry(ds: xr.Dataset, key: str, scale: Scale, unit: str) -> dict[str, Any]:
+    """A layer of the list with its legend; its words have places for level, tail, threshold and tests."""
+    layer = _layer_of(key)
+    title, short, about = templates(ds, layer)
+    new = f"new {count_open(ds)}" if ds.attrs.get("tests") is not None else ""
+    of = f"the level of {surface_text(ds)}" if layer.of_surface else new
+    plain = {
+        "median": target_text(ds)[:1].upper() + target_text(ds)[1:],
+        "within": "How sure",
+        "exceedance": "Chance above {threshold}" + (f" {target_unit(ds)}" if target_unit(ds) else ""),
+        "measured": "Measured tiles",
+    }.get(key)
+    return {
+        "id": key,
+        "title": title,
+        "short": short,
+        "plain": plain,
+        "about": about,
+        "of": "" if key == "measured" else of,
+        "unit": unit,
+        "group": layer.group,
+        "by_level": layer.by_level,
+        "fades": key == "median",
+        "factor": key == "within",
+        "timeless": key == "measured",
+        "palette": colours_of(ds, key) if key in LAYERS else layer.colours,
+        "scale": {"low": scale.low, "high": scale.high, "kind": scale.kind},
+        "ticks": [(round(at, 4), f"×{text}" if key == "within" else text) for at, text in scale.labels(7)],
+    }
+
+
+def as_it_is(band: Band, scale: Scale, of: str) -> dict[str, Any]:
+    """A layer of a page of distributions that its script does not compute: its plane as it is, whatever is chosen."""
+    return {
+        "id": band.key,
+        "plane": band.key,
+        "title": band.title,
+        "short": band.short,
+        "plain": None,
+        "about": band.about,
+        "of": of,
+        "unit": band.unit_text,
+        "group": band.layer.group,
+        "by_level": False,
+        "fades": False,
+        "factor": False,
+        "timeless": False,
+        "palette": band.colours,
+        "scale": {"low": scale.low, "high": scale.high, "kind": scale.kind},
+        "ticks": [(round(at, 4), text) for at, text in scale.labels(7)],
+    }
+
+
+def _in_order(ds: xr.Dataset, layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those in plain words first; without a factor the width says how sure."""
+    known = {layer["id"]: layer for layer in layers}
+    if "within" not in known and "pi_width" in known:
+        known["pi_width"]["plain"] = "How sure"
+    first = [known[k] for k in ("median", "within", "pi_width", "exceedance", "measured") if k in known]
+    first = [layer for layer in first if layer["plain"]]
+    groups = [*GROUPS, *{layer["group"] for layer in layers} - set(GROUPS)]
+    rest = [layer for layer in layers if layer not in first]
+    return first + sorted(rest, key=lambda layer: groups.index(layer["group"]))
+
+
+def _fade(faded: Suppressing) -> dict[str, Any]:
+    texts = faded.edge_texts()
+    how = "within a factor" if faded.ratio else "upper less lower end"
+    return {
+        "ratio": faded.ratio,
+        "edges": faded.edges,
+        "words": [f"< {texts[0]}", f"< {texts[1]}", f"< {texts[2]}", f"≥ {texts[2]}"],
+        "palette": faded.palette(),
+        "about": f"fewer, paler colours where the {{level}} prediction interval ({how}) is wide",
+    }
+
+
+def _palettes(layers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    names = dict.fromkeys([*(layer["palette"] for layer in layers), SIMILAR["palette"]])
+    return {str(name): base64_of(table(str(name)).tobytes()) for name in names}
+
+
+def _plane(values: Any, layer: Layer) -> Any:
+    ends = layer.limits if layer.steps and layer.limits else None
+    return (values, layer.scale, layer.steps or STEPS, ends)
+
+
+def _bounds(ds: xr.Dataset) -> dict[str, Any]:
+    """What a threshold may be: said once, for the page's field and its address."""
+    positive = not str(ds.attrs.get("target_scale", "")).startswith("the value itself")
+    return {"positive": positive and "target_scale" in ds.attrs, "least": LEAST, "most": MOST}
+
+
+# -- around them -------------------------------------------------------------------------------------------
+
+
+def _about(
+    ds: xr.Dataset,
+    box: GeoBox,
+    shown: Bool[np.ndarray, "H W"],
+    geometry: Mapping[str, Any] | None,
+    places: Sequence[Mapping[str, Any]],
+    note: str,
+    credit: str = "",
+) -> dict[str, Any]:
+    """Grid, region, names and words that every page has."""
     # The picture is finer than the values, so that coasts stay lines: 1.5 to 6 times along a side.
     finer = float(np.clip(np.sqrt(1_200_000 / (box.shape[0] * box.shape[1])), 1.5, 6))
     grid = mercator_grid(box, oversample=finer, max_pixels=3_000_000)
-    known = np.any([np.isfinite(b.of(ds).values) for b in planes], axis=0)
-    hatched = geometry is not None and bool((inside & ~known).any())
+    places_of(places)  # refuses what is none
     return {
-        "title": str(ds.attrs.get("title") or planes[0].title),
-        "subtitle": subtitle(ds, **subject(planes)),
         "note": note[:1].upper() + note[1:],
-        "facts": _facts(ds),
+        "facts": _facts(ds, credit),
         "grid": {"width": box.shape[1], "height": box.shape[0]},
         "mesh": _mesh(grid),
-        "planes": {b.name: quantise(b.of(ds).values, b.layer) for b in planes},
-        "palettes": {
-            name: base64_of(table(name).tobytes()) for name in dict.fromkeys(b.colours for b in planes)
-        },
-        "layers": _layers(ds, planes, scales(ds, planes, limits)),
-        "readout": _readout(ds, planes),
-        "focus": _focus(grid, known if geometry is None else inside),
+        "focus": _focus(grid, shown),
         "region": _region(geometry, grid.bounds_lonlat, grid.pixel_m),
-        "inside": base64_of(zlib.compress(inside.astype(np.uint8).tobytes(), 9)) if hatched else None,
-        "hatched": hatched,
-        "places": [{"name": name, "lon": lon, "lat": lat} for name, lon, lat in places_of(places)],
+        "places": [dict(place) for place in places],
+        "unit": target_unit(ds),
+        "log": str(ds.attrs.get("target_scale", "")).startswith("log"),
+        "averages": "{tests}" in count_open(ds),
+        "far_km": None,
+        "coverage": None,
+        "pages": [],
+        "server": None,
+        "data": [],
     }
 
 
@@ -77,105 +378,18 @@ def _mesh(grid: MercatorGrid) -> dict[str, Any]:
     }
 
 
-def _layers(ds: xr.Dataset, planes: Sequence[Band], legend: Mapping[str, Scale]) -> list[dict[str, Any]]:
-    """The list of layers with their legends, the faded median after the median."""
-    layers: list[dict[str, Any]] = []
-    for band in sorted(planes, key=list_order):
-        scale = legend[band.layer.quantity]
-        layers.append(_layer(band, scale))
-        if band.name == "median" and (faded := _faded(ds, band, scale)):
-            layers.append(faded)
-    return layers
-
-
-def _readout(ds: xr.Dataset, planes: Sequence[Band]) -> dict[str, Any]:
-    """What the value at a place is told with."""
-    names = {b.name for b in planes}
-    return {
-        "median": "median" in names,
-        "interval": {"lower", "upper"} <= names,
-        "exceedance": [
-            (number(b.threshold), b.name) for b in planes if b.key == "exceedance" and b.threshold is not None
-        ],
-        "unit": next((b.unit_text for b in planes if b.key == "median"), ""),
-        "level": level_text(ds),
-    }
-
-
-def quantise(values: Num[np.ndarray, "H W"], layer: Layer) -> dict[str, Any]:
-    """A plane as integer codes: 0 no value, 1..steps evenly (on a log or linear scale) between low and high.
-
-    The codes' row differences are stored as a plane of high bytes and one of low bytes, deflated, in base64.
-    With 4,094 steps over three decades a value comes back within 0.1%.
-    """
-    v = np.asarray(values, dtype=np.float64)
-    finite = v[np.isfinite(v)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    steps = layer.steps or STEPS
-    if layer.steps and layer.limits:
-        low, high = min(low, layer.limits[0]), max(high, layer.limits[1])
-    kind = "log" if layer.scale == "log" and low > 0 else "linear"
-    if high <= low:
-        high = low * 1.001 if low > 0 else low + 1.0
-    t = Scale(low, high, kind).fraction(v).astype(np.float64)
-    codes = np.where(np.isnan(v), 0, 1 + np.rint(np.nan_to_num(t) * (steps - 1))).astype(np.uint16)
-    deltas = np.diff(codes, axis=1, prepend=np.uint16(0)).astype(np.uint16)
-    packed = (deltas >> 8).astype(np.uint8).tobytes() + (deltas & 255).astype(np.uint8).tobytes()
-    return {
-        "low": low,
-        "high": high,
-        "kind": kind,
-        "steps": steps,
-        "data": base64_of(zlib.compress(packed, 9)),
-    }
-
-
-def _layer(band: Band, scale: Scale) -> dict[str, Any]:
-    return {
-        "id": band.name,
-        "plane": band.name,
-        "title": band.title,
-        "short": band.short,
-        "about": band.about,
-        "unit": band.unit_text,
-        "group": band.layer.group,
-        "palette": band.colours,
-        "scale": {"low": scale.low, "high": scale.high, "kind": scale.kind},
-        "ticks": [(round(where, 4), text) for where, text in scale.labels(8)],
-    }
-
-
-def _faded(ds: xr.Dataset, band: Band, scale: Scale) -> dict[str, Any] | None:
-    """The median under a value-suppressing palette, as a layer of its own."""
-    palette = suppressing(ds, scale)
-    if palette is None:
-        return None
-    texts = palette.edge_texts()
-    how = "upper end / lower end" if palette.ratio else "upper end - lower end"
-    words = [f"< {texts[0]}", f"< {texts[1]}", f"< {texts[2]}", f"≥ {texts[2]}"]
-    return _layer(band, scale) | {
-        "id": FADED,
-        "title": f"{band.title}, fading as its interval widens",
-        "short": "Median, faded by its interval",
-        "about": f"fewer, paler colours where the {level_text(ds)} prediction interval ({how}) is wide",
-        "suppress": {
-            "ratio": palette.ratio,
-            "edges": palette.edges,
-            "words": words,
-            "palette": palette.palette(),
-        },
-    }
-
-
-def _facts(ds: xr.Dataset) -> list[tuple[str, str]]:
+def _facts(ds: xr.Dataset, credit: str = "") -> list[tuple[str, str]]:
     """Lines of `About this map`."""
     facts = [("What", target_text(ds))]
-    for name, key in (("Quarter", "quarter"), ("Tests", "tests"), ("Method", "method"), ("Source", "source")):
+    for name, key in (("Method", "method"), ("Source", "source"), ("Licence", "license")):
         if ds.attrs.get(key) not in (None, ""):
             facts.append((name, str(ds.attrs[key])))
-    facts.append(("Interval", level_text(ds)))
+    if ds.attrs.get("tests") is not None:
+        facts.append(("Describes", f"new {new_text(ds)}, {level_text(ds)} intervals at first"))
     if ds.attrs.get("calibration"):
         facts.append(("Calibration", str(ds.attrs["calibration"])))
+    if credit:
+        facts.append(("Names", credit))
     return [*facts, ("Made with", "GeoGP, Leaflet 1.9.4")]
 
 
@@ -187,17 +401,23 @@ def _region(
         return None
     shape = around(polygon(geometry), (bounds[0] + bounds[2]) / 2)
     simple = shapely.simplify(shape, 0.5 * pixel_m / 111_320)
-    return json.loads(
+    region: dict[str, Any] = json.loads(
         shapely.to_geojson(shapely.set_precision(simple if not simple.is_empty else shape, 1e-5))
     )
+    return region
 
 
-def _focus(grid: MercatorGrid, shown: NDArray[np.bool_]) -> list[list[float]]:
+def _focus(grid: MercatorGrid, shown: Bool[np.ndarray, "H W"]) -> list[list[float]]:
     """[[south, west], [north, east]] of the window the map opens on."""
     w, _ = frame(shown)
     west, south, east, north = mercator_grid(grid.source[w.y0 : w.y1, w.x0 : w.x1]).bounds_lonlat
     turn = 360 * round(((grid.bounds_lonlat[0] + grid.bounds_lonlat[2]) / 2 - (west + east) / 2) / 360)
     return [[south, west + turn], [north, east + turn]]
+
+
+def _short(value: float) -> str:
+    """A number as the page's script writes it: `short` of words.js."""
+    return f"{value:.10g}"
 
 
 def base64_of(data: bytes) -> str:

@@ -20,6 +20,8 @@ from maps.grid import Window, continuous, is_geographic, wkt_of
 DENSE_DEGREES = 0.05  # longest edge after densifying: 5.5 km bows by less than 1 m in a metric projection
 NEAR_M = 50_000.0  # parts of a region farther than this from every measured place are left out of pictures
 
+BESIDE = 1.25  # parts beside them are shown while the frame grows by this at most
+
 
 def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
     """A valid shapely (multi)polygon in longitude and latitude from a GeoJSON geometry, or what offers itself as one.
@@ -176,6 +178,26 @@ def near_data(
         west, _, east, _ = parts[k].bounds
         near[k] = shapely.contains_xy(parts[k], continuous(lon, (west + east) / 2), lat).any()
     return near if near.any() else ~near
+
+
+def in_frame(shape: BaseGeometry, near: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Parts near data, and those beside them: the nearest first, while the frame around all grows by a quarter at most.
+
+    >>> parts = shapely.MultiPolygon([shapely.box(0, 0, 4, 4), shapely.box(4.3, 1, 4.6, 2), shapely.box(9, 9, 9.1, 9.1)])
+    >>> in_frame(parts, np.array([True, False, False])).tolist()
+    [True, True, False]
+    """
+    parts, shown = shapely.get_parts(shape), near.copy()
+    core = shapely.MultiPolygon(list(parts[near]))
+    most = BESIDE * shapely.box(*core.bounds).area
+    for k in np.argsort(shapely.distance(parts, core)):
+        if not shown[k]:
+            shown[k] = True
+            bounds = shapely.total_bounds(parts[shown])
+            if shapely.box(*bounds).area > most:
+                shown[k] = False
+                break
+    return shown
 
 
 def places_of(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float]]:

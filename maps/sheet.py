@@ -15,7 +15,7 @@ from shapely.geometry.base import BaseGeometry
 from maps.bands import bands, complete
 from maps.colours import FADED
 from maps.grid import geobox_of, is_geographic, wkt_of
-from maps.layers import LAYERS
+from maps.layers import ENDS, LAYERS
 from maps.region import around, polygon, to_crs
 from maps.render import bleed, frame, in_memory
 
@@ -84,6 +84,8 @@ def prepare(
     ds = complete(ds)
     chosen = [band for name in layers for band in bands(ds, ["median" if name == FADED else name])]
     quantities = {band.layer.quantity for band in chosen}
+    if FADED in layers:
+        quantities.add(ENDS)
     keys = [key for key, layer in LAYERS.items() if layer.quantity in quantities and key in ds.data_vars]
     small, inside = in_memory(ds, geometry=geometry, layers=keys, max_pixels=max_pixels)
     box = geobox_of(small)

@@ -1,8 +1,9 @@
-"""One HTML file that is a map: layers, legend and read-out, with no request to anywhere.
+"""The map page: layers, legend and read-out in one file, with no request to anywhere; or the dashboard's, whose planes
+its server sends.
 
 folium builds the page around a vendored Leaflet; the values travel inside it, quantised and deflated on the
 prediction's own grid, and the browser warps them to Web Mercator through a mesh. So a read-out tells the value of
-the model's own pixel, and a layer switch is a repaint.
+the model's own pixel, and a layer switch is a repaint. Script, style and legend of `maps/page` are the only ones.
 
 Strings from the data reach the page as JSON only, with every character that HTML, JavaScript or a template could
 take for its own escaped, and are set as text; a Content-Security-Policy lets only this page's own scripts run.
@@ -22,20 +23,15 @@ from jinja2 import Template
 
 from maps.atomic import refuse_existing, replacing
 from maps.bands import bands
-from maps.grid import geobox_of
-from maps.mercator import mercator_grid
-from maps.page_data import base64_of, page_data, safe_json
-from maps.render import bleed, in_memory
+from maps.page_data import base64_of, of_values, safe_json
+from maps.render import in_memory
 
 HERE = Path(__file__).parent
 LEAFLET_JS = HERE / "vendor" / "leaflet-1.9.4.js"
 LEAFLET_CSS = HERE / "vendor" / "leaflet-1.9.4.css"
 
-HATCH = (
-    '<svg width="0" height="0" style="position:absolute" aria-hidden="true"><defs>'
-    '<pattern id="gg-hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<rect width="6" height="6" fill="#f7f8fa"/><rect width="1.6" height="6" fill="#b4bdc8"/></pattern></defs></svg>'
-)
+#: Parts of the page's script, in this order.
+SCRIPTS = ("words", "predictive", "planes", "picture", "legend", "source", "card", "page")
 
 
 def html_map(ds: xr.Dataset, **options: Any) -> str:
@@ -97,11 +93,14 @@ def folium_map(
         embedded = [b.name for b in bands(ds) if b.layer.listed is not None and b.layer.embedded]
         layers = embedded or None
     small, inside = in_memory(ds, geometry=geometry, layers=layers, max_pixels=max_pixels)
-    if geometry is not None:
-        small = bleed(small, inside)
-    spec = page_data(small, inside, geometry=geometry, places=places, limits=limits, note=note)
+    spec, packs = of_values(small, inside, geometry=geometry, places=places, limits=limits, note=note)
     spec["title"] = title or spec["title"]
-    west, south, east, north = mercator_grid(geobox_of(small)).bounds_lonlat
+    return page_of(spec, packs)
+
+
+def page_of(spec: Mapping[str, Any], packs: Sequence[bytes] = ()) -> folium.Map:
+    """The page of `maps.page_data` as a `folium.Map`; without packs its planes come from the server that `spec` names."""
+    (south, west), (north, east) = spec["focus"]
     page = folium.Map(
         location=[(south + north) / 2, (west + east) / 2],
         tiles=None,
@@ -114,8 +113,8 @@ def folium_map(
     )
     page._id = "geogp"  # the same bytes for the same data
     page.default_js, page.default_css = [], []
-    page.add_child(_Page(spec), name="geogp_page")
-    root = SafeFigure(height="600px", title=html.escape(str(spec["title"])))
+    page.add_child(_Page({**spec, "data": [base64_of(pack) for pack in packs]}), name="geogp_page")
+    root = SafeFigure(height="600px", title=html.escape(str(spec["title"])), served=bool(spec["server"]))
     root.add_child(page, name="geogp_map")
     return page
 
@@ -129,18 +128,16 @@ class _Page(MacroElement):
         <style>{{ this.css }}</style>
         {% endmacro %}
         {% macro html(this, kwargs) %}
-        {{ this.hatch }}
+        {{ this.body }}
         <noscript>This map needs JavaScript; it asks for nothing outside this file.</noscript>
         <script type="application/json" id="geogp-data">{{ this.data }}</script>
         {% endmacro %}
         {% macro script(this, kwargs) %}
         {{ this.source }}
-        geogpMap({{ this._parent.get_name() }}, JSON.parse(document.getElementById("geogp-data").textContent))
+        geogpPage(JSON.parse(document.getElementById("geogp-data").textContent), {{ this._parent.get_name() }})
             .catch((error) => {
-                const card = document.createElement("p");
-                card.className = "gg-card gg-fail";
-                card.textContent = "This browser cannot draw the map (" + error.message + ").";
-                document.body.append(card);
+                document.getElementById("failed-text").textContent = "This browser cannot draw the map (" + error.message + ").";
+                document.getElementById("failed").hidden = false;
             });
         {% endmacro %}
         """
@@ -151,9 +148,9 @@ class _Page(MacroElement):
         self._name = "geogp"
         # Leaflet's style names images by path; none is used, and a path would be a request.
         self.css = re.sub(r"url\([^)]*\)", "none", LEAFLET_CSS.read_text("utf-8"))
-        self.css += (HERE / "page" / "map.css").read_text("utf-8")
-        self.hatch, self.data = HATCH, safe_json(spec)
-        self.source = (HERE / "page" / "map.js").read_text("utf-8")
+        self.css += (HERE / "page" / "page.css").read_text("utf-8")
+        self.body, self.data = (HERE / "page" / "page.html").read_text("utf-8"), safe_json(spec)
+        self.source = "".join((HERE / "page" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
 
 
 class _Script(Element):
@@ -167,10 +164,11 @@ class _Script(Element):
 
 
 class SafeFigure(Figure):
-    """A page that may run its own scripts, by their hashes, and fetch nothing."""
+    """A page that may run its own scripts, by their hashes, and fetch nothing, or from its own server alone."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, served: bool = False, **options: Any) -> None:
         super().__init__(**options)
+        self.served = served
         leaflet = re.sub(r"//# sourceMappingURL=.*", "", LEAFLET_JS.read_text("utf-8"))
         self.header.add_child(_Script(leaflet), name="leaflet")
 
@@ -183,9 +181,10 @@ class SafeFigure(Figure):
             for attributes, body in re.findall(r"<script([^>]*)>(.*?)</script>", text, re.DOTALL)
             if "application/json" not in attributes
         )
+        own = "'self'" if self.served else "'none'"
         policy = (
             f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-            "base-uri 'none'; form-action 'none'"
+            f"connect-src {own}; base-uri 'none'; form-action 'none'"
         )
         return text.replace(
             "<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{policy}">', 1

@@ -1,5 +1,6 @@
 """`geogp app`: the dashboard."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,12 @@ def app(
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
     ] = "127.0.0.1",
+    places: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Names to find: polygons (counties, islands) or a table of name, lon, lat."
+        ),
+    ] = None,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """Serve the dashboard of a run until Ctrl-C."""
@@ -24,6 +31,6 @@ def app(
     from app.dashboard import serve
 
     try:
-        serve(run, port=port, host=host, open_browser=open_ and sys.stderr.isatty())
+        serve(run, port=port, host=host, open_browser=open_ and sys.stderr.isatty(), places=places)
     except Interrupted:
         raise Interrupted("the dashboard is closed") from None

@@ -3,14 +3,13 @@
 import json
 import os
 import threading
+import zlib
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from cachetools import LRUCache
-from numpy.typing import NDArray
 
 from maps.atomic import replacing
 
@@ -52,12 +51,12 @@ def _bytes(value: Any) -> int:
 
 
 class DiskCache:
-    """Plain arrays and notes in a folder for each run; losing one costs seconds, so every failure is ignored.
+    """Packed planes and notes in a folder for each run; losing one costs seconds, so every failure is ignored.
 
     Parameters
     ----------
     folder : None for the user's cache folder (or GEOGP_CACHE)
-    most_bytes : of arrays; the least recently used are removed beyond it
+    most_bytes : of planes; the least recently used are removed beyond it
     """
 
     def __init__(self, folder: Path | None = None, most_bytes: int = 512 * 2**20):
@@ -68,24 +67,24 @@ class DiskCache:
             folder = Path(base) / "dashboard"
         self.folder, self.most_bytes = folder, most_bytes
 
-    def read(self, run_id: str, name: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
-        """The array of that name, or None when there is none of this shape."""
+    def read(self, run_id: str, name: str) -> bytes | None:
+        """The bytes of that name, or None where there are none that are whole."""
         path = self.folder / run_id / name
         try:
-            values = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            data = path.read_bytes()
+        except OSError:
             return None
-        if not isinstance(values, np.ndarray) or values.shape != shape or values.dtype != np.float32:
+        if len(data) < 4 or zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
             return None
         with suppress(OSError):
             os.utime(path)  # the least recently used go first
-        return values
+        return data[:-4]
 
-    def write(self, run_id: str, name: str, values: NDArray[np.float32]) -> None:
+    def write(self, run_id: str, name: str, data: bytes) -> None:
         path = self.folder / run_id / name
         with suppress(OSError):  # a full or read-only disk: the map is shown all the same
             with replacing(path) as file:
-                np.save(file, values, allow_pickle=False)
+                file.write(data + zlib.crc32(data).to_bytes(4, "little"))
             self._prune(keep=path)
 
     def note(self, run_id: str, name: str) -> Any:
@@ -99,7 +98,7 @@ class DiskCache:
             file.write(json.dumps(document, default=float).encode("utf-8"))
 
     def _prune(self, keep: Path) -> None:
-        files = [(f.stat().st_mtime, f.stat().st_size, f) for f in self.folder.glob("*/*.npy")]
+        files = [(f.stat().st_mtime, f.stat().st_size, f) for f in self.folder.glob("*/*.pack")]
         held = 0
         for _, size, file in sorted(files, reverse=True):
             held += size

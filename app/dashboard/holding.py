@@ -1,11 +1,12 @@
 """Which run this server shows, opened on first use and again when the folder changes on disk."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.caches import DiskCache
-from app.dashboard.pace import Pace
 from app.errors import InvalidInput
 from geogp import load
 from geogp.storage import SUMS
@@ -17,11 +18,11 @@ class Holding:
     Parameters
     ----------
     path : run folder
-    pace : how fine its maps are; the default suits the speed of the model
+    places : names beside those of towns
     """
 
-    def __init__(self, path: str | Path, pace: Pace | None = None):
-        self.path, self._pace = Path(path), pace
+    def __init__(self, path: str | Path, places: Sequence[dict[str, Any]] = ()):
+        self.path, self._places = Path(path), places
         self._lock = threading.Lock()
         self._atlas: Atlas | None = None
         self._mark: object = None
@@ -39,7 +40,7 @@ class Holding:
             if self._atlas is None or mark != self._mark:
                 self._atlas = None
                 try:
-                    self._atlas = Atlas(load(self.path), DiskCache(), pace=self._pace)
+                    self._atlas = Atlas(load(self.path), DiskCache(), places=self._places)
                 except (KeyError, TypeError, OSError, AttributeError) as error:
                     raise InvalidInput(
                         f"{self.path} cannot be read as a run ({type(error).__name__}: {error}); fit it again."
@@ -65,10 +66,10 @@ class Holding:
 _held: Holding | None = None
 
 
-def hold(path: str | Path, pace: Pace | None = None) -> Holding:
+def hold(path: str | Path, places: Sequence[dict[str, Any]] = ()) -> Holding:
     """Make a run folder the one this process shows."""
     global _held
-    _held = Holding(path, pace)
+    _held = Holding(path, places)
     return _held
 
 

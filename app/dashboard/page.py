@@ -1,46 +1,67 @@
-"""The page: settings beside the map, and what the panels say of it. A rerun only calls functions."""
+"""Streamlit's pages, beside the map: what the panels say of a place. A rerun only calls functions."""
 
+from html import escape
 from pathlib import Path
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.holding import held
 from app.dashboard.panels import PANELS, Panel, Scene
-from app.dashboard.setting import Setting, place
+from app.dashboard.paths import TITLES, pages
+from app.dashboard.setting import MOST_TESTS, Setting, place
 from app.dashboard.words import degrees, literal
 from app.errors import InvalidInput
 from geogp.scores import LEVELS
+from maps.page_data import LEAST, MOST
 
-MAP = Path(__file__).parent / "map"
-#: Streamlit makes a module of this and gives it its element; ours is a file of this server, see `routes.FILES`.
-LOADER = """export default async (given) => (
-  await import(new URL("/geogp/map/map.js", document.baseURI))).default(given);
-"""
-mount = st.components.v2.component(
-    "geogp_map",
-    html=(MAP / "map.html").read_text("utf-8"),
-    css=(MAP / "map.css").read_text("utf-8"),
-    js=LOADER,
-)
+STYLE = Path(__file__).parent / "page.css"
 
 
 def page() -> None:
-    """The whole page, or one sentence when the run cannot be shown."""
+    """All of Streamlit's pages, or one sentence when the run cannot be shown."""
     st.set_page_config(page_title="GeoGP", layout="wide", initial_sidebar_state="auto")
-    st.html(MAP / "page.css")
+    st.html(STYLE)
+    shown = [st.Page(PAGE_OF[name], title=title, url_path=name) for name, title in TITLES.items()]
+    st.navigation([st.Page(start, default=True), *shown], position="hidden").run()
+
+
+def start() -> None:
+    """Where Streamlit begins: the ways on."""
+    ways = [("Map", "/"), *((page["name"], page["href"]) for page in pages() if page["href"] != "/")]
+    st.html(" ".join(f'<a class="back" href="{href}">{escape(name)}</a>' for name, href in ways))
+
+
+def of_place() -> None:
+    """What the panels say of the place in the address."""
     atlas = _opened()
     if atlas is None:
         return
     with st.sidebar:
         top = st.container()
         setting = settings(atlas)
-    scene = Scene(atlas, setting, mapped(setting))
+    scene = Scene(atlas, setting, marked())
     with top:
         beside(scene, "top")
     with st.sidebar:
         beside(scene, "sidebar", "fold")
+    st.html(f'<a class="back" href="/?{escape(urlencode(address(setting)))}">← Map</a>')
     below(scene)
+
+
+def address(setting: Setting) -> dict[str, str]:
+    """The address of the map with these settings; where it looked is as it was."""
+    return st.query_params.to_dict() | setting.params
+
+
+def marked() -> tuple[float, float] | None:
+    """The place in the address, if it names one."""
+    try:
+        lat, lon = st.query_params.get("at", "").split(",")
+        return place({"lat": lat, "lon": lon})
+    except (InvalidInput, ValueError):  # none, or no place
+        return None
 
 
 def _opened() -> Atlas | None:
@@ -54,19 +75,6 @@ def _opened() -> Atlas | None:
             st.error(literal(str(error)), icon=None)
             if st.button("Try again"):
                 st.rerun()
-        return None
-
-
-def mapped(setting: Setting) -> tuple[float, float] | None:
-    """The map, and the place marked on it; until the map has spoken, the one in the address."""
-    named = st.query_params.get("at", "").split(",")
-    told = mount(
-        key="map", data={"setting": setting.params}, default={"at": named}, on_at_change=lambda: None
-    )
-    try:
-        lat, lon = told.at
-        return place({"lat": str(lat), "lon": str(lon)})
-    except (InvalidInput, TypeError, ValueError):  # none, or the address names none
         return None
 
 
@@ -88,15 +96,15 @@ def beside(scene: Scene, *spots: str) -> None:
 
 
 def below(scene: Scene) -> None:
-    """Panels of the marked place, below the map."""
+    """Panels of the marked place."""
     if scene.at is None:
         with st.container(key="empty"):
             st.caption(
-                "Mark a place on the map to see its chances, its quarters and what the model thinks is similar to it."
+                "Mark a place on the map, and follow “Chances, and what is similar to here” on its card."
             )
         return
     with st.container(key="details"):
-        if not scene.atlas.canvas.contains(*scene.at):
+        if not scene.atlas.contains(*scene.at):
             lat, lon = scene.at
             st.info(f"{degrees(lat, lon)} lies outside the mapped region; mark a place inside.", icon=None)
             return
@@ -158,8 +166,8 @@ def _threshold(atlas: Atlas, start: Setting) -> float:
     now, usual = st.session_state.threshold, atlas.run.thresholds
     value = st.number_input(
         "Threshold" + (f" ({literal(atlas.unit)})" if atlas.unit else ""),
-        min_value=1e-6 if atlas.choices.positive else None,
-        max_value=1e9,
+        min_value=LEAST if atlas.choices.positive else -MOST,
+        max_value=MOST,
         step=5.0,
         format="%g",
         key="threshold",
@@ -184,10 +192,13 @@ def _tests(atlas: Atlas, start: Setting) -> float | None:
         st.number_input(
             "Tests behind a new tile average",
             min_value=1,
-            max_value=100_000,
+            max_value=MOST_TESTS,
             value=round(start.tests or 1),
             key="tests",
             help="The average of many tests scatters less than one of few. "
             f"Half of the training tiles had {atlas.choices.tests:g} or fewer.",
         )
     )
+
+
+PAGE_OF = {"place": of_place}

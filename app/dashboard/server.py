@@ -6,11 +6,12 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.dashboard.paths import PAGES
 from app.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ PAGE = Path(__file__).parent / "script.py"
 
 
 def serve(
-    run_path: str | Path, *, port: int = 8501, host: str = "127.0.0.1", open_browser: bool = False
+    run_path: str | Path,
+    *,
+    port: int = 8501,
+    host: str = "127.0.0.1",
+    open_browser: bool = False,
+    places: str | Path | None = None,
 ) -> None:
     """Show the maps of a run in the browser until interrupted.
 
@@ -32,6 +38,7 @@ def serve(
     port : to listen on
     host : "127.0.0.1" shows it to this machine only; "0.0.0.0" to whoever reaches it
     open_browser : open the page when it is up
+    places : a file of names beside those of towns, see `app.workflow.naming.brought`
 
     Raises
     ------
@@ -46,7 +53,11 @@ def serve(
     from app.dashboard.holding import hold
 
     _check_port(host, port)
-    atlas = hold(run_path).atlas()
+    if (Path(run_path) / "run.json").is_file():
+        print(f"Opening {run_path} ..", file=sys.stderr, flush=True)  # the model's libraries take seconds
+    from app.workflow.naming import brought
+
+    atlas = hold(run_path, () if places is None else brought(places)).atlas()
     import app.dashboard.page  # noqa: F401  # loads the page's libraries now, not for the first visitor
 
     # Streamlit collects garbage after every rerun; what is imported by now lives as long as the process.
@@ -54,19 +65,19 @@ def serve(
     gc.freeze()
     first = threading.Thread(target=_warm, args=(atlas,), name="first map", daemon=True)
     first.start()
-    page = build(lambda: _announce(host, port, open_browser))
+    page = build(lambda: _announce(host, port, open_browser), names=(host.lower(),))
     page.run(config=settings(host, port))
 
 
 def _warm(atlas: "Atlas") -> None:
     """The map that people see first, ready when they come; its failure is told to whoever asks for it."""
     with suppress(Exception):
-        atlas.layers(atlas.choices.default)
-        atlas.picture("median", atlas.choices.default)
+        atlas.making.want(atlas.choices.default.quarter)
+        _ = atlas.html
 
 
-def build(started: Callable[[], None] = lambda: None) -> "st.App":
-    """The ASGI application: Streamlit's page, our routes, our headers."""
+def build(started: Callable[[], None] = lambda: None, *, names: Collection[str] = ()) -> "st.App":
+    """The ASGI application: the map, Streamlit's pages, our headers; `names` are what this server may be called."""
     import streamlit as st
     from starlette.middleware import Middleware
 
@@ -78,7 +89,7 @@ def build(started: Callable[[], None] = lambda: None) -> "st.App":
         started()
         yield
 
-    return st.App(PAGE, routes=routes(), middleware=[Middleware(Policy)], lifespan=lifespan)
+    return st.App(PAGE, routes=routes(), middleware=[Middleware(Policy, names=names)], lifespan=lifespan)
 
 
 def settings(host: str, port: int) -> dict[str, Any]:
@@ -89,9 +100,11 @@ def settings(host: str, port: int) -> dict[str, Any]:
         "server.port": port,
         "server.headless": True,
         "server.fileWatcherType": "none",
+        "server.baseUrlPath": PAGES.strip("/"),
         "browser.gatherUsageStats": False,
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
+        "client.showErrorLinks": False,
         "theme.light.primaryColor": "#0b4f8a",
         "theme.dark.primaryColor": "#7fb8ea",
         "theme.light.font": fonts,

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from geogp.errors import InvalidInput, check_count, check_threshold
 from geogp.run import Run, quarter_to_years
 from geogp.scores import LEVELS
+from maps.page_data import LEAST, MOST
+
+#: Of an address and of every field: more tests than anybody has made in a tile.
+MOST_TESTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,22 @@ class Choices:
     def default(self) -> Setting:
         return Setting(self.quarters[-1] if self.quarters else None, self.tests, 0.95, self.threshold)
 
+    def quarter(self, params: Mapping[str, str]) -> str | None:
+        """The quarter that an address asks for, or the last.
+
+        Raises
+        ------
+        InvalidInput
+            naming it and what there is.
+        """
+        if params.get("q") and self.quarters:
+            quarter = params["q"]
+            if quarter not in self.quarters:
+                span = f"{self.quarters[0]} to {self.quarters[-1]}"
+                raise InvalidInput(f"There is no quarter {quarter[:20]!r} in this run; choose from {span}.")
+            return quarter
+        return self.default.quarter
+
     def read(self, params: Mapping[str, str]) -> Setting:
         """The setting that an address asks for; what is not given is the default.
 
@@ -62,15 +82,14 @@ class Choices:
         InvalidInput
             naming the value that this run cannot show and what it can.
         """
-        quarter, tests = self.default.quarter, self.tests
-        if params.get("q") and self.quarters:
-            quarter = params["q"]
-            if quarter not in self.quarters:
-                span = f"{self.quarters[0]} to {self.quarters[-1]}"
-                raise InvalidInput(f"There is no quarter {quarter[:20]!r} in this run; choose from {span}.")
+        quarter, tests = self.quarter(params), self.tests
         if params.get("n") and self.tests is not None:
             tests = _number(params["n"], "The number of tests")
             check_count(tests, "The number of tests")
+            if tests > MOST_TESTS:
+                raise InvalidInput(
+                    f"The number of tests is at most {MOST_TESTS:,}; got {params['n'][:20]!r}."
+                )
         level = 0.95
         if params.get("level"):
             level = _number(params["level"], "The level") / 100.0
@@ -82,6 +101,9 @@ class Choices:
         if params.get("t"):
             threshold = _number(params["t"], "The threshold")
             check_threshold(threshold, "The threshold", positive=self.positive)
+            if abs(threshold) > MOST or (self.positive and threshold < LEAST):
+                least = LEAST if self.positive else -MOST
+                raise InvalidInput(f"A threshold is from {least:g} to {MOST:g}; got {params['t'][:20]!r}.")
         return Setting(quarter, tests, level, threshold)
 
     def lenient(self, params: Mapping[str, str]) -> Setting:

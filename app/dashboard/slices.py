@@ -1,5 +1,6 @@
 """The kernel slice of a place: how the model thinks the surface elsewhere goes with the surface here."""
 
+import io
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,12 +11,14 @@ from odc.geo.geobox import GeoBox
 from pyproj import Geod
 
 from app.dashboard.caches import MemoryCache
-from app.dashboard.canvas import Canvas, masked, pixels
-from app.dashboard.pictures import colour_index, indexed_png, legend
 from app.dashboard.words import plain
+from app.workflow.page import PageGrid
+from geogp.blocks import Where
 from geogp.slices import kernel_slice
-from maps.colours import Scale, table
+from maps.colours import Scale, paint
 from maps.layers import LAYERS
+from maps.packing import STEPS, pack
+from maps.words import number
 
 KEPT_BYTES = 32 * 2**20
 TENTH = 0.1  # share of the region called most similar
@@ -26,7 +29,7 @@ RINGS = 40
 class Slice:
     """Correlation of the surface, before data, with the surface at a place.
 
-    correlation : (h, w) on every `step`-th pixel of the map, NaN outside
+    correlation : (h, w) on the pixels of the page, NaN outside
     distance_km : (h, w) from the place
     area_km2 : of one pixel, (h, w)
     """
@@ -71,11 +74,13 @@ class Slice:
         """One sentence for people."""
         known = np.isfinite(self.correlation)
         area = TENTH * float(self.area_km2[known].sum())
-        return (
-            f"To the model, the tenth of the region most similar to here ({plain(area)} km²) has a correlation of "
-            f"{self.alike:.2f} or more with it, and half of that lies within {plain(self.alike_km)} km; "
-            f"the median place has {float(np.median(self.correlation[known])):.2f}."
-        )
+        if self.alike < 0.05:
+            return (
+                f"To the model, hardly any place goes with this one: even of the most similar tenth of the region "
+                f"({plain(area)} km²) most have next to no correlation with it."
+            )
+        similar = f"the tenth of the region most similar to here goes with it at a correlation above {self.alike:.2f}"
+        return f"To the model, {similar} ({plain(area)} km²); half of that lies within {plain(self.alike_km)} km."
 
     @cached_property
     def scale(self) -> Scale:
@@ -85,49 +90,55 @@ class Slice:
             return Scale(-1.0, 1.0)
         return Scale(min(max(np.floor(low * 10) / 10, 0.0), 0.9), 1.0)
 
-    def colours(self) -> NDArray[np.uint8]:
-        """The colours of `scale`: red is similar; blue goes the other way."""
-        whole = table(LAYERS["correlation"].colours)
-        return whole if self.scale.low < 0 else whole[128:]
-
     def legend(self) -> dict[str, Any]:
-        """Legend of this slice, JSON-able."""
-        return legend(self.scale, self.colours())
+        """Scale, ticks and the first colour (of 256) of this slice's legend, JSON-able."""
+        marks = [(round(float(self.scale.fraction(np.array(t))), 4), number(t)) for t in self.scale.ticks(6)]
+        scale = {"low": self.scale.low, "high": self.scale.high, "kind": self.scale.kind}
+        if self.scale.low >= 0:  # the picture's own colours run from the middle of the map to its end
+            scale["low"] = 2 * self.scale.low - self.scale.high
+        return {"scale": scale, "ticks": marks, "half": 128 if self.scale.low >= 0 else 0}
 
-    def picture(self, marked: bool = False) -> bytes:
-        """PNG on the map's rectangle; `marked` with a dot at the place, on white."""
-        index = colour_index(self.correlation, self.scale)
-        steps = self.colours()
-        colours = steps[np.linspace(0, len(steps) - 1, 255).round().astype(int)].tolist()
-        if marked:
-            rows, cols = np.indices(index.shape)
-            at = np.unravel_index(np.nanargmin(self.distance_km), index.shape)
-            away = np.hypot(rows - at[0], cols - at[1]) / max(index.shape)
-            index[index == 1] = 2  # the first colour becomes the dot's
-            index[away < 0.014] = 0
-            index[away < 0.009] = 1
-            return indexed_png(index, [(255, 255, 255), (179, 38, 30), *colours[1:]])
-        return indexed_png(index, [(0, 0, 0), *colours])
+    def pack(self) -> bytes:
+        """The correlation on the page's pixels, with words and legend, for the page's script."""
+        known = np.isfinite(self.correlation)
+        plane = (self.correlation[known], "linear", STEPS, (-1.0, 1.0))
+        return pack(known, {"correlation": plane}, {"words": self.words, "legend": self.legend()})
+
+    def picture(self) -> bytes:
+        """PNG with a red dot at the place, on white."""
+        from PIL import Image
+
+        told = self.legend()["scale"]
+        rgba = paint(self.correlation, Scale(told["low"], told["high"]), LAYERS["correlation"].colours)
+        rgba[rgba[..., 3] == 0] = 255
+        rows, cols = np.indices(self.correlation.shape)
+        at = np.unravel_index(np.nanargmin(self.distance_km), self.correlation.shape)
+        away = np.hypot(rows - at[0], cols - at[1]) / max(self.correlation.shape)
+        rgba[away < 0.014] = 255
+        rgba[away < 0.009] = (179, 38, 30, 255)
+        out = io.BytesIO()
+        Image.fromarray(np.ascontiguousarray(rgba[..., :3])).save(out, "PNG", compress_level=3)
+        return out.getvalue()
 
 
 class Slices:
-    """Slices of one canvas, the latest kept.
+    """Slices on the pixels of a page, the latest kept."""
 
-    Parameters
-    ----------
-    places : pixels inside of a slice, about
-    """
-
-    def __init__(self, canvas: Canvas, places: int):
-        self.canvas, self._places = canvas, places
+    def __init__(self, page: PageGrid):
+        self.page = page
         self._kept = MemoryCache(KEPT_BYTES)
 
     @cached_property
-    def _grid(self) -> tuple[GeoBox, NDArray[np.bool_], NDArray[Any], NDArray[Any]]:
-        """A thinned grid, which of its pixels are inside, and longitude and latitude (h, w) of all."""
-        geobox, inside = self.canvas.thinned(self._places)
-        lon, lat = (v.reshape(inside.shape) for v in pixels(geobox))
-        return geobox, inside, (lon + 180) % 360 - 180, lat
+    def _grid(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Longitude and latitude of all pixels, and what a pixel is of ground in km2, (h, w) each."""
+        box = self.page.geobox
+        a = box.affine
+        x, y = np.meshgrid(
+            a.c + a.a * (np.arange(box.width) + 0.5), a.f + a.e * (np.arange(box.height) + 0.5)
+        )
+        lon, lat = self.page.run.to_degrees(np.column_stack([x.ravel(), y.ravel()]))
+        shape = tuple(box.shape)
+        return lon.reshape(shape), lat.reshape(shape), np.full(shape, abs(a.a * a.e) / 1e6, np.float32)
 
     def of(self, lat: float, lon: float, quarter: str | None) -> Slice:
         """The slice of a place in a quarter; about 0.5 s, nothing when asked again."""
@@ -135,18 +146,26 @@ class Slices:
         return self._kept.get(key, lambda: self._computed(lat, lon, quarter))
 
     def _computed(self, lat: float, lon: float, quarter: str | None) -> Slice:
-        geobox, inside, lons, lats = self._grid
-        where = masked(geobox, inside)
-        ds = kernel_slice(self.canvas.run, geobox, (lon, lat), quarter=quarter, where=where)
+        lons, lats, area = self._grid
+        known = self.page.places[0]
+        where = masked(self.page.geobox, known)
+        ds = kernel_slice(self.page.run, self.page.geobox, (lon, lat), quarter=quarter, where=where)
         correlation = np.asarray(ds["correlation"].values, np.float32)
-        away = Geod(ellps="WGS84").inv(np.full(lons.shape, lon), np.full(lats.shape, lat), lons, lats)[2]
-        # Web Mercator stretches lengths by 1 / cos(latitude).
-        area = (geobox.affine.a / 1000) ** 2 * np.cos(np.radians(lats)) ** 2
-        nan = np.float32(np.nan)
-        return Slice(
-            lat,
-            lon,
-            correlation,
-            np.where(inside, away / 1000, nan).astype(np.float32),
-            np.where(inside, area, nan).astype(np.float32),
+        away = np.full(lons.shape, np.nan, np.float32)
+        n = int(known.sum())
+        away[known] = (
+            Geod(ellps="WGS84").inv(np.full(n, lon), np.full(n, lat), lons[known], lats[known])[2] / 1000
         )
+        return Slice(lat, lon, correlation, away, np.where(known, area, np.float32(np.nan)))
+
+
+def masked(geobox: GeoBox, inside: NDArray[np.bool_]) -> Where:
+    """The mask of a grid as `geogp.predict` asks for it: by parts of that grid."""
+    whole = geobox.affine
+
+    def where(part: GeoBox) -> NDArray[np.bool_]:
+        row = round((whole.f - part.affine.f) / -whole.e)
+        column = round((part.affine.c - whole.c) / whole.a)
+        return inside[row : row + part.height, column : column + part.width]
+
+    return where

@@ -1,6 +1,6 @@
 """Figures and the page of a map: drawn from one small copy in memory, of the part of the region that has data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import xarray as xr
 from app.workflow.grids import Grid
 from geogp.run import Run
 from maps.figures import map_figure, write_png
-from maps.region import NEAR_M, near_data, polygon, to_crs
+from maps.region import NEAR_M, in_frame, near_data, polygon, to_crs
 from maps.render import in_memory
 from maps.web import write_html
 
@@ -30,28 +30,34 @@ class Picture:
     note: str = ""
 
 
-def picture_of(run: Run, ds: xr.Dataset, grid: Grid) -> Picture:
-    """The part of a map around its data: a far islet would shrink everything else to a speck."""
-    fill = grid.n_inside / grid.n_pixels
+def near(run: Run, grid: Grid) -> tuple[dict[str, Any] | None, tuple[slice, slice], str]:
+    """What every picture of a run shows of a grid: the region's parts, the rows and columns around them, and in words
+    what is left out. A far islet would shrink all else to a speck; one beside the others is shown."""
+    whole = (slice(0, grid.shape[0]), slice(0, grid.shape[1]))
     if grid.boundary is None:
-        return Picture(ds, None, fill)
+        return None, whole, ""
     region = polygon(grid.boundary)
-    near = near_data(region, run.support.positions_m, run.data["crs"])
-    if near.all():
-        return Picture(ds, grid.boundary, fill)
-    shape = shapely.MultiPolygon(list(shapely.get_parts(region)[near]))
+    shown = in_frame(region, near_data(region, run.support.positions_m, run.data["crs"]))
+    if shown.all():
+        return grid.boundary, whole, ""
+    shape = shapely.MultiPolygon(list(shapely.get_parts(region)[shown]))
     left, bottom, right, top = to_crs(shape, grid.wkt).bounds
-    margin = 2 * grid.resolution
-    x, y = ds["x"].values, ds["y"].values
+    a, margin = grid.geobox.affine, 2 * grid.resolution
+    x = a.c + a.a * (np.arange(grid.shape[1]) + 0.5)
+    y = a.f + a.e * (np.arange(grid.shape[0]) + 0.5)
     columns = np.flatnonzero((x > left - margin) & (x < right + margin))
     rows = np.flatnonzero((y > bottom - margin) & (y < top + margin))
-    cut = ds.isel(y=slice(rows[0], rows[-1] + 1), x=slice(columns[0], columns[-1] + 1))
-    note = (
-        f"pictures leave out {int((~near).sum())} parts of the region beyond {NEAR_M / 1000:g} km of any data"
-    )
-    return Picture(
-        cut, dict(shapely.geometry.mapping(shape)), min(1.0, grid.n_inside / (len(rows) * len(columns))), note
-    )
+    note = f"pictures leave out {int((~shown).sum())} parts of the region beyond {NEAR_M / 1000:g} km of any data"
+    cut = (slice(int(rows[0]), int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1))
+    return dict(shapely.geometry.mapping(shape)), cut, note
+
+
+def picture_of(run: Run, ds: xr.Dataset, grid: Grid) -> Picture:
+    """The part of a map around its data."""
+    boundary, (rows, columns), note = near(run, grid)
+    cut = ds.isel(y=rows, x=columns)
+    pixels = (rows.stop - rows.start) * (columns.stop - columns.start)
+    return Picture(cut, boundary, min(1.0, grid.n_inside / pixels), note)
 
 
 def draw(
@@ -62,8 +68,13 @@ def draw(
     page: bool,
     layers: Sequence[str] | None,
     places: Sequence[dict[str, Any]] = (),
+    limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[tuple[Path, str, list[str]]]:
-    """A PNG for each layer of `pictures` and `map.html`, in a folder.
+    """A PNG for each layer of `pictures` and `map.html` of the Dataset's own layers, in a folder.
+
+    Parameters
+    ----------
+    limits : quantity -> (low, high) of the legends, where other pictures have the same
 
     Returns
     -------
@@ -78,18 +89,20 @@ def draw(
     )
     made: list[tuple[Path, str, list[str]]] = []
     for name in pictures:
-        figure = map_figure(small, name, geometry=picture.boundary, places=places, note=picture.note)
+        figure = map_figure(
+            small, name, geometry=picture.boundary, places=places, limits=limits, note=picture.note
+        )
         made.append((write_png(figure, folder / f"{name}.png"), "figure", [name]))
     if page:
-        shown = int(min(MOST, PAGE_PIXELS / picture.fill))
         path = write_html(
             small,
             folder / "map.html",
             geometry=picture.boundary,
             layers=layers,
             places=places,
+            limits=limits,
             note=picture.note,
-            max_pixels=shown,
+            max_pixels=int(min(MOST, PAGE_PIXELS / picture.fill)),
         )
         made.append((path, "html", list(layers or [])))
     return made

@@ -50,7 +50,7 @@ def titled(run: Run) -> str:
 def attribution(run: Run) -> dict[str, str]:
     """Who measured what a run has learned from, as its source wants to be named, with its page and licence; an unknown
     source goes by its name."""
-    name, method = run.data.get("source"), f"GeoGP method {run.facts['method']}"
+    name, method = run.data.get("source"), f"GeoGP method {run.model.method}"
     source = SOURCES.get(name or "")
     credit = source.credit if source else name
     out = {"source": f"{credit}; {method}" if credit else method}

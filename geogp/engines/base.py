@@ -5,6 +5,7 @@ An engine also says what its rows may choose and what their pages tell, so that 
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -105,6 +106,12 @@ class Engine(ABC):
     @abstractmethod
     def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
         """Mean, latent, noise and prior variance at X, each (N,). No gradient. Any N: chunk inside."""
+
+    def moments_by_count(
+        self, X: Float[Tensor, "N D"], counts: Sequence[Num[Tensor, " N"] | None]
+    ) -> list[Moments]:
+        """`moments` at X for each of several (N,) counts; an engine may share what they have in common."""
+        return [self.moments(X, n) for n in counts]
 
     def features(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N r"] | None:
         """phi(x) on the CPU, (N, r), of a kernel that is phi'phi (and a residual); None for any other."""

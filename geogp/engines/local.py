@@ -1,5 +1,6 @@
 """Methods whose field is a local Gaussian process, alone or on what a basis leaves over."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
@@ -18,7 +19,7 @@ from geogp.engines.closed_form import ClosedFormEngine
 from geogp.engines.joint import Joint
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination, InvalidInput
-from geogp.field import FieldOptions, LocalField, Observations
+from geogp.field import FieldMoments, FieldOptions, LocalField, Observations
 from geogp.field.stages import Stages
 from geogp.holdout import random_folds
 from geogp.methods import Method
@@ -100,8 +101,18 @@ class LocalEngine(Engine):
         return cls(plan, field, base)
 
     def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
-        X, counts = X.cpu(), None if counts is None else counts.cpu()
-        m = self.field.moments(X, counts)
+        return self.moments_by_count(X, [counts])[0]
+
+    def moments_by_count(
+        self, X: Float[Tensor, "N D"], counts: Sequence[Num[Tensor, " N"] | None]
+    ) -> list[Moments]:
+        X, counts = X.cpu(), [None if n is None else n.cpu() for n in counts]
+        found = self.field.moments_by_count(X, counts)
+        return [self._with_base(X, n, m) for n, m in zip(counts, found)]
+
+    def _with_base(
+        self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None, m: FieldMoments
+    ) -> Moments:
         below = None if self.base is None else self.base.moments(X, counts)
         return Moments(
             m.mean if below is None else m.mean + below.mean,

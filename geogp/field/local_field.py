@@ -7,6 +7,7 @@
 Nothing is tuned by hand: lengths are measured in spacings of the places, times in spans of the data.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ from geogp.field.noise.fit import (
 )
 from geogp.field.observations import Observations, canonical, canonical_order, counted
 from geogp.field.options import FieldOptions
-from geogp.field.outlook import outlook
+from geogp.field.outlook import outlooks
 from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
 
@@ -138,8 +139,15 @@ class LocalField:
         -----
         O(N (log n + k³)).
         """
-        places = outlook(self.known, X.double(), counts)
-        return moments_of(self.known, places, self.noise).calibrated(self.calibration, places.group)
+        return self.moments_by_count(X, [counts])[0]
+
+    def moments_by_count(self, X: Tensor, counts: Sequence[Tensor | None]) -> list[FieldMoments]:
+        """`moments` at X for each of several (N,) counts, at about the cost of one."""
+        n = [counted(each, len(X)) for each in counts]
+        return [
+            moments_of(self.known, places, self.noise).calibrated(self.calibration, places.group)
+            for places in outlooks(self.known, X.double(), n)
+        ]
 
     def prior_variance(self, X: Tensor) -> Tensor:
         """Before neighbours, (N,): k(x, x) and what is uncertain of the drift."""

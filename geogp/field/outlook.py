@@ -1,5 +1,6 @@
 """What is known about places to predict before the smooth noise has its say."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,23 +42,32 @@ class Outlook:
 
 def outlook(known: Conditioned, X: Tensor, counts: Tensor | None) -> Outlook:
     """At X (N, D) raw inputs, float64, for averages of `counts` (N,) measurements (default 1)."""
-    n = counted(counts, len(X))
+    return outlooks(known, X, [counted(counts, len(X))])[0]
+
+
+def outlooks(known: Conditioned, X: Tensor, counts: Sequence[Tensor]) -> list[Outlook]:
+    """`outlook` for each of several (N,) counts; what the neighbours say is found once."""
     C = known.frame.coordinates(X)
     around = known.survey(C, known.neighbours_of(C), known.latest)
     _, uncertain = known.drift.extra(C, around.leaning)
     regional = None if known.regional is None else known.regional(C[:, :2])
-    distance = torch.expm1(around.features[:, NAMES.index("log_nearest")])
-    return Outlook(
-        around=around,
-        inputs=noise_inputs(known, around, n, X, regional),
-        counts=n,
-        prior_mean=known.prior_mean(C, n),
-        drift_variance=uncertain,
-        time_variance=known.time_variance(C),
-        prior_variance=known.gp.kernel.prior_at(C).expand(len(X)),
-        open_variance=known.drift.covariance_of(C, C, diagonal=True),
-        group=groups_of(n.numpy(), distance.numpy()),
-    )
+    distance = torch.expm1(around.features[:, NAMES.index("log_nearest")]).numpy()
+    time_variance, prior_variance = known.time_variance(C), known.gp.kernel.prior_at(C).expand(len(X))
+    open_variance = known.drift.covariance_of(C, C, diagonal=True)
+    return [
+        Outlook(
+            around=around,
+            inputs=noise_inputs(known, around, n, X, regional),
+            counts=n,
+            prior_mean=known.prior_mean(C, n),
+            drift_variance=uncertain,
+            time_variance=time_variance,
+            prior_variance=prior_variance,
+            open_variance=open_variance,
+            group=groups_of(n.numpy(), distance),
+        )
+        for n in counts
+    ]
 
 
 def noise_inputs(

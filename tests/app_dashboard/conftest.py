@@ -19,15 +19,12 @@ from pyproj import CRS, Transformer
 from app.dashboard import holding
 from app.dashboard.atlas import Atlas
 from app.dashboard.caches import DiskCache
-from app.dashboard.pace import Pace
 from geogp import GPRegressor, load
 from geogp import run as runs
 
 LON, LAT = -143.0, 34.0
 LAEA = CRS.from_proj4(f"+proj=laea +lat_0={LAT} +lon_0={LON} +datum=WGS84 +units=m").to_wkt()
 HOSTILE = "<b>H*I</b> $x$ :material/home: `${1}` [x](http://evil.example)"
-PIXELS = 3000  # inside the region
-TINY = Pace(PIXELS, 128, 3000, 1000)
 
 
 def polygon() -> dict[str, Any]:
@@ -109,13 +106,13 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def atlas(run_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
-    return Atlas(load(run_path), DiskCache(tmp_path_factory.mktemp("atlas")), pace=TINY)
+    return Atlas(load(run_path), DiskCache(tmp_path_factory.mktemp("atlas")))
 
 
 @pytest.fixture
 def shown(run_path: Path) -> Iterator[holding.Holding]:
     """The tiny run as the one this process shows."""
-    yield holding.hold(run_path, TINY)
+    yield holding.hold(run_path)
     holding._held = None
 
 

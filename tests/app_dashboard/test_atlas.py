@@ -1,189 +1,198 @@
-import io
-import threading
+"""A run's page: its planes are the model's, kept between starts, and told apart by what the model says."""
+
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+import torch
 
-from app.dashboard.atlas import FADED, Atlas
+from app.dashboard.atlas import Atlas
 from app.dashboard.caches import DiskCache
-from app.dashboard.canvas import pixels
-from app.errors import InvalidInput
-from geogp import load
-from maps.layers import listed
-from maps.mercator import MERCATOR_HALF, mercator
-
-from .conftest import LATITUDE, LONGITUDE, TINY
-
-
-def image(png: bytes) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))
+from app.workflow.distributions import COUNTS, counts_of, distributions
+from app.workflow.page import Legend
+from geogp import load, storage
+from geogp.prediction import VARIABLES
+from geogp.predictive import Predictive
+from maps.packing import unpack
 
 
-@pytest.mark.parametrize("key", listed())
-def test_a_layer_is_the_model_at_its_pixels(atlas: Atlas, key: str) -> None:
-    setting = replace(atlas.choices.default, threshold=60.0, level=0.8)
-    plane = atlas.plane(key, setting)
-    assert plane.shape == atlas.canvas.shape
-    np.testing.assert_array_equal(np.isfinite(plane), atlas.canvas.inside)
-    lon, lat = (v.reshape(plane.shape) for v in pixels(atlas.canvas.geobox))
-    rows, cols = np.nonzero(atlas.canvas.inside)
-    for k in (0, len(rows) // 2, len(rows) - 1):
-        one = atlas.at(lat[rows[k], cols[k]], lon[rows[k], cols[k]], setting)[key].values.ravel()[0]
-        np.testing.assert_allclose(plane[rows[k], cols[k]], one, rtol=2e-3)
+@pytest.fixture(scope="module")
+def planes(atlas: Atlas) -> tuple[dict, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    first, others = atlas._made("2023Q4", lambda done, total: None)
+    assert others is not None
+    header, values = unpack(first)
+    return header, values, unpack(others)[1]
 
 
-def test_levels_and_thresholds_do_not_run_the_model_again(run_path: Path, tmp_path: Path) -> None:
-    atlas = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
-    calls: list[int] = []
+def test_the_packed_planes_are_the_maps(atlas: Atlas, planes: tuple) -> None:
+    """What the page computes of them is what an export holds, to fewer digits than are printed."""
+    _, values, others = planes
+    usual = f"{atlas.choices.tests:.10g}"
+    known = values["known"]
+    for n in (usual, *(f"{c:.10g}" for c in COUNTS)):
+        table = values if n == usual else others
+        a = table[f"inverse_df_{n}"]
+        p = Predictive(
+            table[f"location_{n}"],
+            table[f"scale_{n}"],
+            1 / a if (a > 0).all() else None,
+            atlas.run.model.transform_,
+            table[f"log_skewness_{n}"],
+        )
+        expected = atlas.run.predict(
+            atlas.page.geobox, tests=float(n), quarter="2023Q4", **atlas.page.options
+        )
+        for level in (0.5, 0.95):
+            ds = (
+                expected
+                if level == 0.95
+                else atlas.run.predict(atlas.page.geobox, tests=float(n), level=level, **atlas.page.options)
+            )
+            for end, key in zip(p.interval(level), ("lower", "upper"), strict=True):
+                np.testing.assert_allclose(atlas.target.from_score(end), ds[key].values[known], rtol=2e-3)
+        np.testing.assert_allclose(
+            atlas.target.from_score(p.median()), expected["median"].values[known], rtol=1e-3
+        )
+    np.testing.assert_allclose(values["surface_sd"], expected["latent_sd"].values[known], rtol=2e-3)
+    np.testing.assert_allclose(
+        1 - (values["surface_sd"] / values["prior_sd"]) ** 2, expected["explained"].values[known], atol=2e-3
+    )
+
+
+def test_every_variable_of_a_map_can_be_computed_from_the_planes_or_is_left_to_files(atlas: Atlas) -> None:
+    listed = {layer["formula"] for layer in atlas.spec()["layers"] if "formula" in layer}
+    assert set(VARIABLES) - listed == {"mean"}
+
+
+def test_the_planes_lie_where_the_map_has_values(atlas: Atlas, planes: tuple) -> None:
+    _, values, _ = planes
+    ds = atlas.run.predict(atlas.page.geobox, **atlas.page.options)
+    np.testing.assert_array_equal(values["known"], np.isfinite(ds["median"].values))
+    away = atlas.run.support.distances_m(atlas.page.places[1][:, :2])
+    np.testing.assert_allclose(values["nearest_m"], np.maximum(away, 1), rtol=2e-3)
+
+
+def test_a_quarter_costs_one_prediction_whatever_the_number_of_tests(atlas: Atlas) -> None:
+    """Of an engine that shares the work; here the counts are asked for together."""
+    asked: list[int] = []
     engine = atlas.run.model.engine_
-    original = engine.moments
-    engine.moments = lambda X, n=None: (calls.append(len(X)), original(X, n))[1]
-    setting = atlas.choices.default
-    atlas.plane("median", setting)
-    assert sum(calls) == atlas.canvas.inside.sum()
-    for other in (replace(setting, level=0.5), replace(setting, threshold=3.0), replace(setting, level=0.8)):
-        atlas.plane("pi_width", other), atlas.plane("exceedance", other)
-    assert sum(calls) == atlas.canvas.inside.sum()
-    assert type(engine).__module__.startswith("geogp.")  # the run's own, not one put in its place
-    atlas.plane("median", replace(setting, quarter="2023Q3"))
-    assert sum(calls) == 2 * atlas.canvas.inside.sum()
+    original = engine.moments_by_count
+    engine.moments_by_count = lambda X, counts: (asked.append(len(X)), original(X, counts))[1]  # type: ignore[method-assign]  # a spy
+    try:
+        distributions(atlas.run, atlas.page.geobox, **atlas.page.options)
+    finally:
+        del engine.moments_by_count
+    assert sum(asked) == int(atlas.page.places[0].sum())
+
+
+def test_what_progress_raises_ends_the_work(atlas: Atlas) -> None:
+    class Enough(Exception):
+        pass
+
+    def progress(done: int, total: int) -> None:
+        assert 0 < done <= total
+        raise Enough
+
+    with pytest.raises(Enough):
+        distributions(atlas.run, atlas.page.geobox, progress=progress, **atlas.page.options)
 
 
 def test_the_next_start_reads_what_was_computed(run_path: Path, tmp_path: Path) -> None:
-    first = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
-    values = first.plane("median", first.choices.default)
-    scales = first.scales
-    second = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
-    second.run.model.engine_.moments = None  # nothing may be computed
-    np.testing.assert_array_equal(second.plane("median", first.choices.default), values)
-    assert second.scales == scales
+    first = Atlas(load(run_path), DiskCache(tmp_path))
+    assert first.kept("2023Q4") is None
+    made = first._made("2023Q4", lambda done, total: None)
+    legend = first.legend
+    second = Atlas(load(run_path), DiskCache(tmp_path))
+    second.run.model.engine_.moments_by_count = None  # type: ignore[method-assign]  # nothing may be computed
+    second.run.model.engine_.moments = None  # type: ignore[method-assign]  # nothing may be computed
+    assert second.kept("2023Q4") == made and second.legend == legend
+    assert second.kept("2023Q3") is None
 
 
-@pytest.mark.parametrize("junk", [b"", b"\x93NUMPY junk", b"\x80\x04K\x01."])
+@pytest.mark.parametrize("junk", [b"", b"\x93NUMPY junk", b"\x80\x04K\x01.", b"null"])
 def test_a_damaged_cache_is_computed_again(run_path: Path, tmp_path: Path, junk: bytes) -> None:
-    atlas = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
-    for file in ("median_2023Q4_" + f"{atlas.choices.tests:.10g}" + ".npy", "legend.json"):
+    atlas = Atlas(load(run_path), DiskCache(tmp_path))
+    for file in ("2023Q4.pack", "2023Q4_counts.pack", "legend.json"):
         path = tmp_path / atlas.id / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(junk)
-    values = atlas.plane("median", atlas.choices.default)
-    assert np.isfinite(values).sum() == atlas.canvas.inside.sum()
-    assert atlas.scales["level"].high > atlas.scales["level"].low > 0
+    assert atlas.kept("2023Q4") is None
+    first, _ = atlas._made("2023Q4", lambda done, total: None)
+    assert unpack(first)[0]["n"] == int(atlas.page.places[0].sum())
+    assert atlas.legend.scales["level"].high > atlas.legend.scales["level"].low > 0
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(run_path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    atlas = Atlas(load(run_path), DiskCache(tmp_path / "file"), pace=TINY)
-    assert np.isfinite(atlas.plane("median", atlas.choices.default)).any()
+    atlas = Atlas(load(run_path), DiskCache(tmp_path / "file"))
+    assert atlas._made("2023Q4", lambda done, total: None)[0] and atlas.kept("2023Q4") is None
 
 
-def test_legends_are_the_same_for_every_setting(atlas: Atlas) -> None:
-    setting = atlas.choices.default
-
-    def ticks(v) -> dict:
-        return {layer["id"]: (layer["ticks"], layer["ramp"]) for layer in atlas.layers(v)}
-
-    for other in (
-        replace(setting, quarter="2023Q3"),
-        replace(setting, level=0.5),
-        replace(setting, threshold=7.0),
-    ):
-        assert ticks(other) == ticks(setting)
+def test_a_legend_survives_its_document(atlas: Atlas) -> None:
+    assert Legend.from_document(atlas.legend.document()) == atlas.legend
+    assert atlas.legend.scales["level"].high / atlas.legend.scales["level"].low < (
+        atlas.legend.scales["ends"].high / atlas.legend.scales["ends"].low
+    )  # the ends of intervals do not flatten what to expect
 
 
-def test_a_picture_and_its_legend_do_not_wait_for_each_other(
-    run_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    atlas = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
-    setting, plane, sample = atlas.choices.default, atlas.plane, atlas._sample
-    painting, sampling = threading.Event(), threading.Event()
-    monkeypatch.setattr(atlas, "plane", lambda *a: (painting.set(), sampling.wait(60), plane(*a))[2])
-    monkeypatch.setattr(atlas, "_sample", lambda *a: (sampling.set(), sample(*a))[1])
-    visitors = [
-        threading.Thread(target=atlas.picture, args=("median", setting), daemon=True),
-        threading.Thread(target=lambda: painting.wait(60) and atlas.layers(setting), daemon=True),
-    ]
-    for visitor in visitors:
-        visitor.start()
-    for visitor in visitors:
-        visitor.join(60)
-    assert not any(visitor.is_alive() for visitor in visitors)
-
-
-def test_the_list_says_what_and_in_which_unit(atlas: Atlas) -> None:
-    layers = {layer["id"]: layer for layer in atlas.layers(replace(atlas.choices.default, threshold=33.0))}
-    assert set(layers) == {*listed(), FADED}
-    assert layers["median"]["unit"] == layers["pi_width"]["unit"] == "Mbit/s"
-    assert "33" in layers["exceedance"]["title"]
-    assert len(layers[FADED]["grid"]) == 4
-
-
-@pytest.mark.parametrize("layer", [*listed(), FADED])
-def test_pictures_are_transparent_outside_only(atlas: Atlas, layer: str) -> None:
-    painted = image(atlas.picture(layer, atlas.choices.default))
-    np.testing.assert_array_equal(painted[..., 3] > 0, atlas.canvas.inside)
-
-
-def test_colours_follow_the_values(atlas: Atlas) -> None:
-    setting = atlas.choices.default
-    values, painted = atlas.plane("median", setting), image(atlas.picture("median", setting))
-    scale = atlas.scales["level"]
-    low, high = (np.unravel_index(f(values), values.shape) for f in (np.nanargmin, np.nanargmax))
-    ramp = next(layer for layer in atlas.layers(setting) if layer["id"] == "median")["ramp"]
-    for at in (low, high):
-        expected = ramp[round(32 * float(scale.fraction(values[at])))].lstrip("#")
-        assert np.abs(painted[at][:3].astype(int) - list(bytes.fromhex(expected))).max() < 12
-
-
-def test_a_square_shows_the_same_colours_as_the_picture(atlas: Atlas) -> None:
-    setting, z = atlas.choices.default, 10
-    x, y = mercator(np.array(LONGITUDE), np.array(LATITUDE))
-    side = 2 * MERCATOR_HALF / 2**z
-    i, j = int((x + MERCATOR_HALF) // side), int((MERCATOR_HALF - y) // side)
-    square = image(atlas.tile("median", setting, z, i, j))
-    assert square.shape == (128, 128, 4)
-    row = int((MERCATOR_HALF - y - j * side) / side * 128)
-    col = int((x + MERCATOR_HALF - i * side) / side * 128)
-    box = atlas.canvas.geobox.affine
-    whole = image(atlas.picture("median", setting))[int((y - box.f) / box.e), int((x - box.c) / box.a)]
-    assert np.abs(square[row, col].astype(int) - whole).max() < 25
-
-
-def test_a_square_far_away_is_empty(atlas: Atlas) -> None:
-    assert not image(atlas.tile("median", atlas.choices.default, 10, 0, 0))[..., 3].any()
-
-
-@pytest.mark.parametrize(("z", "x", "y"), [(-1, 0, 0), (17, 0, 0), (3, 8, 0), (3, 0, -1), (10**9, 0, 0)])
-def test_a_square_that_does_not_exist_is_refused(atlas: Atlas, z: int, x: int, y: int) -> None:
-    with pytest.raises(InvalidInput, match="square"):
-        atlas.tile("median", atlas.choices.default, z, x, y)
-
-
-def test_an_unknown_layer_is_refused(atlas: Atlas) -> None:
-    with pytest.raises(InvalidInput, match="no layer"):
-        atlas.picture("../run.json", atlas.choices.default)
-
-
-def test_hatched_pixels_are_far_from_every_place(atlas: Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
-    atlas.__dict__.pop("far", None)
-    monkeypatch.setattr("app.dashboard.atlas.FAR_M", 600.0)
-    far = atlas.far
-    atlas.__dict__.pop("far", None)
-    assert far is not None
-    lon, lat = pixels(atlas.canvas.geobox)
-    assert (atlas.canvas.away_m(lon, lat)[far.ravel()] > 600.0).all()
-    assert not (far & ~atlas.canvas.inside).any()
+def test_the_page_offers_what_an_address_may_name(atlas: Atlas) -> None:
+    spec = atlas.spec()
+    settings = spec["settings"]
+    assert settings["quarters"] == list(atlas.choices.quarters)
+    assert settings["counts"] == list(counts_of(atlas.run)) and spec["start"]["n"] in settings["counts"]
+    for n in settings["counts"]:
+        for t in (settings["least"], settings["most"], *settings["thresholds"]):
+            params = {"n": f"{n:.10g}", "t": f"{t:.10g}", "level": "80"}
+            found = atlas.choices.read(params)
+            assert (found.tests, found.threshold) == (n, t)
 
 
 def test_scores_do_not_throw_away_computed_maps(run_path: Path, tmp_path: Path) -> None:
-    import shutil
-
-    from geogp import storage
-
     copy = Path(shutil.copytree(run_path, tmp_path / "run"))
-    before = Atlas(load(copy), DiskCache(tmp_path / "cache"), pace=TINY).id
+    before = Atlas(load(copy), DiskCache(tmp_path / "cache")).id
     storage.update_facts(copy, {"scores": {}})
-    assert Atlas(load(copy), DiskCache(tmp_path / "cache"), pace=TINY).id == before
+    assert Atlas(load(copy), DiskCache(tmp_path / "cache")).id == before
+
+
+def test_a_place_at_the_coast_is_the_pixel_beside_it(atlas: Atlas) -> None:
+    known = atlas.page.places[0]
+    columns = [int(np.flatnonzero(line)[0]) if line.any() else 0 for line in known]
+    row = next(
+        r for r in range(1, len(known) - 1) if columns[r] >= 3 and min(columns[r - 1 : r + 2]) >= columns[r]
+    )
+    column, affine = columns[row], atlas.page.geobox.affine
+    (lon,), (lat,) = atlas.run.to_degrees([affine * (column - 0.3, row + 0.5)])
+    assert not known[row, column - 1] and atlas.pixel(lat, lon) == (row, column)
+    (lon,), (lat,) = atlas.run.to_degrees([affine * (column - 2.5, row + 0.5)])
+    assert atlas.pixel(lat, lon) is None
+
+
+def test_a_count_beyond_the_usual_ones_can_be_asked_for(atlas: Atlas) -> None:
+    box = atlas.page.geobox[20:22, 20:22]
+    parts = distributions(atlas.run, box, tests=17.0)
+    assert 17.0 in parts["count"].values and parts.attrs["tests"] == 17.0
+    ds = atlas.at(*_middle(atlas, 20, 20), replace(atlas.choices.default, tests=17.0))
+    i = list(parts["count"].values).index(17.0)
+    p = Predictive(
+        parts["location"].values[i].astype(float),
+        parts["scale"].values[i].astype(float),
+        None if not parts["inverse_df"].values.any() else 1 / parts["inverse_df"].values[i].astype(float),
+        atlas.run.model.transform_,
+        parts["log_skewness"].values[i].astype(float),
+    )
+    np.testing.assert_allclose(atlas.target.from_score(p.median())[0], ds["median"].values[0, 0], rtol=1e-5)
+
+
+def _middle(atlas: Atlas, row: int, column: int) -> tuple[float, float]:
+    (lon,), (lat,) = atlas.run.to_degrees([atlas.page.geobox.affine * (column + 0.5, row + 0.5)])
+    return float(lat), float(lon)
+
+
+def test_engines_give_the_same_by_count_as_one_by_one(atlas: Atlas) -> None:
+    X = torch.as_tensor(atlas.page.places[1][::200])
+    counts = [torch.full((len(X),), n) for n in (1.0, 8.0)]
+    engine = atlas.run.model.engine_
+    for n, together in zip(counts, engine.moments_by_count(X, counts), strict=True):
+        torch.testing.assert_close(together.stack(), engine.moments(X, n).stack())

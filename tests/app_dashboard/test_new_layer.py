@@ -1,6 +1,5 @@
-"""A layer added to the registry of maps, and nothing else, is on the dashboard and never stale."""
+"""A layer added to the registry of maps, and nothing else, is on the page with its plane, and never stale."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +8,15 @@ import pytest
 from app.dashboard.atlas import Atlas
 from app.dashboard.caches import DiskCache
 from geogp import load
+from maps.bands import complete
 from maps.layers import LAYERS, Layer
-
-from .conftest import LAT, LON, TINY
+from maps.packing import unpack
 
 FACTOR = Layer(
     title="Ratio of the ends of the {level} prediction interval",
-    short="How sure, as a factor",
+    short="Ratio of the ends",
     about="upper divided by lower end, for new {of}",
-    quantity="factor",
+    quantity="ratio",
     colours="lajolla_r",
     scale="log",
     group="How sure",
@@ -27,20 +26,17 @@ FACTOR = Layer(
 )
 
 
-def test_it_is_listed_painted_told_and_follows_the_level(
+def test_it_is_listed_with_its_legend_and_its_plane(
     run_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
-    setting = before.choices.default
-    assert "factor" not in before.scales  # and its legend now lies in the cache
-    monkeypatch.setitem(LAYERS, "factor", FACTOR)
-    atlas = Atlas(load(run_path), DiskCache(tmp_path), pace=TINY)
-    assert [layer["id"] for layer in atlas.layers(setting)][2:4] == ["factor", "pi_width"]
-    assert atlas.picture("factor", setting).startswith(b"\x89PNG")
-    values = atlas.plane("factor", setting)
-    np.testing.assert_array_equal(np.isfinite(values), atlas.canvas.inside)
-    expected = atlas.plane("upper", setting) / atlas.plane("lower", setting)
-    np.testing.assert_allclose(values[atlas.canvas.inside], expected[atlas.canvas.inside], rtol=1e-5)
-    narrower = atlas.plane("factor", replace(setting, level=0.5))
-    assert (narrower[atlas.canvas.inside] < values[atlas.canvas.inside]).all()
-    assert atlas.reading(LAT, LON, setting)["values"]["factor"] > 1
+    before = Atlas(load(run_path), DiskCache(tmp_path))
+    assert "ratio" not in before.legend.scales  # and its legend now lies in the cache
+    before._made("2023Q4", lambda done, total: None)
+    monkeypatch.setitem(LAYERS, "ratio", FACTOR)
+    atlas = Atlas(load(run_path), DiskCache(tmp_path))
+    (entry,) = [layer for layer in atlas.spec()["layers"] if layer["id"] == "ratio"]
+    assert entry["plane"] == "ratio" and entry["title"] == "Ratio of the ends of the 95% prediction interval"
+    assert "95% intervals" in entry["of"] and entry["scale"]["high"] > entry["scale"]["low"] >= 1
+    values = unpack(atlas._made("2023Q4", lambda done, total: None)[0])[1]
+    ds = complete(atlas.run.predict(atlas.page.geobox, **atlas.page.options))
+    np.testing.assert_allclose(values["ratio"], ds["ratio"].values[values["known"]], rtol=2e-3)

@@ -1,34 +1,42 @@
 """The page's logic, without a browser."""
 
-import json
+import re
 import shutil
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.dashboard import holding
 from app.dashboard.panels import coverage
-from app.dashboard.server import PAGE
 
-from .conftest import HOSTILE, LATITUDE, LONGITUDE, TINY
+from .conftest import HOSTILE, LATITUDE, LONGITUDE
 
 AT = f"{LATITUDE},{LONGITUDE}"
 
+#: A page that is a function cannot be switched to in a test.
+SCRIPT = """
+from app.dashboard.page import of_place
+
+of_place()
+"""
+
 
 def opened(**query: str) -> AppTest:
-    page = AppTest.from_file(str(PAGE), default_timeout=60)
+    page = AppTest.from_string(SCRIPT, default_timeout=60)
     for name, value in query.items():
         page.query_params[name] = value
     return page.run()
 
 
 def given(page: AppTest) -> dict[str, str]:
-    """The setting that the map is given; the map itself needs a browser."""
-    (element,) = page.get("bidi_component")
-    setting: dict[str, str] = json.loads(element.proto.json)["setting"]
-    return setting
+    """The setting that the way back to the map is given."""
+    (link,) = [e.proto.body for e in page.get("html") if "href=" in e.proto.body]
+    query = parse_qs(urlsplit(unescape(re.findall('href="([^"]+)"', link)[0])).query)
+    return {name: query[name][0] for name in ("q", "n", "level", "t")}
 
 
 def texts(page: AppTest) -> str:
@@ -98,7 +106,7 @@ def test_data_text_is_never_markup(shown: object) -> None:
 @pytest.fixture
 def copy(run_path: Path, tmp_path: Path) -> Iterator[Path]:
     path = Path(shutil.copytree(run_path, tmp_path / "run"))
-    holding.hold(path, TINY)
+    holding.hold(path)
     yield path
     holding._held = None
 
@@ -144,7 +152,7 @@ def test_a_certified_run_shows_every_group_beside_the_band_of_an_honest_interval
     document = {"levels": [0.95], "groups": groups}
     monkeypatch.setattr(coverage, "certificate_of", lambda run: document)
     table = opened().table[0].value
-    assert table.index.tolist() == ["tests 1", "far"]
+    assert table.index.tolist() == ["tests 1 (700)", "far (80)"]
     assert table["inside"].tolist() == ["91.0%", "90.0%"]
     assert table["honest"].tolist() == ["not 92–97%", "too few"]
     # A level the certificate does not have falls back on the scores.

@@ -1,6 +1,5 @@
 """Runs without time, without counts, without a polygon, and of another target."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +8,11 @@ import torch
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.caches import DiskCache
-from app.dashboard.slices import Slices
 from geogp import load
 from geogp.run import save
+from maps.packing import unpack
 
-from .conftest import LAEA, LAT, LON, TINY, fit, polygon
+from .conftest import LAEA, LAT, LON, fit, polygon
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +31,20 @@ def test_the_map_of_a_plain_run(plain_model, tmp_path: Path, target: str, bounda
         {"target": target, "data": data},
         extra={"support": {"positions_m": torch.from_numpy(xy)}},
     )
-    atlas = Atlas(load(tmp_path / "run"), DiskCache(tmp_path / "cache"), pace=replace(TINY, inside=1500))
+    atlas = Atlas(load(tmp_path / "run"), DiskCache(tmp_path / "cache"))
     setting = atlas.choices.default
     assert setting.quarter is None and setting.tests is None and atlas.choices.quarters == ()
     assert set(setting.params) == {"level", "t"}
     assert atlas.unit == ("mm/a" if target == "value" else "ms")
     assert atlas.choices.positive == (target == "latency")
-    plane = atlas.plane("median", setting)
-    np.testing.assert_array_equal(np.isfinite(plane), atlas.canvas.inside)
-    assert atlas.layers(setting) and atlas.picture("faded", setting)
-    found = atlas.reading(LAT, LON, setting)
-    assert atlas.unit in found["words"]
-    assert np.isfinite(Slices(atlas.canvas, 500).of(LAT, LON, setting.quarter).alike)
+    spec = atlas.spec()
+    assert spec["settings"]["positive"] == atlas.choices.positive == spec["log"]
+    assert spec["settings"]["counts"] == [] and spec["unit"] == atlas.unit
+    assert ("within" in {layer["id"] for layer in spec["layers"]}) == (target == "latency")
+    first, others = atlas._made(None, lambda done, total: None)
+    assert others is None and unpack(first)[1]["known"].sum() > 1000
+    assert atlas.unit in atlas.reading(LAT, LON, setting)["words"]
+    assert np.isfinite(atlas.slices.of(LAT, LON, setting.quarter).alike)
     low, high = (float(v) for v in atlas.target.from_score(np.array(model.target_range_)))
     if target == "value":
         assert low < setting.threshold < high

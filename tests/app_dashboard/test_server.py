@@ -2,6 +2,7 @@
 
 import json
 import socket
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def test_nothing_is_reported_to_anyone() -> None:
     chosen = settings("127.0.0.1", 8501)
     assert chosen["browser.gatherUsageStats"] is False
     assert chosen["server.address"] == "127.0.0.1"
+    assert chosen["client.showErrorLinks"] is False
 
 
 def get(address: str) -> tuple[bytes, dict[str, str]]:
@@ -54,9 +56,32 @@ def get(address: str) -> tuple[bytes, dict[str, str]]:
 
 def test_streamlit_and_our_routes_share_one_origin(server: str) -> None:
     page, headers = get(server + "/")
+    assert b"geogpPage(" in page and b"Streamlit" not in page
+    assert "connect-src 'self'" in headers["content-security-policy"]
+    value, headers = get(f"{server}/geogp/history?lat={LATITUDE}&lon={LONGITUDE}")
+    assert [row["quarter"] for row in json.loads(value)] == ["2023Q3", "2023Q4"]
+    assert "default-src 'none'" in headers["content-security-policy"]
+    page, headers = get(server + "/pages/place")
     assert b"<title>Streamlit</title>" in page
     assert "default-src 'self'" in headers["content-security-policy"]
-    value, headers = get(f"{server}/geogp/value?lat={LATITUDE}&lon={LONGITUDE}")
-    assert "prediction interval" in json.loads(value)["words"]
-    assert "default-src 'none'" in headers["content-security-policy"]
-    assert get(server + "/_stcore/health")[0] == b"ok"
+    assert get(server + "/pages/_stcore/health")[0] == b"ok"
+
+
+@pytest.mark.parametrize(
+    "path", ["/wp-admin", "/pages/nothing", "/_stcore/health", "/geogp/nothing", "/place"]
+)
+def test_nothing_is_answered_where_nothing_is(server: str, path: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        get(server + path)
+    assert caught.value.code == 404
+    caught.value.close()
+
+
+@pytest.mark.parametrize("path", ["/", "/geogp/history", "/pages/place", "/pages/_stcore/host-config"])
+def test_another_name_for_this_machine_is_turned_away(server: str, path: str) -> None:
+    """A page elsewhere can have its own name resolve to 127.0.0.1: then it would read the maps."""
+    asked = urllib.request.Request(server + path, headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError) as caught, urllib.request.urlopen(asked, timeout=30):
+        pass
+    assert caught.value.code == 421
+    caught.value.close()

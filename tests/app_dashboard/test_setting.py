@@ -32,6 +32,9 @@ def test_a_setting_survives_its_own_address() -> None:
         ({"t": "0"}, "above 0"),
         ({"t": "inf"}, "threshold"),
         ({"t": "<script>"}, "threshold"),
+        ({"n": "200000"}, "at most 100,000"),
+        ({"t": "2e9"}, "threshold"),
+        ({"t": "1e-7"}, "threshold"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_one_sentence(params: dict[str, str], named: str) -> None:
@@ -44,8 +47,8 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(params: dict[str, str], na
 def test_a_mailed_address_always_opens(params: dict[str, str]) -> None:
     setting = CHOICES.lenient(params)
     assert setting.quarter in CHOICES.quarters
-    assert setting.tests is not None and 1 <= setting.tests <= 1e9
-    assert math.isfinite(setting.threshold) and setting.threshold > 0
+    assert setting.tests is not None and 1 <= setting.tests <= 1e5
+    assert math.isfinite(setting.threshold) and 1e-6 <= setting.threshold <= 1e9
 
 
 def test_a_run_without_time_or_counts_ignores_both() -> None:

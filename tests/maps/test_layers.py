@@ -204,7 +204,19 @@ def test_counts_have_no_unit_and_keep_their_log_scale():
     planes = {b.name: b for b in bands(ds)}
     assert planes["exceedance_10"].title == "Probability that number of tests exceeds 10"
     assert planes["exceedance_10"].short == "P(> 10)" and "tile counts" in planes["median"].about
-    scale = scales(ds, planes.values())["level"]
-    assert scale.kind == "log" and 0.1 < scale.low < 3 and scale.below
+    level, ends = (scales(ds, planes.values())[name] for name in ("level", "ends"))
+    assert level.kind == "log" and 0.1 < level.low < 3 and level.below
+    assert ends.kind == "log" and 0 < ends.low < level.low and ends.below
     depth = ds.assign(lower=ds["lower"] - 1.0)  # a value that may be negative stays on a linear scale
-    assert scales(depth, planes.values())["level"].kind == "linear"
+    assert scales(depth, planes.values())["ends"].kind == "linear"
+
+
+def test_what_to_expect_fills_its_legend_however_wide_the_intervals(ds: xr.Dataset) -> None:
+    """A region of fast towns is not one colour because its intervals begin at next to nothing."""
+    narrow = ds.assign(median=100 + ds["median"] * 0 + np.linspace(0, 100, ds.sizes["x"]))
+    narrow["mean"] = narrow["latent_median"] = narrow["median"]
+    scale = scales(narrow, bands(narrow, ["median"]))["level"]
+    assert (scale.low, scale.high) == (100.0, 200.0)
+    assert [text for _, text in scale.labels()][:: len(scale.labels()) - 1] == ["100", "200"]
+    beyond = narrow.assign(median=narrow["median"].where(ds["x"] < ds["x"].max(), 900.0))
+    assert scales(beyond, bands(beyond, ["median"]))["level"].labels()[-1] == (1.0, "≥200")

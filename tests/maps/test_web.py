@@ -5,15 +5,14 @@ import hashlib
 import html.parser
 import json
 import re
-import zlib
 
 import numpy as np
 import pytest
 
 from maps.bands import bands
 from maps.errors import InvalidInput
-from maps.layers import LAYERS
-from maps.page_data import quantise, safe_json
+from maps.packing import FINE, STEPS, pack, unpack
+from maps.page_data import safe_json
 from maps.web import folium_map, html_map, write_html
 
 HOSTILE = "</script><img src=x onerror=alert(1)>${alert(1)}`{{7*7}}{% raw %}\u2028<!--"
@@ -58,7 +57,7 @@ def page(make, islands) -> str:
 
 def test_nothing_points_outside(page: str) -> None:
     for tag, attrs in Page(page).tags:
-        assert tag not in ("link", "iframe", "object", "embed", "base", "form"), tag
+        assert tag not in ("link", "iframe", "object", "embed", "base"), tag
         for name in ("src", "href", "srcset", "action", "data"):
             assert name not in attrs or attrs[name].startswith("data:"), (tag, attrs)
         assert not [name for name in attrs if name.startswith("on")]
@@ -121,47 +120,65 @@ def test_safe_json_round_trips(text: str) -> None:
     assert encoded.isascii() and not re.search("[<>&`]", encoded)
 
 
-def decode(plane: dict, shape: tuple[int, int]) -> np.ndarray:
-    """What the page's script does, in numpy."""
-    raw = np.frombuffer(zlib.decompress(base64.b64decode(plane["data"])), np.uint8).reshape(2, *shape)
-    codes = np.cumsum(raw[0].astype(np.uint16) << 8 | raw[1], axis=1, dtype=np.uint16)
-    t = (codes.astype(float) - 1) / (plane["steps"] - 1)
-    ends = plane["low"], plane["high"]
-    v = ends[0] * (ends[1] / ends[0]) ** t if plane["kind"] == "log" else ends[0] + t * (ends[1] - ends[0])
-    return np.where(codes == 0, np.nan, v)
+def planes_of(text: str) -> dict[str, np.ndarray]:
+    return unpack(base64.b64decode(spec_of(text)["data"][0]))[1]
 
 
-def test_quantised_values_come_back(ds) -> None:
+def test_packed_values_come_back(ds) -> None:
+    rng = np.random.default_rng(0)
+    known = rng.random((40, 60)) < 0.6
     for band in bands(ds):
-        values = band.of(ds).values.copy()
-        values[3:9, 5:50] = np.nan
-        plane = quantise(values, band.layer)
-        back = decode(plane, values.shape)
-        np.testing.assert_array_equal(np.isnan(back), np.isnan(values))
-        if plane["kind"] == "log":
-            assert np.nanmax(np.abs(back / values - 1)) < 1.5e-3
-        else:
-            assert np.nanmax(np.abs(back - values)) <= 0.51 * (plane["high"] - plane["low"]) / (
-                plane["steps"] - 1
-            )
+        values = band.of(ds).values[:40, :60][known].astype(float)
+        values[3:9] = np.nan
+        for steps in (STEPS, FINE):
+            back = unpack(pack(known, {"v": (values, band.layer.scale, steps, None)}, {}))
+            plane = back[0]["planes"]["v"]
+            np.testing.assert_array_equal(back[1]["known"], known)
+            np.testing.assert_array_equal(np.isnan(back[1]["v"]), np.isnan(values))
+            if plane["kind"] == "log":
+                factor = (plane["high"] / plane["low"]) ** (0.51 / (steps - 1)) - 1
+                assert np.nanmax(np.abs(back[1]["v"] / values - 1)) < factor + 1e-6
+            else:
+                bound = 0.51 * (plane["high"] - plane["low"]) / (steps - 1)
+                assert np.nanmax(np.abs(back[1]["v"] - values)) <= bound + 1e-6
 
 
-@pytest.mark.parametrize("values", [np.nan, 0.0, 7.0, -3.0, np.inf])
-def test_quantising_odd_planes(values: float) -> None:
-    plane = quantise(np.full((3, 4), values), LAYERS["median"])
-    back = decode(plane, (3, 4))
-    if np.isfinite(values):
-        np.testing.assert_allclose(back, values, rtol=1e-3, atol=1e-9)
+@pytest.mark.parametrize("value", [np.nan, 0.0, 7.0, -3.0, np.inf])
+def test_packing_odd_planes(value: float) -> None:
+    known = np.ones((3, 4), bool)
+    header, back = unpack(pack(known, {"v": (np.full(12, value), "log", STEPS, None)}, {}))
+    if np.isfinite(value):
+        np.testing.assert_allclose(back["v"], value, rtol=1e-3, atol=1e-9)
     else:
-        assert plane["low"] < plane["high"]
+        assert np.isnan(back["v"]).all()
+        assert header["planes"]["v"]["low"] < header["planes"]["v"]["high"]
+
+
+def test_a_pack_without_any_pixel() -> None:
+    header, back = unpack(pack(np.zeros((2, 3), bool), {"v": (np.zeros(0), "linear", STEPS, None)}, {"a": 1}))
+    assert header["n"] == 0 and back["v"].shape == (0,) and header["a"] == 1
+
+
+def test_the_planes_of_a_page_are_the_datasets_own(ds, region, page: str) -> None:
+    spec, planes = spec_of(page), planes_of(page)
+    assert planes["known"].shape == (spec["grid"]["height"], spec["grid"]["width"])
+    step = ds.sizes["x"] / spec["grid"]["width"]
+    rows = np.nonzero(planes["known"])[0]
+    k = len(rows) // 2
+    near = ds["median"].values[int(rows[k] * step) : int((rows[k] + 1) * step) + 1]
+    assert np.abs(near / planes["median"][k] - 1).min() < 2e-3
 
 
 def test_layers_and_words_of_the_page(page: str) -> None:
     spec = spec_of(page)
     ids = [layer["id"] for layer in spec["layers"]]
-    assert ids[:4] == ["median", "faded", "exceedance_25", "exceedance_100"]
-    assert {layer["unit"] for layer in spec["layers"] if layer["plane"] == "median"} == {"Mbit/s"}
-    assert spec["readout"]["exceedance"] == [["25", "exceedance_25"], ["100", "exceedance_100"]]
+    assert ids[:3] == ["median", "pi_width", "exceedance"]  # those in plain words
+    first = spec["layers"][0]
+    assert (first["unit"], first["plain"], first["fades"]) == ("Mbit/s", "Download speed", True)
+    assert spec["layers"][2]["planes"] == {"25": "exceedance_25", "100": "exceedance_100"}
+    assert spec["settings"]["thresholds"] == [25.0, 100.0] and not spec["settings"]["free"]
+    assert set(spec["hidden"]) == {"median", "lower", "upper", "exceedance"}
+    assert len(spec["fade"]["palette"]) == 4
     assert spec["grid"]["width"] * spec["grid"]["height"] <= 8_000
     assert spec["region"]["type"] == "MultiPolygon"
 
@@ -209,7 +226,7 @@ def test_odd_predictions_make_pages(make) -> None:
         empty[name].values[...] = np.nan
     html_map(empty)
     kernel = ds[["median"]].rename(median="covariance").assign(correlation=ds["explained"])
-    assert not spec_of(html_map(kernel))["readout"]["median"]
+    assert not spec_of(html_map(kernel))["hidden"]
 
 
 def test_explore_is_a_folium_map(ds, region) -> None:

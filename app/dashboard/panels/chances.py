@@ -18,7 +18,7 @@ Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def draw(scene: Scene) -> None:
-    curve = exceedance_curve(scene.atlas.run, *scene.marked, scene.setting)
+    curve = exceedance_curve(scene.atlas.run, *scene.atlas.centre(*scene.marked), scene.setting)
     st.altair_chart(chart(curve, scene.setting, scene.atlas.unit))
 
 

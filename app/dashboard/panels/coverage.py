@@ -54,10 +54,9 @@ def certified(document: dict[str, Any] | None, level: float) -> list[dict[str, s
         judged = {True: band, False: f"not {band}", None: "too few"}[group["within"][at]]
         rows.append(
             {
-                "where": literal(str(name)),
+                "where": f"{literal(str(name))} ({group['n']:,})",
                 "inside": f"{100 * group['achieved'][at]:.1f}%",
                 "honest": judged,
-                "rows": f"{group['n']:,}",
             }
         )
     return rows

@@ -15,9 +15,7 @@ def draw(scene: Scene) -> None:
     found = scene.atlas.slices.of(*scene.marked, scene.setting.quarter)
     st.markdown(literal(found.words))
     picture, profile = st.columns([2, 3])
-    picture.image(
-        found.picture(marked=True), caption="Red: similar. Also a layer of the map: “Similar to here”."
-    )
+    picture.image(found.picture(), caption="Red: similar. Also a layer of the map: “Similar to here”.")
     profile.altair_chart(chart(found.profile))
 
 

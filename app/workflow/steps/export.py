@@ -33,6 +33,8 @@ from maps.sinks.base import Output
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = (*SINKS, "figures", "html")
 MAX_MEMORY = 2 * 2**30
+#: Names on a figure, the largest towns.
+FIGURE_NAMES = 6
 #: Pixels timed for an estimate.
 PROBE = 4096
 #: Bytes of a pixel and layer in the file, measured on state maps: float32, deflate with predictor.
@@ -170,7 +172,7 @@ def export(
     max_memory : bytes to stay below; less than the process takes is refused
     samples : so many coherent maps, joint draws of the surface, in `samples.nc`
     beside, either : a run of another target of the same tiles, and the limits of both: the layer `either_missed`
-    places : {"name", "lon", "lat"} labels on figures and page
+    places : {"name", "lon", "lat"} labels on figures and page; none for the towns of the region
     overwrite : replace existing files
     progress : called with (windows done, windows, words)
     options : which map, see `MapOptions`
@@ -210,16 +212,46 @@ def export(
         notes.append(f"layers of the surface are those of {surface_of(run)}, whatever --tests")
 
     def further(work: Path) -> list[Output]:
+        from app.workflow import naming
         from app.workflow.drawing import draw, picture_of
+        from app.workflow.page import legend_of, page_grid, write_page
 
         outputs = []
         if samples:
             outputs.append(write_samples(run, grid, work, samples, ds.attrs, quarter=options.get("quarter")))
         if not (pictures or page):
             return outputs
-        picture = picture_of(run, ds, grid)
+        pixels = page_grid(run, grid)
+        picture, legend = picture_of(run, ds, grid), legend_of(pixels)
+        named_here = list(places) or naming.towns(pixels)
+        credit = "" if places else naming.CREDIT
         notes.append(picture.note)
-        made = draw(picture, work, pictures=pictures, page=page, layers=layers, places=places)
+        named = page and layers is not None  # a page of named layers holds those; else whatever one chooses
+        made = []
+        if pictures or named:
+            made = draw(
+                picture,
+                work,
+                pictures=pictures,
+                page=named,
+                layers=layers,
+                places=named_here[:FIGURE_NAMES],
+                limits=legend.limits,
+            )
+        if page and not named:
+            path = write_page(
+                run,
+                grid,
+                work / "map.html",
+                legend,
+                quarter=options.get("quarter"),
+                tests=options.get("tests"),
+                level=options.get("level", 0.95),
+                thresholds=options.get("thresholds"),
+                places=named_here,
+                credit=credit if named_here else "",
+            )
+            made.append((path, "html", []))
         return [
             *outputs,
             *(Output(path, kind, path.name, tuple(names or drawn)) for path, kind, names in made),

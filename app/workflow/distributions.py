@@ -1,0 +1,197 @@
+"""The distributions themselves on the pixels of a map, from which every layer, level, threshold and count follows.
+
+`geogp.predict` gives a map's variables for one level, one number of tests, some thresholds; this gives what these are
+computed from, so that a page can compute any of them without asking the model again.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from odc.geo.geobox import GeoBox
+
+from geogp.blocks import Blocks, Mapped, Where
+from geogp.data import Moments
+from geogp.prediction import attributes
+
+Array = NDArray[np.float64]
+#: Numbers of tests that a page offers, beside the usual one of the run.
+COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0)
+#: What a distribution is told by, see `geogp.predictive.Predictive`.
+FIELDS = ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
+#: Places taken through the model at once: between two of them a caller may stop it.
+CHUNK = 2048
+#: Rows of pixels looked through at once for those that are wanted.
+STRIP = 64
+#: Nodes of the table from the working scale to values, and how many scales it goes beyond all locations.
+NODES, BEYOND = 1025, 8.0
+
+
+def counts_of(run: Mapped, tests: float | None = None) -> tuple[float, ...]:
+    """The numbers of tests that `distributions` tells: `COUNTS`, the run's usual one and `tests`; none of a run without
+    counts.
+
+    >>> from types import SimpleNamespace as Of
+    >>> counts_of(Of(model=Of(has_counts=True, typical_count_=7.0)))
+    (1.0, 3.0, 7.0, 10.0, 30.0, 100.0)
+    """
+    if not run.model.has_counts:
+        return ()
+    usual = float(run.model.typical_count_ or 1.0)
+    return tuple(sorted({*COUNTS, usual, usual if tests is None else float(tests)}))
+
+
+def distributions(
+    run: Mapped,
+    geobox: GeoBox,
+    *,
+    quarter: str | None = None,
+    tests: float | None = None,
+    where: Where | None = None,
+    max_distance_m: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> xr.Dataset:
+    """Distributions of new observations and of the surface at the pixels of a grid that have any.
+
+    Parameters
+    ----------
+    run, geobox, quarter, where, max_distance_m : as for `geogp.predict`
+    tests : told beside `COUNTS`; default the run's usual number
+    progress : called with (places done, places); what it raises ends the work
+
+    Returns
+    -------
+    Dataset, in memory, of `place`, the pixels that are True in `known` (y, x), row by row:
+
+    location, scale, inverse_df, log_skewness, latent_sd (count, place)
+        of `geogp.predictive.Predictive`, on the working scale; 1 / degrees of freedom, 0 for a Gaussian
+    surface, surface_sd, prior_sd (place)
+        of the surface, at the run's reference count
+    nearest_m (place)
+        to the nearest training place; absent where the run does not record them
+    working (node), value (node)
+        the increasing way from the working scale to the target's unit
+
+    Notes
+    -----
+    One prediction of all places; 44 bytes a place and count beside it.
+    """
+    quarter = run.quarter(quarter)
+    counts = counts_of(run, tests) or (None,)
+    known, X = places(run, geobox, quarter, where, max_distance_m)
+    reference = run.model.reference_count_
+    asked = [*counts, reference]
+    parts: list[NDArray[np.float32]] = []
+    for start in range(0, len(X), CHUNK):
+        rows = torch.as_tensor(X[start : start + CHUNK])
+        n = [None if c is None else torch.full((len(rows),), c) for c in asked]
+        if not run.model.has_counts:
+            n = [None, None]
+        parts.append(_parts(run, run.model.engine_.moments_by_count(rows, n)))
+        if progress is not None:
+            progress(min(start + CHUNK, len(X)), len(X))
+    whole = np.concatenate(parts, axis=-1) if parts else np.zeros((5 * len(counts) + 3, 0), np.float32)
+    by_count = whole[:-3].reshape(5, len(counts), -1)
+    variables: dict[str, Any] = {
+        name: (("count", "place"), plane) for name, plane in zip(FIELDS, by_count, strict=True)
+    }
+    for name, plane in zip(("surface", "surface_sd", "prior_sd"), whole[-3:], strict=True):
+        variables[name] = ("place", plane)
+    if (away := _nearest(run, X)) is not None:
+        variables["nearest_m"] = ("place", away.astype(np.float32))
+    working, value = _table(run, by_count[0], by_count[1], whole[-3], whole[-2])
+    out = xr.Dataset(
+        variables | {"known": (("y", "x"), known), "working": ("node", working), "value": ("node", value)}
+    )
+    if run.model.has_counts:
+        out = out.assign_coords(count=("count", np.array(counts, float)))
+    out.attrs = attributes(run, quarter, run.model.typical_count_ if tests is None else tests, 0.95)
+    least = run.model.engine_.least
+    out.attrs["least"] = float(run.target.from_score(least)) if math.isfinite(least) else None
+    return out
+
+
+def through_time(run: Mapped, xy: Array, quarters: Sequence[str]) -> NDArray[np.float32]:
+    """`FIELDS` of new observations at one place xy (2,) in metres, by number of tests, in each quarter: (5, counts,
+    quarters), from one prediction of as many rows."""
+    counts: Sequence[float | None] = counts_of(run) or (None,)
+    X = torch.as_tensor(np.concatenate([run.inputs(xy[None, :], quarter) for quarter in quarters]))
+    n = [None if c is None else torch.full((len(X),), c) for c in (*counts, counts[0])]
+    planes = _parts(run, run.model.engine_.moments_by_count(X, n))
+    return planes[:-3].reshape(len(FIELDS), len(counts), len(quarters))
+
+
+def places(
+    run: Mapped,
+    geobox: GeoBox,
+    quarter: str | None = None,
+    where: Where | None = None,
+    max_distance_m: float | None = None,
+) -> tuple[NDArray[np.bool_], Array]:
+    """Which pixels `distributions` tells of, (y, x), and the model's inputs there, (places, D), row by row."""
+    known, found = np.zeros(geobox.shape, bool), []
+    grid = Blocks(
+        run, geobox, np.asarray, 1, quarter=quarter, most_bytes=0
+    )  # for its way to the model's inputs
+    for top in range(0, geobox.shape[0], STRIP):
+        rows = slice(top, min(top + STRIP, geobox.shape[0]))
+        window = geobox[rows, :]
+        wanted = np.ones(window.shape, bool) if where is None else np.asarray(where(window), bool)
+        if not wanted.any():
+            continue
+        X = grid.inputs(window)
+        flat = wanted.ravel() & np.isfinite(X).all(1)
+        if max_distance_m is not None and flat.any():
+            near = run.support.distances_m(X[flat, :2], max_distance_m)
+            flat[np.flatnonzero(flat)[~np.isfinite(near)]] = False
+        known[rows] = flat.reshape(window.shape)
+        found.append(X[flat])
+    return known, np.concatenate(found) if found else np.zeros((0, 2))
+
+
+def _parts(run: Mapped, moments: Sequence[Moments]) -> NDArray[np.float32]:
+    """(5 x counts + 3, places): of each count, and of the last moments the surface."""
+    *new, reference = moments
+    rows: list[list[Array]] = [[], [], [], [], []]
+    sd = run.model.target_sd_
+    for m in new:
+        p = run.model.distribution(m)
+        nothing = np.zeros(len(p))
+        df, skew = p.degrees_of_freedom, p.log_skewness
+        latent = sd * np.sqrt(m.latent_variance.double().numpy())
+        given = (
+            p.location,
+            p.scale,
+            nothing if df is None else 1.0 / df,
+            nothing if skew is None else skew,
+            latent,
+        )
+        for row, values in zip(rows, given, strict=True):
+            row.append(values)
+    surface = run.model.distribution(reference, latent=True)
+    prior = sd * np.sqrt(reference.prior_variance.double().numpy())
+    flat = [values for row in rows for values in row]
+    return np.stack([*flat, surface.location, surface.scale, prior]).astype(np.float32)
+
+
+def _nearest(run: Mapped, X: Array) -> Array | None:
+    """Metres to the nearest training place, (places,)."""
+    try:
+        return run.support.distances_m(X[:, :2])
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _table(run: Mapped, location: Any, scale: Any, surface: Any, surface_sd: Any) -> tuple[Array, Array]:
+    """Nodes of the working scale and their values, both increasing."""
+    if not location.size:
+        return np.array([0.0, 1.0]), np.array([0.0, 1.0])
+    low = min(float((location - BEYOND * scale).min()), float((surface - BEYOND * surface_sd).min()))
+    high = max(float((location + BEYOND * scale).max()), float((surface + BEYOND * surface_sd).max()))
+    u = np.linspace(low, high, NODES)
+    y = np.maximum(run.model.transform_.inverse(u), run.model.engine_.least)
+    return u, np.asarray(run.target.from_score(y), np.float64)

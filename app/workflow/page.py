@@ -1,0 +1,283 @@
+"""The page of a run: its grid, its planes quarter by quarter, its legend. The dashboard and `map.html` both ask here."""
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from affine import Affine
+from numpy.typing import NDArray
+from odc.geo.geobox import GeoBox
+
+from app.workflow import certifying
+from app.workflow.certifying import certificate_of
+from app.workflow.distributions import counts_of, distributions, places
+from app.workflow.drawing import near
+from app.workflow.grids import Grid
+from app.workflow.outputs import attribution, titled
+from geogp.prediction import VARIABLES, attributes, values_at
+from geogp.run import FAR_M, Run
+from maps.atomic import replacing
+from maps.bands import bands, complete
+from maps.colours import Scale, Suppressing, fitted, scales, suppressing
+from maps.layers import LAYERS, MEASURED, WITHIN, listed
+from maps.packing import STEPS
+from maps.page_data import COMPUTED, as_it_is, of_distributions, packs_of
+from maps.web import page_of
+from maps.words import subtitle
+
+#: Pixels of a page that have a value, about; and of its rectangle.
+INSIDE, WHOLE = 150_000, 4_000_000
+#: Places that a legend is made from.
+SAMPLE = 1000
+#: Layers that no page shows: they cost more than a page computes at once.
+COSTLY = ("mean",)
+
+
+@dataclass(frozen=True, eq=False)
+class PageGrid:
+    """The pixels of a page: of the export's grid, thinned to what a page holds, around the data."""
+
+    run: Run
+    geobox: GeoBox
+    boundary: dict[str, Any] | None
+    max_distance_m: float | None
+    note: str = ""
+
+    @functools.cached_property
+    def places(self) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Which pixels have values, (H, W), and the model's inputs there in the last quarter, (n, D)."""
+        return places(self.run, self.geobox, self.run.quarter(None), **self.options)
+
+    @property
+    def has_support(self) -> bool:
+        """Whether the run records its training places."""
+        return (self.run.path / "support.safetensors").is_file()
+
+    @functools.cached_property
+    def options(self) -> dict[str, Any]:
+        """Which pixels `predict` and `distributions` compute."""
+        if self.boundary is None:
+            return {"max_distance_m": self.max_distance_m}
+        return {"where": Grid(self.geobox, self.boundary, None).where}
+
+
+def page_grid(run: Run, grid: Grid) -> PageGrid:
+    """The pixels of a page of a run, from those of its maps: every k-th, so that each is one of the map's own."""
+    boundary, (rows, columns), note = near(run, grid)
+    box = grid.geobox[rows, columns]
+    fill = min(1.0, grid.n_inside / (box.shape[0] * box.shape[1]))
+    most = min(WHOLE, INSIDE / max(fill, 1e-9))
+    step = max(1, int(np.ceil(np.sqrt(box.shape[0] * box.shape[1] / most))))
+    first = min(step // 2, min(box.shape) - 1)
+    height, width = (max(1, -(-(n - first) // step)) for n in box.shape)
+    shift = first + 0.5 - step / 2  # centres stay where they are
+    affine = box.affine * Affine.translation(shift, shift) * Affine.scale(step)
+    return PageGrid(run, GeoBox((height, width), affine, box.crs), boundary, grid.max_distance_m, note)
+
+
+def quarter_packs(
+    page: PageGrid,
+    quarter: str | None,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    tests: float | None = None,
+) -> tuple[bytes, bytes | None]:
+    """The planes of a quarter, packed: at the usual number of tests, or that of `tests`, and at the others.
+
+    What `progress` raises ends the work.
+    """
+    parts = distributions(
+        page.run, page.geobox, quarter=quarter, tests=tests, progress=progress, **page.options
+    )
+    return packs_of(parts, _added(page, quarter, parts["known"].values))
+
+
+def _added(page: PageGrid, quarter: str | None, known: NDArray[np.bool_]) -> dict[str, Any]:
+    """Planes of listed layers that the page's script does not compute itself: those that somebody has added."""
+    if not (names := _others()):
+        return {}
+    run = page.run
+    ds = run.predict(page.geobox, quarter=quarter, thresholds=run.thresholds[-1:], **page.options)
+    out = {}
+    for band in bands(complete(ds), names):
+        ends = band.layer.limits if band.layer.steps else None
+        out[band.key] = (band.of(ds).values[known], band.layer.scale, band.layer.steps or STEPS, ends)
+    return out
+
+
+def _others() -> list[str]:
+    return [key for key in listed() if key not in (*COMPUTED, *COSTLY)]
+
+
+# -- legend ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Legend:
+    """The scales of a run's maps by quantity, the palette that fades where the median is unsure, and the entries of
+    layers that somebody has added."""
+
+    scales: dict[str, Scale]
+    faded: Suppressing | None
+    added: list[dict[str, Any]]
+
+    @property
+    def limits(self) -> dict[str, tuple[float, float]]:
+        """For figures: quantity -> (low, high)."""
+        known = {layer.quantity for layer in LAYERS.values() if layer.limits is None}
+        return {k: (s.low, s.high) for k, s in self.scales.items() if k in known}
+
+    def document(self) -> dict[str, Any]:
+        """JSON-able; `from_document` reads it."""
+        faded = None if self.faded is None else {"edges": self.faded.edges, "ratio": self.faded.ratio}
+        scales = {name: asdict(scale) for name, scale in self.scales.items()}
+        return {"scales": scales, "faded": faded, "name": self.faded and self.faded.name, "added": self.added}
+
+    @classmethod
+    def from_document(cls, document: Any) -> "Legend":
+        """What `document` made; KeyError, TypeError or AttributeError of anything else."""
+        scales = {name: Scale(**scale) for name, scale in document["scales"].items()}
+        faded = document["faded"]
+        if faded is not None:
+            a, b, c = (float(e) for e in faded["edges"])
+            faded = Suppressing(scales["level"], (a, b, c), bool(faded["ratio"]), str(document["name"]))
+        if {layer["id"] for layer in document["added"]} != set(_others()):
+            raise KeyError("layers were added or taken away since")
+        return cls(scales, faded, list(document["added"]))
+
+
+def legend_of(page: PageGrid) -> Legend:
+    """The legend of a run, the same for all its quarters, levels and outputs: fitted to its last quarter; what lies beyond
+    its ends in others is marked there.
+
+    Notes
+    -----
+    One prediction of a thousand places.
+    """
+    run, (_, X) = page.run, page.places
+    step = max(1, len(X) // SAMPLE)
+    xy = np.asarray(X[step // 2 :: step, :2], np.float64)
+    found = values_at(run, xy, thresholds=run.thresholds[-1:])
+    values = {k.split("_")[0] if k.startswith("exceedance") else k: v for k, v in found.items()}
+    sampled = {k: v[None, :] for k, v in values.items()}
+    chance = sampled.pop("exceedance")[None]
+    attrs = attributes(run, run.quarter(None), run.model.typical_count_, 0.95)
+    ds = xr.Dataset({k: (("y", "x"), v, {"units": _unit(run, k)}) for k, v in sampled.items()}, attrs=attrs)
+    ds["exceedance"] = (("threshold", "y", "x"), chance, {"units": "1"})
+    ds = complete(ds.assign_coords(threshold=[float(run.thresholds[-1])]))
+    planes = bands(ds)
+    own = scales(ds, planes)
+    if len(run.quarters) > 1:  # others lie lower and higher
+        own = {
+            k: replace(v, below=True, above=True) if k in ("level", "ends", "width") else v
+            for k, v in own.items()
+        }
+    if run.target.log10 and (sampled["lower"] > 0).all():
+        own[WITHIN.quantity] = fitted(np.sqrt(sampled["upper"] / sampled["lower"]).ravel(), "log")
+    if page.has_support:
+        own[MEASURED.quantity] = fitted(np.maximum(run.support.distances_m(xy) / 1000, 0.2), "log")
+    others = [band for band in planes if band.key in _others()]
+    added = [as_it_is(band, own[band.layer.quantity], subtitle(ds)) for band in others]
+    return Legend(own, suppressing(ds, own["level"]), added)
+
+
+def _unit(run: Run, key: str) -> str:
+    return run.unit if VARIABLES[key][1] == "target" else VARIABLES[key][1]
+
+
+# -- the page ----------------------------------------------------------------------------------------------
+
+
+def spec_of(
+    page: PageGrid,
+    legend: Legend,
+    *,
+    quarter: str | None = None,
+    quarters: Sequence[str] = (),
+    places: Sequence[Mapping[str, Any]] = (),
+    credit: str = "",
+    tests: float | None = None,
+    level: float = 0.95,
+    thresholds: Sequence[float] | None = None,
+) -> dict[str, Any]:
+    """What the page's script needs beside the planes.
+
+    Parameters
+    ----------
+    quarters : that one can choose from
+    quarter, tests, level, thresholds : what it shows first
+    """
+    run = page.run
+    usual = run.model.typical_count_ if tests is None else tests
+    ds = xr.Dataset(attrs=attributes(run, run.quarter(quarter), usual, level))
+    ds.attrs |= {"title": titled(run), **attribution(run)}
+    document = certificate_of(run)
+    if document is not None:
+        ds.attrs["calibration"] = certifying.words(document)
+    spec = of_distributions(
+        ds,
+        page.geobox,
+        page.places[0],
+        legend=legend.scales,
+        faded=legend.faded,
+        quarters=quarters,
+        counts=counts_of(run, tests),
+        thresholds=run.thresholds if thresholds is None else thresholds,
+        geometry=page.boundary,
+        places=places,
+        credit=credit,
+        note=page.note,
+        added=legend.added,
+    )
+    spec["far_km"] = FAR_M / 1000 if page.has_support else None
+    spec["coverage"] = None if document is None else _coverage(document)
+    return spec
+
+
+def _coverage(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What intervals held by group, for the card of a place; `counts` are the groups by number of tests."""
+    keep = ("n", "judged", "achieved")
+    groups = {name: {k: group[k] for k in keep} for name, group in document["groups"].items()}
+    counts = []
+    for name in groups:
+        if found := re.fullmatch(r"\w+ (\d+)(\+|-(\d+))?", name):
+            last = found[3] or (1e12 if found[2] else found[1])
+            counts.append((name, float(found[1]), float(last)))
+    return {"levels": document["levels"], "groups": groups, "counts": counts, "far_km": FAR_M / 1000}
+
+
+def write_page(
+    run: Run,
+    grid: Grid,
+    path: Path,
+    legend: Legend | None = None,
+    *,
+    quarter: str | None = None,
+    tests: float | None = None,
+    level: float = 0.95,
+    thresholds: Sequence[float] | None = None,
+    places: Sequence[Mapping[str, Any]] = (),
+    credit: str = "",
+) -> Path:
+    """One HTML file with a quarter's planes inside: the map of the dashboard, without a server."""
+    page = page_grid(run, grid)
+    packs = quarter_packs(page, quarter, tests=tests)
+    spec = spec_of(
+        page,
+        legend or legend_of(page),
+        quarter=quarter,
+        tests=tests,
+        level=level,
+        thresholds=thresholds,
+        places=places,
+        credit=credit,
+    )
+    text = page_of(spec, [pack for pack in packs if pack is not None]).get_root().render()
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))
+    return path

@@ -1,0 +1,220 @@
+"""How long people wait at the dashboard: `python -m benchmarks.app RUN`, in Chromium, with nothing else from outside.
+
+From the command to an open port, from the page to its map, from a choice to its picture, for one person; then for many
+at once, who open the page and its planes and ask for quarters of places. A cache of its own, filled before what is
+called warm is timed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+#: seconds that whatever is waited for may take
+PATIENCE = 900
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+@contextmanager
+def served(run: Path, cache: Path) -> Iterator[tuple[str, float, int]]:
+    """The dashboard's address, the seconds from its command to its first answer, and the number of its process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    started = time.perf_counter()
+    command = [sys.executable, "-m", "app", "app", str(run), "--port", str(port), "--no-open"]
+    with subprocess.Popen(
+        command, env=os.environ | {"GEOGP_CACHE": str(cache)}, stderr=subprocess.DEVNULL
+    ) as process:
+        address = f"http://127.0.0.1:{port}"
+        while time.perf_counter() - started < PATIENCE:
+            try:
+                with urllib.request.urlopen(f"{address}/geogp/progress", timeout=5):
+                    break
+            except OSError:
+                time.sleep(0.05)
+        try:
+            yield address, time.perf_counter() - started, process.pid
+        finally:
+            process.terminate()
+
+
+class Page:
+    """One page in the browser, with what it asked for."""
+
+    def __init__(self, browser: Any, address: str) -> None:
+        self.context = browser.new_context(viewport={"width": 1440, "height": 900})
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(1000 * PATIENCE)
+        self.requests, self.bytes = 0, 0
+        self.page.on("requestfinished", self._count)
+        started = time.perf_counter()
+        self.page.goto(address)
+        self.wait("[data-ready]")
+        self.seconds = time.perf_counter() - started
+
+    def _count(self, request: Any) -> None:
+        if request.url.startswith("http"):
+            self.requests += 1
+            self.bytes += request.sizes()["responseBodySize"]
+
+    def wait(self, condition: str) -> None:
+        self.page.locator(f"#frame{condition}").wait_for(state="attached")
+
+    def timed(self, do: Callable[[], object], condition: str) -> float:
+        """Seconds from doing something to what the page then says of itself."""
+        started = time.perf_counter()
+        do()
+        self.wait(condition)
+        return time.perf_counter() - started
+
+
+def one_person(browser: Any, address: str) -> dict[str, float]:
+    """Seconds of each thing that one person does."""
+    visit = Page(browser, address)
+    page = visit.page
+    first = {"page open to first map": visit.seconds, "requests": visit.requests, "MB": visit.bytes / 1e6}
+
+    def pick(layer: str) -> float:
+        return visit.timed(lambda: page.check(f"input[name=layer][value={layer}]"), f"[data-layer={layer}]")
+
+    layers = [pick(layer) for layer in ("exceedance", "measured", "median") if _has(page, layer)]
+    level = visit.timed(lambda: page.select_option("#level", "80"), "[data-level='80']")
+    threshold = visit.timed(lambda: page.fill("#threshold", "42"), "[data-threshold='42']")
+    lat, lon = page.evaluate("(() => { const c = map_geogp.getCenter(); return [c.lat, c.lng]; })()")
+    place = page.evaluate("JSON.parse(document.getElementById('geogp-data').textContent).places[0] ?? null")
+    lat, lon = (place["lat"], place["lon"]) if place else (lat, lon)
+    page.evaluate(f"map_geogp.setView([{lat}, {lon}], 10, {{animate: false}})")
+    box = page.locator(".leaflet-container").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    told = page.get_attribute("#frame", "data-said") or ""
+    pointer = visit.timed(lambda: page.mouse.move(*middle), f"[data-said]:not([data-said='{told}'])")
+    page.mouse.click(*middle)
+    visit.wait("[data-card]")
+    out = {
+        **first,
+        "layer": statistics.median(layers),
+        "level": level,
+        "threshold": threshold,
+        "pointer read-out": pointer,
+    }
+    if _has(page, "similar"):
+        out["click to kernel slice"] = pick("similar")
+        pick("median")
+    quarters = page.evaluate("[...document.querySelectorAll('#quarter option')].map((o) => o.value)")
+    if len(quarters) > 1:
+        before = quarters[-2]
+        page.wait_for_timeout(1000)
+        while (
+            page.evaluate(
+                "performance.getEntriesByType('resource').filter((e) => e.name.includes('ahead')).length"
+            )
+            < 1
+        ):
+            page.wait_for_timeout(500)
+        step = visit.timed(lambda: page.select_option("#quarter", before), f"[data-quarter='{before}']")
+        out["quarter, prefetched"] = step
+    visit.context.close()
+    return out
+
+
+def _has(page: Any, layer: str) -> bool:
+    return bool(page.locator(f"input[name=layer][value={layer}]").count())
+
+
+def many(address: str, pid: int, users: int, seconds: float) -> dict[str, float]:
+    """What as many people at once meet who open the page, its planes and the quarters of a place, again and again."""
+    took, failed = list[float](), list[str]()
+    spec = json.loads(_get(address + "/").decode().split('id="geogp-data">')[1].split("</script>")[0])
+    quarter, place = spec["start"]["q"] or "", (spec["places"] or [None])[0]
+    paths = ["/", f"/geogp/planes?q={quarter}&v={spec['id']}"]
+    if place and quarter:
+        paths.append(f"/geogp/history?lat={place['lat']}&lon={place['lon']}")
+    over = time.perf_counter() + seconds
+    memory = _megabytes(pid)
+
+    def user(k: int) -> None:
+        while time.perf_counter() < over:
+            for path in paths:
+                started = time.perf_counter()
+                try:
+                    _get(address + path)
+                    took.append(time.perf_counter() - started)
+                except OSError as error:
+                    failed.append(str(error))
+            time.sleep(2 + k % 5)
+
+    people = [threading.Thread(target=user, args=(k,)) for k in range(users)]
+    for person in people:
+        person.start()
+    for person in people:
+        person.join()
+    p95 = statistics.quantiles(took, n=20)[-1] if len(took) > 1 else float("nan")
+    return {
+        "answers": len(took),
+        "errors": len(failed),
+        "p95": p95,
+        "memory before, MB": memory,
+        "memory after, MB": _megabytes(pid),
+    }
+
+
+def _get(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        return bytes(answer.read())
+
+
+def _megabytes(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return float(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="run folder made by geogp fit")
+    parser.add_argument("--users", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=30.0, help="that the users stay")
+    parser.add_argument("--cache", type=Path, help="default: a new one, which is slow for a large run")
+    chosen = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    program = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
+    if program is None:
+        sys.exit("There is no Chromium on this machine; install one.")
+    rows: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as new, sync_playwright() as p:
+        cache = chosen.cache or Path(new)
+        browser = p.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        with served(chosen.run, cache) as (address, seconds, _):
+            rows["command to listening, first"] = seconds
+            rows["page open to first map, first"] = Page(browser, address).seconds
+        with served(chosen.run, cache) as (address, seconds, pid):
+            rows["command to listening"] = seconds
+            rows |= one_person(browser, address)
+            rows |= {
+                f"{chosen.users} users: {k}": v
+                for k, v in many(address, pid, chosen.users, chosen.seconds).items()
+            }
+        browser.close()
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        whole = name == "requests" or (
+            any(name.endswith(w) for w in ("answers", "errors", "MB")) and name != "MB"
+        )
+        print(f"{name:<{width}}  {value:8.0f}" if whole else f"{name:<{width}}  {value:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

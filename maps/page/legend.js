@@ -1,0 +1,66 @@
+/* Nodes with words; text from data is set through textContent. */
+const make = (tag, name, text) => {
+  const node = document.createElement(tag);
+  if (name) node.className = name;
+  if (text !== undefined) node.textContent = text;
+  return node;
+};
+
+/* Layers as radio buttons: those in plain words, the rest under More; `off` says why one cannot be chosen. */
+let moreLayers = false; // whether the rest is unfolded
+function layerList(layers, chosen, setting, off, choose) {
+  const line = (layer) => {
+    const label = make("label"), radio = make("input"), why = off(layer);
+    Object.assign(radio, { type: "radio", name: "layer", value: layer.id, checked: layer.id === chosen, disabled: Boolean(why) });
+    radio.addEventListener("change", () => choose(layer.id));
+    label.append(radio, make("span", "", fill(layer.plain || layer.short, setting) + (why ? " (" + why + ")" : "")));
+    label.title = fill(layer.about, setting);
+    return label;
+  };
+  const first = make("div", "first"), more = make("details", "more"), groups = new Map();
+  more.append(make("summary", "", "More layers"));
+  for (const layer of layers) {
+    if (layer.plain) { first.append(line(layer)); continue; }
+    if (!groups.has(layer.group)) {
+      const field = make("fieldset");
+      field.append(make("legend", "", layer.group)); groups.set(layer.group, field); more.append(field);
+    }
+    groups.get(layer.group).append(line(layer));
+    if (layer.id === chosen) moreLayers = true;
+  }
+  more.open = moreLayers;
+  more.addEventListener("toggle", () => { moreLayers = more.open; });
+  return groups.size ? [first, more] : [first];
+}
+
+function ticksOf(marks) {
+  const box = make("div", "ticks");
+  for (const [at, text] of marks) {
+    const tick = make("i"), label = make("span", "", text);
+    tick.style.left = label.style.left = 100 * at + "%";
+    box.append(tick, label);
+  }
+  return box;
+}
+
+/* Heading, colours and words of a layer; one that fades has a row of colours for each width of the interval. */
+function legendOf(spec, layer, setting, fade, subtitle, note) {
+  const heading = make("h2", "", fill(layer.title, setting) + " ");
+  if (layer.unit) heading.append(make("span", "", "(" + layer.unit + ")"));
+  const words = [make("p", "of", subtitle), make("p", "", note || fill(fade ? fade.about : layer.about, setting))];
+  if (fade) {
+    const grid = make("div", "faded");
+    grid.append(make("span"), make("span", "", "how sure"));
+    fade.palette.forEach((row, i) => {
+      const cells = make("div", "row");
+      for (const rgb of row) { const cell = make("b"); cell.style.background = "rgb(" + rgb.join() + ")"; cells.append(cell); }
+      grid.append(cells, make("span", "", fade.words[i]));
+    });
+    grid.append(ticksOf(layer.ticks), make("span"));
+    return [heading, grid, ...words];
+  }
+  const ramp = make("div", "ramp"), rgb = bytesOf(spec.palettes[layer.palette]), stops = [], half = layer.half || 0;
+  for (let i = 0; i <= 32; i++) { const k = 3 * Math.round(half + i * (255 - half) / 32); stops.push("rgb(" + rgb.slice(k, k + 3).join() + ")"); }
+  ramp.style.background = "linear-gradient(to right," + stops.join() + ")";
+  return [heading, ramp, ticksOf(layer.ticks), ...words];
+}

@@ -1,0 +1,430 @@
+/* The map page: one script for the dashboard and for the file that is mailed. One state is wanted, one is shown; what is
+   shown is of one quarter, and grey while another is on its way. */
+async function geogpPage(spec, map) {
+  const $ = (id) => document.getElementById(id), frame = $("frame"), flags = frame.dataset;
+  const source = spec.server ? serverSource(spec) : insideSource(spec);
+  const narrow = () => frame.clientWidth <= 760, S = spec.settings;
+  const root = map.getContainer();
+  for (const name of ["role", "aria-label"]) root.setAttribute(name, $("map").getAttribute(name));
+  $("map").replaceWith(root);
+  map.invalidateSize({ pan: false });
+
+  // ---- the address -----------------------------------------------------------------------------------------------
+  const address = () => new URLSearchParams(source.server ? location.search : location.hash.slice(1));
+  const p = address(), number = (name) => { const v = p.get(name); return v && Number.isFinite(Number(v)) ? Number(v) : null; };
+  const nearest = (list, v) => list.reduce((a, b) => Math.abs(Math.log(b / v)) < Math.abs(Math.log(a / v)) ? b : a);
+  const bounded = (t) => t !== null && Number.isFinite(t) && t <= S.most && (S.positive ? t >= S.least : t >= -S.most);
+  const wanted = {
+    quarter: S.quarters.includes(p.get("q")) ? p.get("q") : spec.start.q,
+    tests: S.counts.length && number("n") > 0 ? nearest(S.counts, number("n")) : spec.start.n,
+    level: S.levels.find((l) => Math.abs(100 * l - number("level")) < 1e-6) ?? spec.start.level,
+    threshold: bounded(number("t")) && (S.free || S.thresholds.includes(number("t"))) ? number("t") : spec.start.t,
+  };
+  const state = { layer: p.get("layer") || "", fade: p.get("fade") !== "0", far: p.get("far") !== "0", mark: null };
+  let atlas = null, shown = null, settled = false;
+  function remember() {
+    if (!settled) return;
+    const q = address(), c = map.getCenter();
+    const put = (name, value) => value === null || value === undefined ? q.delete(name) : q.set(name, value);
+    put("q", wanted.quarter || null); put("n", wanted.tests); put("level", short(100 * wanted.level)); put("t", short(wanted.threshold));
+    put("layer", state.layer); put("z", String(Math.round(map.getZoom() * 100) / 100)); put("lat", c.lat.toFixed(4)); put("lon", wrap(c.lng).toFixed(4));
+    put("at", state.mark ? state.mark.map((v) => v.toFixed(5)).join(",") : null); put("fade", state.fade ? null : "0"); put("far", state.far ? null : "0");
+    try { history.replaceState(null, "", (source.server ? "?" : "#") + q); } catch { /* a page without an address, as in a notebook */ }
+    for (const a of $("pages").querySelectorAll("a")) a.search = "?" + q;
+  }
+
+  // ---- map: region, picture, lines, names ------------------------------------------------------------------------------
+  map.attributionControl.setPrefix(false); map.attributionControl.addAttribution("GeoGP · Leaflet");
+  const grid = gridOf(spec);
+  [["lines", 300], ["picture", 350], ["region", 400], ["names", 450], ["mark", 620]].forEach(([name, z]) => {
+    const pane = map.createPane(name);
+    pane.style.zIndex = z; pane.style.pointerEvents = "none"; pane.classList.add(name);
+  });
+  const Painted = L.ImageOverlay.extend({
+    _initImage() {
+      const image = this._image = this._url;
+      image.classList.add("leaflet-image-layer", "leaflet-zoom-animated"); image.setAttribute("role", "img");
+    },
+  });
+  const svg = (pane) => L.svg({ pane, padding: 1 });
+  map.setView(grid.bounds.getCenter(), 7, { animate: false });
+  new Painted(grid.canvas, grid.bounds, { pane: "picture", interactive: false }).addTo(map);
+  if (spec.region) L.geoJSON(spec.region, { pane: "region", renderer: svg("region"), interactive: false, smoothFactor: .4, style: { weight: 1.1, opacity: .8, fill: false } }).addTo(map);
+  const home = () => map.fitBounds(spec.focus, { animate: false, ...(narrow() ? { paddingTopLeft: [12, $("panel").offsetHeight + 12], paddingBottomRight: [12, 90] }
+    : { paddingTopLeft: [300, 24], paddingBottomRight: [24, 90] }) });
+  const here = (lat, lon) => {
+    const middle = grid.bounds.getCenter().lng;
+    return L.latLng(lat, lon + 360 * Math.round((middle - lon) / 360));
+  };
+  const lines = L.layerGroup().addTo(map), renderer = svg("lines"), names = L.layerGroup().addTo(map);
+  const label = (group, pane, latlng, name, text, anchor) => L.marker(latlng, { pane, interactive: false, keyboard: false,
+    icon: L.divIcon({ className: "", html: make("span", name, text), iconSize: null, iconAnchor: anchor }) }).addTo(group);
+  function graticule() {
+    lines.clearLayers();
+    const b = map.getBounds(), span = Math.max(b.getEast() - b.getWest(), b.getNorth() - b.getSouth());
+    const step = [.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30].find((s) => span / s <= 8) || 45, digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+    const style = { pane: "lines", renderer, interactive: false, weight: .7 }, size = map.getSize();
+    for (let k = Math.ceil(b.getWest() / step); k * step <= b.getEast(); k++) {
+      const lon = k * step, w = wrap(lon);
+      L.polyline([[-85, lon], [85, lon]], style).addTo(lines);
+      if (!narrow()) label(lines, "names", [map.containerPointToLatLng([0, 16]).lat, lon], "degree", Math.abs(w).toFixed(digits) + "°" + (w % 180 === 0 ? "" : w < 0 ? " W" : " E"), [-3, 14]);
+    }
+    for (let k = Math.ceil(b.getSouth() / step); k * step <= b.getNorth(); k++) {
+      L.polyline([[k * step, b.getWest() - span], [k * step, b.getEast() + span]], style).addTo(lines);
+      if (!narrow()) label(lines, "names", [k * step, map.containerPointToLatLng([size.x - 56, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
+    }
+  }
+  function towns() { // the largest that do not stand in each other's way
+    names.clearLayers();
+    const taken = [], b = map.getBounds().pad(.02), wide = narrow() ? 8 : 16;
+    for (const place of spec.places) {
+      const latlng = here(place.lat, place.lon);
+      if (place.kind === "area" || !b.contains(latlng)) continue;
+      const at = map.latLngToContainerPoint(latlng), box = [at.x - 4, at.y - 9, at.x + 14 + 7 * place.name.length, at.y + 9];
+      if (taken.length >= wide || taken.some((o) => box[0] < o[2] && box[2] > o[0] && box[1] < o[3] && box[3] > o[1])) continue;
+      taken.push(box);
+      label(names, "names", latlng, "town", place.name, [3, 9]);
+    }
+  }
+
+  // ---- words ----------------------------------------------------------------------------------------------------------
+  $("title").textContent = spec.title; document.title = spec.title; $("note").textContent = spec.note;
+  for (const [name, text] of spec.facts) $("facts").append(make("dt", "", name), make("dd", "", text));
+  for (const page of spec.pages) {
+    const link = make("a", "", page.name);
+    link.href = page.href;
+    if (page.here) link.setAttribute("aria-current", "page");
+    $("pages").append(link);
+  }
+  const layerOf = (id) => spec.layers.find((l) => l.id === id);
+  const layerNow = () => layerOf(state.layer) || spec.layers[0];
+  const fadeOf = (layer) => state.fade && layer.fades ? spec.fade : null;
+  const settingOf = () => ({ quarter: wanted.quarter, tests: wanted.tests, level: wanted.level, threshold: wanted.threshold });
+  function subtitle(layer, s) {
+    const parts = [], fade = fadeOf(layer);
+    if (s.quarter) parts.push(quarterText(s.quarter));
+    if (layer.of) parts.push(fill(layer.of, s));
+    if ((layer.by_level || fade) && !layer.timeless) parts.push(short(100 * s.level) + "% intervals");
+    return parts.join(" · ");
+  }
+  function nearTown(lat, lon) { // "Near Honolulu", of towns within 25 km: the nearest, a large one before its own quarters
+    let best = null, least = Infinity, away = Infinity;
+    for (const place of spec.places) {
+      if (place.kind === "area") continue;
+      const dx = (wrap(place.lon - lon)) * Math.cos(lat * Math.PI / 180), dy = place.lat - lat, d = Math.hypot(dx, dy) * 111.3;
+      const felt = d - 2.5 * Math.log10(Math.max(1, (place.people || 1) / 1000));
+      if (felt < least) { least = felt; away = d; best = place; }
+    }
+    return best && away <= 25 ? "Near " + best.name : "";
+  }
+
+  // ---- waiting and failing ------------------------------------------------------------------------------------------------
+  let retry = null, asking = 0;
+  function busy(text, share) {
+    $("busy").hidden = !text;
+    $("busy-text").textContent = text || "";
+    if (share === undefined) $("busy-bar").removeAttribute("value"); else $("busy-bar").value = share;
+  }
+  async function follow(quarter, signal) { // how far the server is
+    while (!signal.aborted) {
+      try {
+        const now = await source.progress(quarter);
+        const old = shown && shown.quarter !== quarter ? ` The grey map is still ${quarterText(shown.quarter)}.` : "";
+        if (signal.aborted) return;
+        busy((now.what || "Computing the map") + (quarter ? " of " + quarterText(quarter) : "") + " …" + old, now.total ? now.done / now.total : undefined);
+      } catch { return; }
+      await new Promise((done) => setTimeout(done, 300));
+    }
+  }
+  function fail(error, again) {
+    if (error.name === "AbortError") return;
+    if (error.changed) { location.reload(); return; }
+    $("failed-text").textContent = error.said || error.gone ? wordsOf(error) : "This browser cannot draw the map (" + error.message + ").";
+    $("failed").hidden = false; flags.failed = "true"; retry = again;
+    if (error.gone) setTimeout(() => { if (retry === again) recover(); }, 3000);
+  }
+  function recover() {
+    const again = retry;
+    retry = null; $("failed").hidden = true; delete flags.failed;
+    if (again) again();
+  }
+  $("again").addEventListener("click", recover);
+
+  // ---- one state -------------------------------------------------------------------------------------------------------
+  let controller = null, likeness = null;
+  async function show() {
+    controller?.abort();
+    const mine = controller = new AbortController(), s = settingOf(), layer = layerNow(), started = performance.now();
+    state.layer = layer.id;
+    controls();
+    remember();
+    try {
+      if (!shown || shown.quarter !== s.quarter || !atlas || (s.tests !== null && atlas.knows && !atlas.knows(s))) {
+        if (shown && shown.quarter !== s.quarter) frame.classList.add("old");
+        const waiting = setTimeout(() => { if (source.server) follow(s.quarter, mine.signal); }, 150);
+        let packs;
+        try {
+          packs = await source.quarter(s.quarter, mine.signal);
+          let found = atlasOf(packs);
+          if (s.tests !== null && found.knows && !found.knows(s)) found = atlasOf([...packs, ...await source.more(s.quarter, mine.signal)]);
+          const known = await packs[0].known();
+          if (mine.signal.aborted) return;
+          atlas = found; grid.place(known);
+        } finally { clearTimeout(waiting); }
+      }
+      let colour, note = "";
+      if (layer.id === "similar") {
+        const found = await similar(s, mine.signal);
+        if (mine.signal.aborted) return;
+        colour = found.colour; note = found.note;
+      } else colour = await colourOf(spec, atlas, layer, s, fadeOf(layer));
+      const away = state.far && spec.far_km && atlas.has("nearest_m") && !layer.timeless ? await atlas.plane({ plane: "nearest_m" }, s) : null;
+      if (mine.signal.aborted) return;
+      grid.paint(colour, away && ((k) => away[k] > 1000 * spec.far_km));
+      shown = s; frame.classList.remove("old"); busy("");
+      grid.canvas.setAttribute("aria-label", fill(layer.title, s));
+      $("legend").replaceChildren(...legendOf(spec, layer, s, fadeOf(layer), subtitle(layer, s), note));
+      flags.layer = layer.id; flags.quarter = s.quarter || ""; flags.level = short(100 * s.level); flags.threshold = short(s.threshold); flags.tests = short(s.tests ?? 0);
+      flags.ready = "true"; flags.took = String(Math.round(performance.now() - started));
+      if (last) tell(last);
+      if (state.mark) card();
+      mine.abort();
+      ahead();
+    } catch (error) {
+      if (mine.signal.aborted && error.name === "AbortError") return;
+      mine.abort(); busy("");
+      if (layer.id === "similar" && error.said) { $("legend").replaceChildren(make("p", "", error.message)); return; }
+      fail(error, show);
+    }
+  }
+  async function ahead() { // the quarters beside this one, and other numbers of tests, while nobody waits
+    if (!source.server || !shown) return;
+    const i = S.quarters.indexOf(shown.quarter);
+    for (const q of [S.quarters[i + 1], S.quarters[i - 1]]) if (q && i >= 0) await source.ahead(q);
+    try {
+      const of = shown.quarter, more = await source.more(of);
+      if (shown.quarter === of && more.length) { const packs = await source.quarter(of); if (shown.quarter === of) { atlas = atlasOf([...packs, ...more].filter((v, k, all) => all.indexOf(v) === k)); flags.counts = "true"; } }
+    } catch { /* asked again when it is needed */ }
+  }
+  async function similar(s, signal) {
+    const key = s.quarter + state.mark.join();
+    if (!likeness || likeness.key !== key) {
+      const pack = await source.slice(s.quarter, state.mark, signal), values = await pack.get("correlation");
+      likeness = { key, values, header: pack.header };
+    }
+    const { values, header } = likeness, layer = layerOf("similar");
+    Object.assign(layer, header.legend);
+    const colour = await colourOf(spec, { plane: async () => values }, layer, s, null);
+    return { colour, note: header.words };
+  }
+  function controls() {
+    const s = settingOf(), layer = layerNow();
+    $("list").replaceChildren(...layerList(spec.layers, layer.id, s, (l) => l.id === "similar" && !state.mark ? "mark a place first" : "", (id) => {
+      state.layer = id;
+      if (narrow()) $("layers").open = false;
+      show();
+    }));
+    $("layers").querySelector("summary").textContent = narrow() ? "Layer: " + fill(layer.plain || layer.short, s) : "Layers";
+    if (wanted.quarter) $("quarter").value = wanted.quarter;
+    const i = S.quarters.indexOf(wanted.quarter);
+    $("earlier").disabled = i <= 0; $("later").disabled = i >= S.quarters.length - 1;
+    $("level").value = short(100 * wanted.level); $("tests").value = short(wanted.tests ?? 0);
+    if (document.activeElement !== $("threshold")) $("threshold").value = short(wanted.threshold);
+    for (const b of $("usual").children) b.setAttribute("aria-pressed", String(b.value === short(wanted.threshold)));
+    $("fade-line").hidden = !spec.fade || !layer.fades; $("fade").checked = state.fade; $("far").checked = state.far;
+  }
+  function set(name, value) { wanted[name] = value; show(); }
+  const option = (select, value, text) => { const o = make("option", "", text); o.value = value; select.append(o); };
+  for (const q of S.quarters) option($("quarter"), q, quarterText(q));
+  $("quarter-line").hidden = !S.quarters.length;
+  $("quarter").addEventListener("change", () => set("quarter", $("quarter").value));
+  const step = (by) => { const q = S.quarters[S.quarters.indexOf(wanted.quarter) + by]; if (q) set("quarter", q); };
+  $("earlier").addEventListener("click", (e) => { e.preventDefault(); step(-1); });
+  $("later").addEventListener("click", (e) => { e.preventDefault(); step(1); });
+  for (const l of S.levels) option($("level"), short(100 * l), short(100 * l) + "%");
+  $("level-line").hidden = !S.levels.length; $("level").disabled = S.levels.length < 2;
+  $("level").addEventListener("change", () => set("level", Number($("level").value) / 100));
+  for (const n of S.counts) option($("tests"), short(n), testsText(n));
+  $("tests-line").hidden = !S.counts.length; $("tests").disabled = S.counts.length < 2;
+  $("tests").addEventListener("change", () => set("tests", Number($("tests").value)));
+  $("threshold-unit").textContent = spec.unit; $("threshold-line").hidden = !S.thresholds.length; $("threshold").readOnly = !S.free;
+  $("threshold").min = S.positive ? S.least : -S.most; $("threshold").max = S.most;
+  let typing = 0;
+  $("threshold").addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => { const t = $("threshold").valueAsNumber; if (bounded(t) && S.free) set("threshold", t); }, 120);
+  });
+  for (const t of S.thresholds) {
+    const button = make("button", "", short(t));
+    Object.assign(button, { type: "button", value: short(t) });
+    button.addEventListener("click", () => set("threshold", t));
+    $("usual").append(button);
+  }
+  $("fade").addEventListener("change", () => { state.fade = $("fade").checked; show(); });
+  $("far-line").hidden = !spec.far_km; $("far-text").textContent = "no test within " + short(spec.far_km || 0) + " km";
+  $("far").addEventListener("change", () => { state.far = $("far").checked; show(); });
+  if (spec.hatched) { const key = make("p"); key.append(make("i", "hatch"), " in the region, but no prediction"); key.style.cssText = "display:flex;gap:8px;align-items:center"; $("note").before(key); }
+
+  // ---- value in words ------------------------------------------------------------------------------------------------------
+  let last = null;
+  const unit = spec.unit ? " " + spec.unit : "";
+  function wordsOfValues(v, s, layer) {
+    const parts = [];
+    if (v.median === undefined) return v[layer.id] === undefined || Number.isNaN(v[layer.id]) ? [] : [fill(layer.short, s) + ": " + plain(v[layer.id]) + (layer.unit ? " " + layer.unit : "")];
+    if (Number.isNaN(v.median)) return [];
+    parts.push(plain(v.median) + unit);
+    if (v.lower !== undefined) parts.push(short(100 * s.level) + "% prediction interval " + plain(v.lower) + " to " + plain(v.upper));
+    if (v.exceedance !== undefined) parts.push("P(> " + short(s.threshold) + ") " + chance(v.exceedance));
+    return parts;
+  }
+  async function tell(latlng) {
+    last = latlng;
+    if (!atlas || !shown) return;
+    const i = grid.number(latlng), s = shown, layer = layerNow(), more = [written(latlng.lat, latlng.lng)], town = nearTown(latlng.lat, latlng.lng);
+    if (town) more.unshift(town);
+    const values = i < 0 ? null : await valuesAt(i, s);
+    if (last !== latlng) return; // the pointer has moved on
+    const parts = values ? wordsOfValues(values, s, layer) : [];
+    if (!parts.length) parts.push(i >= 0 || grid.inside(latlng) ? "No prediction here" : "Outside the mapped region");
+    else {
+      if (!["median", "lower", "upper", "exceedance", "pi_width"].includes(layer.id) && values.median !== undefined && values[layer.id] !== undefined) more.push(fill(layer.short, s) + " " + textOf(layer, values[layer.id]));
+      if (values.measured !== undefined) more.push("nearest tests " + (values.measured < 1 ? "within 1 km" : values.measured.toFixed(values.measured < 10 ? 1 : 0) + " km away"));
+    }
+    $("said").textContent = parts.join("; "); $("where-said").textContent = more.join(" · ");
+    flags.said = latlng.lat.toFixed(4) + "," + wrap(latlng.lng).toFixed(4);
+  }
+  const textOf = (layer, v) => layer.factor ? "×" + plain(v) : layer.scale.high === 1 && layer.scale.low === 0 ? percent(v) : plain(v) + (layer.unit ? " " + layer.unit : "");
+  const valuesAt = (i, s) => atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)]);
+
+  // ---- the marked place ------------------------------------------------------------------------------------------------------
+  let pin = null, asked = null;
+  const where = () => here(...state.mark);
+  function mark(latlng) {
+    state.mark = latlng ? [latlng.lat, wrap(latlng.lng)] : null;
+    frame.classList.toggle("marked", Boolean(latlng));
+    if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; if (state.layer === "similar") state.layer = ""; }
+    else if (pin) pin.setLatLng(latlng);
+    else pin = L.circleMarker(latlng, { pane: "mark", renderer: svg("mark"), interactive: false, radius: 7, color: "#fff", weight: 2.5, fillColor: "#b3261e", fillOpacity: 1 }).addTo(map);
+    if (latlng) { tell(latlng); card(); }
+    if (!latlng || state.layer === "similar" || source.server) { if (state.layer === "similar" || !latlng) show(); else controls(); }
+    remember();
+  }
+  async function card() {
+    if (!state.mark || !atlas || !shown) return;
+    const latlng = where(), i = grid.number(latlng), s = shown, v = i < 0 ? null : await valuesAt(i, s), town = nearTown(...state.mark);
+    if (!state.mark || shown !== s) return;
+    $("place").hidden = false;
+    if (!v) asked?.abort(); // of the place before
+    const facts = [];
+    if (!v || v.median === undefined || Number.isNaN(v.median)) {
+      $("place-said").textContent = i < 0 && !grid.inside(latlng) ? "Outside the mapped region" : wordsOfValues(v || {}, s, layerNow())[0] || "No prediction here";
+      $("place-bar").replaceChildren(); $("place-history").replaceChildren();
+    } else {
+      const sure = v.lower === undefined ? "" : "; " + times(s.level) + " between " + plain(v.lower) + " and " + plain(v.upper);
+      $("place-said").textContent = (town ? town + ": " : "") + plain(v.median) + unit + sure;
+      $("place-bar").replaceChildren(...(v.lower === undefined ? [] : [intervalBar(v, s, spec.log)]));
+      if (v.exceedance !== undefined) facts.push(["Chance of more than " + short(s.threshold) + unit, percent(v.exceedance)]);
+      if (v.within !== undefined && Number.isFinite(v.within)) facts.push(["How sure", "within ×" + plain(v.within)]);
+      if (v.measured !== undefined) facts.push(["Nearest measured tile", v.measured < 1 ? "within 1 km" : v.measured.toFixed(1) + " km away"]);
+      if (v.explained !== undefined) facts.push(["Known from data", percent(v.explained)]);
+      facts.push(...honesty(spec.coverage, s, v.measured));
+    }
+    $("place-where").textContent = [s.quarter && quarterText(s.quarter), spec.averages && s.tests ? "a new tile average of " + testsText(s.tests) : "", written(...state.mark)].filter(Boolean).join(" · ");
+    $("place-facts").replaceChildren(...facts.flatMap(([name, text]) => [make("dt", "", name), make("dd", "", text)]));
+    $("place-more").replaceChildren();
+    if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"); a.href = spec.details + "?" + address(); $("place-more").replaceChildren(a); }
+    if (v && source.server && S.quarters.length > 1) history_(s);
+    flags.card = state.mark.map((x) => x.toFixed(4)).join();
+  }
+  const past = new Map();
+  async function history_(s) { // the quarters of this place; level and tests change without asking
+    const key = state.mark.map((x) => x.toFixed(5)).join();
+    asked?.abort();
+    const mine = asked = new AbortController();
+    try {
+      if (!past.has(key)) { const found = await source.history(state.mark, mine.signal); if (past.size > 50) past.clear(); past.set(key, found); }
+      if (mine.signal.aborted || !state.mark || key !== state.mark.map((x) => x.toFixed(5)).join()) return;
+      const rows = past.get(key).map((r) => ({ quarter: r.quarter, ...atlas.of(r.counts[s.tests === null ? "" : short(s.tests)], s) }));
+      $("place-history").replaceChildren(historyChart(rows, s.quarter, spec.unit)); flags.history = key;
+    } catch (error) { if (error.name !== "AbortError") $("place-history").replaceChildren(make("p", "", wordsOf(error))); }
+  }
+  $("close").addEventListener("click", () => mark(null));
+
+  // ---- pointer, keys -----------------------------------------------------------------------------------------------------------
+  map.on("mousemove", (e) => { if (!state.mark) tell(e.latlng); });
+  map.on("click", (e) => {
+    if (pin && map.latLngToContainerPoint(pin.getLatLng()).distanceTo(e.containerPoint) < 11) { mark(null); return; }
+    mark(e.latlng);
+  });
+  root.addEventListener("keydown", (e) => {
+    frame.classList.add("keys");
+    if (e.key === "Enter") mark(map.getCenter());
+    if (e.key === "Escape" && state.mark) mark(null);
+    if (!state.mark) tell(map.getCenter());
+  });
+  root.addEventListener("pointermove", () => frame.classList.remove("keys"));
+  root.addEventListener("blur", () => frame.classList.remove("keys"));
+  map.on("move", () => { if (frame.classList.contains("keys") && !state.mark) tell(map.getCenter()); });
+  map.on("moveend resize", () => { graticule(); towns(); remember(); });
+  $("home").addEventListener("click", home);
+  for (const id of ["panel", "place", "bar"]) { L.DomEvent.disableClickPropagation($(id)); L.DomEvent.disableScrollPropagation($(id)); }
+
+  // ---- search -----------------------------------------------------------------------------------------------------------------
+  const folded = (text) => text.normalize("NFD").replace(/[\u0300-\u036f'ʻ‘’`]/g, "").toLowerCase().trim();
+  const index = spec.places.map((place) => [folded(place.name), place, (place.also || []).map(folded)]);
+  function matches(text) {
+    const t = folded(text);
+    if (t.length < 2) return [];
+    const rank = ([name, , also]) => name === t || also.includes(t) ? 0 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
+    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0]).slice(0, 7).map(([, place]) => place);
+  }
+  let chosen = -1, offered = [];
+  function offer() {
+    offered = coordinates($("where").value) ? [] : matches($("where").value); chosen = -1;
+    $("found").hidden = !offered.length; $("where").setAttribute("aria-expanded", String(offered.length > 0)); $("search-said").textContent = "";
+    $("found").replaceChildren(...offered.map((place) => {
+      const line = make("li", "", place.name + " ");
+      line.setAttribute("role", "option"); line.append(make("small", "", place.about || ""));
+      line.addEventListener("pointerdown", (e) => { e.preventDefault(); go(place); });
+      return line;
+    }));
+  }
+  function go(place) {
+    $("where").value = place.name || $("where").value; $("found").hidden = true; $("where").setAttribute("aria-expanded", "false");
+    if (place.bounds) { const [w, s, e, n] = place.bounds; map.fitBounds([here(s, w), here(n, e)], { animate: false, paddingTopLeft: narrow() ? [0, 60] : [290, 0] }); }
+    else map.setView(here(place.lat, place.lon), Math.max(map.getZoom(), 11), { animate: false });
+    if (place.kind !== "area") mark(here(place.lat, place.lon));
+  }
+  $("where").addEventListener("input", offer);
+  $("where").addEventListener("blur", () => { $("found").hidden = true; });
+  $("where").addEventListener("keydown", (e) => {
+    if (!["ArrowDown", "ArrowUp"].includes(e.key) || !offered.length) return;
+    e.preventDefault();
+    chosen = (chosen + (e.key === "ArrowDown" ? 1 : -1) + offered.length) % offered.length;
+    [...$("found").children].forEach((line, k) => line.setAttribute("aria-selected", String(k === chosen)));
+  });
+  $("search").addEventListener("submit", (e) => {
+    e.preventDefault();
+    const at = coordinates($("where").value), place = at ? { lat: at[0], lon: at[1] } : offered[Math.max(0, chosen)] || matches($("where").value)[0];
+    $("search-said").textContent = place ? "" : "Nothing of that name here. Coordinates are written as 34.05, -143.2 or 34° 3' N 143° 12' W.";
+    if (place) go(place);
+  });
+
+  // ---- begin --------------------------------------------------------------------------------------------------------------------
+  if (narrow()) $("layers").open = false;
+  new ResizeObserver(() => map.invalidateSize({ pan: false })).observe(frame);
+  const z = number("z"), lat = number("lat"), lon = number("lon"), viewed = z !== null && lat !== null && lon !== null && Math.abs(lat) <= 85;
+  const start = pair(p.get("at"));
+  if (state.layer === "similar" && !start) state.layer = "";
+  if (start) { state.mark = start; }
+  controls();
+  if (viewed) map.setView(here(lat, lon), Math.min(16, Math.max(1, z)), { animate: false }); else home();
+  $("said").textContent = narrow() ? "Tap the map for the value" : "Point at the map, click to mark a place";
+  $("where-said").textContent = narrow() ? "" : "Keyboard: Tab to the map, arrows and + −, Enter marks";
+  await show();
+  if (!viewed) home(); // again, now that the panel has its height
+  settled = true; graticule(); towns();
+  if (start) mark(here(...start));
+  remember();
+  return { map, state, wanted };
+}

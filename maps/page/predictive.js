@@ -1,0 +1,99 @@
+/* The distribution of a new measurement, as `geogp.predictive.Predictive` has it: location, scale, tails a = 1 / degrees
+   of freedom (0 a Gaussian), log skewness; probabilities and quantiles. `lower` is the tail below 0 of the symmetric one. */
+function logGamma(x) { // Lanczos, 1e-14
+  const g = [0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
+    12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7];
+  let sum = g[0];
+  for (let k = 1; k < 9; k++) sum += g[k] / (x - 1 + k);
+  const t = x + 6.5;
+  return 0.5 * Math.log(2 * Math.PI) + (x - 0.5) * Math.log(t) - t + Math.log(sum);
+}
+
+function erfc(x) { // x >= 0; series near 0, continued fraction beyond
+  if (x < 2) {
+    let term = x, sum = x;
+    for (let k = 1; k < 60 && Math.abs(term) > 1e-17 * Math.abs(sum); k++) { term *= -x * x / k; sum += term / (2 * k + 1); }
+    return 1 - 2 / Math.sqrt(Math.PI) * sum;
+  }
+  let f = 0;
+  for (let k = 60; k > 0; k--) f = k / 2 / (x + f);
+  return Math.exp(-x * x) / Math.sqrt(Math.PI) / (x + f);
+}
+
+function beta(x, a, b) { // regularised incomplete beta, by its continued fraction (Numerical Recipes 6.4)
+  if (x <= 0) return 0;
+  if (x >= 1) return 1;
+  if (x > (a + 1) / (a + b + 2)) return 1 - beta(1 - x, b, a);
+  const front = Math.exp(logGamma(a + b) - logGamma(a) - logGamma(b) + a * Math.log(x) + b * Math.log1p(-x)) / a;
+  let c = 1, d = 1 / (1 - (a + b) * x / (a + 1)), h = d;
+  for (let m = 1; m < 400; m++) {
+    for (const n of [m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)), -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))]) {
+      d = 1 / (1 + n * d); c = 1 + n / c; h *= c * d;
+    }
+    if (Math.abs(c * d - 1) < 1e-15) break;
+  }
+  return front * h;
+}
+
+const GAUSSIAN = 1e-5; // tails below this are a Gaussian's
+const lower = (u, a) => a < GAUSSIAN ? 0.5 * erfc(-u / Math.SQRT2) : 0.5 * beta(1 / (1 + u * u * a), 0.5 / a, 0.5); // u <= 0
+
+const logDensity = (u, a) => a < GAUSSIAN ? -0.5 * u * u - 0.5 * Math.log(2 * Math.PI)
+  : logGamma(0.5 / a + 0.5) - logGamma(0.5 / a) + 0.5 * Math.log(a / Math.PI) - (0.5 / a + 0.5) * Math.log1p(u * u * a);
+
+function lowerQuantile(p, a) { // p <= 1/2; Newton on a convex function, from a Cornish-Fisher guess
+  if (p >= 0.5) return 0;
+  const t = Math.sqrt(-2 * Math.log(p));
+  const z = -(t - (2.515517 + 0.802853 * t + 0.010328 * t * t) / (1 + 1.432788 * t + 0.189269 * t * t + 0.001308 * t * t * t));
+  let u = Math.min(0, z + a * (z ** 3 + z) / 4 + a * a * (5 * z ** 5 + 16 * z ** 3 + 3 * z) / 96);
+  for (let k = 0; k < 40; k++) {
+    const step = (lower(u, a) - p) / Math.exp(logDensity(u, a));
+    u = Math.min(0, u - step);
+    if (Math.abs(step) < 1e-12 * (1 + Math.abs(u))) break;
+  }
+  return u;
+}
+
+/* P(U > u) of the standard distribution. `tail` may be a table of `lower`. */
+function beyond(u, a, skew, tail = lower) {
+  const left = Math.exp(-skew), right = Math.exp(skew), share = 2 / (left + right);
+  return u > 0 ? share * right * tail(-u / right, a) : 1 - share * left * tail(u / left, a);
+}
+
+function quantile(p, a, skew) {
+  const left = Math.exp(-skew), right = Math.exp(skew), share = 0.5 * (left + right);
+  return p * share < 0.5 * left ? left * lowerQuantile(p * share / left, a) : -right * lowerQuantile((1 - p) * share / right, a);
+}
+
+/* Variance at scale 1, whose mode is 0 (Fernández and Steel 1998, eq. 5). */
+function variance(a, skew) {
+  const left = Math.exp(-skew), right = Math.exp(skew), square = a < GAUSSIAN ? 1 : 1 / (1 - 2 * a);
+  const half = a < GAUSSIAN ? 1 / Math.sqrt(2 * Math.PI) : Math.exp(logDensity(0, a)) / (1 - a);
+  return square * (left ** 3 + right ** 3) / (left + right) - (2 * half * (right - left)) ** 2;
+}
+
+/* Tables, for pictures: bilinear between exact values, far finer than a colour. */
+function bilinear(width, height, at) {
+  const values = new Float64Array(width * height);
+  for (let j = 0; j < height; j++) for (let i = 0; i < width; i++) values[j * width + i] = at(i / (width - 1), j / (height - 1));
+  return (x, y) => {
+    const u = Math.min(width - 1.000001, Math.max(0, x * (width - 1))), v = Math.min(height - 1.000001, Math.max(0, y * (height - 1)));
+    const i = Math.floor(u), j = Math.floor(v), s = u - i, t = v - j, k = j * width + i;
+    return (values[k] * (1 - s) + values[k + 1] * s) * (1 - t) + (values[k + width] * (1 - s) + values[k + width + 1] * s) * t;
+  };
+}
+function range(values) {
+  let low = Infinity, high = -Infinity;
+  for (const v of values) { if (v < low) low = v; if (v > high) high = v; }
+  return [low, high > low ? high : low + 1e-9];
+}
+function quantileTable(p, tails, skews) {
+  const [a0, a1] = range(tails), [s0, s1] = range(skews);
+  const table = bilinear(49, 33, (x, y) => quantile(p, a0 + x * (a1 - a0), s0 + y * (s1 - s0)));
+  return (a, s) => table((a - a0) / (a1 - a0), (s - s0) / (s1 - s0));
+}
+function tailTable(tails) {
+  const [a0, a1] = range(tails);
+  const table = bilinear(193, 33, (x, y) => x >= 1 ? 0 : lower(-4 * x / (1 - x), a0 + y * (a1 - a0)));
+  return (u, a) => { const d = -u / 4; return table(d / (1 + d), (a - a0) / (a1 - a0)); };
+}

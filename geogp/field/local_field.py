@@ -23,7 +23,6 @@ from geogp.field.joint import FieldJoint
 from geogp.field.left_out import leave_out
 from geogp.field.local_gp import LocalGP
 from geogp.field.metric import Metric, learned_metric
-from geogp.field.moments import FieldMoments, moments_of
 from geogp.field.noise import SmoothNoise
 from geogp.field.noise_fit import (
     Validation,
@@ -34,10 +33,13 @@ from geogp.field.noise_fit import (
 )
 from geogp.field.observations import Observations, canonical, canonical_order, counted
 from geogp.field.options import FieldOptions
-from geogp.field.outlook import outlook
+from geogp.field.predict.moments import FieldMoments, moments_of
+from geogp.field.predict.outlook import outlook
 from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
 
+#: Places predicted at once: some 150 MB.
+PLACES_AT_ONCE = 2**16
 #: Below this many rows the smooth noise has too little to learn from; the constant one stays.
 SMOOTH_FROM = 1000
 #: Fewer validation rows say too little about noise or coverage.
@@ -138,10 +140,15 @@ class LocalField:
 
         Notes
         -----
-        O(N (log n + k³)).
+        O(N K² + G K³) for G cells and times that the places lie in, K rows each; see `geogp.field.predict.around`.
         """
-        places = outlook(self.known, X.double(), counts)
-        return moments_of(self.known, places, self.noise).calibrated(self.calibration, places.group)
+        parts = []
+        for start in range(0, max(len(X), 1), PLACES_AT_ONCE):
+            part = slice(start, start + PLACES_AT_ONCE)
+            places = outlook(self.known, X[part].double(), None if counts is None else counts[part])
+            m = moments_of(self.known, places, self.noise)
+            parts.append(m.calibrated(self.calibration, places.group))
+        return FieldMoments.together(parts)
 
     def prior_variance(self, X: Tensor) -> Tensor:
         """Before neighbours, (N,): k(x, x) and what is uncertain of the drift."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from geogp.field import FieldOptions, LocalField, choose
-from geogp.field.outlook import noise_inputs
+from geogp.field.predict.outlook import noise_inputs
 from geogp.field.trend import fit_trend
 from geogp.holdout import left_out_kinds
 from geogp.scores import binomial_band

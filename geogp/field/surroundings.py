@@ -305,7 +305,7 @@ def smallest(key: Tensor, m: int) -> Tensor:
     [1, 3, 2]
     """
     if key.device.type != "cpu":
-        return key.sort(-1, stable=True).indices[..., :m]
+        return key.sort(dim=-1, stable=True).indices[..., :m]
     bits = key.float().numpy().view(np.int32).astype(np.int64) << 32
     return torch.from_numpy(np.sort(bits | np.arange(key.shape[-1]), axis=-1)[..., :m] & 0xFFFFFFFF)
 

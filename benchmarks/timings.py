@@ -215,7 +215,7 @@ def grid(device: str, quick: bool) -> list[Row]:
     rng = np.random.default_rng(0)
     rows: list[Row] = []
     for what, places, visits in (("places seen 8 times", 4000, 8), ("places seen once", 20_000, 1)):
-        places = places // 4 if quick else places
+        places = places // 16 if quick else places
         P = rng.uniform(0, 1000.0 * places**0.5, (places, 2)).repeat(visits, 0)
         X = torch.from_numpy(np.column_stack([P, np.tile(np.arange(visits) / 4.0, places)]))
         y = torch.sin(X[:, 0] / 9000) + 0.5 * torch.from_numpy(rng.standard_t(5.0, len(X)))
@@ -223,7 +223,7 @@ def grid(device: str, quick: bool) -> list[Row]:
         field = LocalField.fit(X, y, None, time=2, options=options, device=device)
         known = field.known
         for apart_m in (1000, 250, 125):  # places are some 500 m from the nearest
-            side = min(100 if quick else 300, int(1000.0 * places**0.5 / apart_m))
+            side = min(60 if quick else 300, int(1000.0 * places**0.5 / apart_m))
             at = torch.arange(side, dtype=torch.float64) * apart_m
             pixels = torch.cartesian_prod(at, at, torch.tensor([0.25 * (visits - 1)], dtype=torch.float64))
             some = known.frame.coordinates(pixels[:: max(1, len(pixels) // 1000)])

@@ -207,6 +207,52 @@ def locally(device: str, quick: bool) -> list[Row]:
     return rows
 
 
+def grid(device: str, quick: bool) -> list[Row]:
+    """Pixels of a map of the default field, by cells that share neighbours, against places with neighbours of their own."""
+    from geogp.field import FieldOptions, LocalField
+    from geogp.field.predict.around import around
+
+    rng = np.random.default_rng(0)
+    rows: list[Row] = []
+    for what, places, visits in (("places seen 8 times", 4000, 8), ("places seen once", 20_000, 1)):
+        places = places // 16 if quick else places
+        P = rng.uniform(0, 1000.0 * places**0.5, (places, 2)).repeat(visits, 0)
+        X = torch.from_numpy(np.column_stack([P, np.tile(np.arange(visits) / 4.0, places)]))
+        y = torch.sin(X[:, 0] / 9000) + 0.5 * torch.from_numpy(rng.standard_t(5.0, len(X)))
+        options = FieldOptions(steps=10, n_targets=1000, epochs=2, metric=False)
+        field = LocalField.fit(X, y, None, time=2, options=options, device=device)
+        known = field.known
+        for apart_m in (1000, 250, 125):  # places are some 500 m from the nearest
+            side = min(60 if quick else 300, int(1000.0 * places**0.5 / apart_m))
+            at = torch.arange(side, dtype=torch.float64) * apart_m
+            pixels = torch.cartesian_prod(at, at, torch.tensor([0.25 * (visits - 1)], dtype=torch.float64))
+            some = known.frame.coordinates(pixels[:: max(1, len(pixels) // 1000)])
+            C = known.frame.coordinates(pixels)
+            work = (
+                partial(_one_by_one, known, some),
+                partial(around, known, C),
+                partial(field.moments, pixels),
+            )
+            own, shared, whole = (_seconds(w, device, at_least=0.1, rounds=2) for w in work)
+            rows.append(
+                {
+                    "what": what,
+                    "pixels": len(pixels),
+                    "metres apart": apart_m,
+                    "pixels/s": len(pixels) / whole,
+                    "cells, pixels/s": len(pixels) / shared,
+                    "place by place, pixels/s": len(some) / own,
+                    "ratio": own / len(some) / (shared / len(pixels)),
+                }
+            )
+    return rows
+
+
+def _one_by_one(known: Any, C: torch.Tensor) -> None:
+    """What the observations say at places, each with neighbours of its own, as a fit looks at rows left out."""
+    known.survey(C, known.neighbours_of(C), known.latest)
+
+
 def convergence(device: str, quick: bool) -> list[Row]:
     """The whole default fit of 36,000 rows of 8 features."""
     from geogp.estimator import GPRegressor
@@ -291,6 +337,7 @@ SECTIONS: dict[str, tuple[str, Callable[[str, bool], list[Row]]]] = {
     "training": (f"A training step, batch {BATCH}", training),
     "prediction": ("Prediction", prediction),
     "local": ("Local Gaussian process", locally),
+    "grid": ("A map of the default field", grid),
     "convergence": ("A default fit", convergence),
     "ingest": ("Ingest", ingest),
     "export": ("Export", export),

@@ -72,7 +72,7 @@ _ROWS = [
         reverts_to_prior=True,
         use_when="the default: most accurate where there are data, honest where there are none; rows with "
         "generic features and no position fall back to dbk-rbf",
-        cost="O(n log n + (targets + n_new) k^3) with k = 48 neighbours"),
+        cost="O(n log n + targets k^3 + cells K^3 + n_new K^2), k = 48 neighbours, K = 2 k to 5 k shared by a cell"),
     Method("local-gp",
         "local (Vecchia) Gaussian process with tau^2 + s^2/n noise, alone",
         OWN, "geogp/field; Vecchia 1988; Katzfuss and Guinness 2021",
@@ -81,7 +81,7 @@ _ROWS = [
         reverts_to_prior=True,
         use_when="as geogp where one noise variance serves everywhere: half the time, no network; what the "
         "smooth noise of geogp is worth",
-        cost="O(n log n + n_new k^3) with k = 48 neighbours"),
+        cost="O(n log n + cells K^3 + n_new K^2), K = 96 to 256 neighbours shared by a cell"),
     Method("dbk-silu",
         "deep basis kernel with SiLU basis functions",
         DBK, "8, 13, 15",

@@ -76,7 +76,12 @@ class Trials:
             kinds[out.kind].append((out.rows.to(device), out.neighbours.to(device)))
         both = {kind: _divided(targets) for kind, targets in kinds.items()}
         fitted, judges = ({kind: pair[i] for kind, pair in both.items()} for i in (0, 1))
-        X, y, counts, says = X.to(device), y.to(device), counts.to(device), None if says is None else says.to(device)
+        X, y, counts, says = (
+            X.to(device),
+            y.to(device),
+            counts.to(device),
+            None if says is None else says.to(device),
+        )
         return cls(X, y, counts, fitted, judges, options, per_count, stages, rows, says)
 
     @property

@@ -13,10 +13,13 @@ from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.observations import Observations
 from geogp.field.options import FieldOptions
+from geogp.field.predict.cells import Cells
 from geogp.field.regional import Region, RegionalSurface, fit_regional
 from geogp.field.surroundings import Surroundings, survey
 from geogp.field.trend import Trend
 
+#: Rows a cell rests on, in neighbours of a place: so many of places that are seen again and again, so many of others.
+ROWS, ROWS_SEEN_ONCE = 2.0, 16.0 / 3.0
 #: Observations that tell how the drift would have been without those left out.
 SAMPLE = 2000
 #: Share of the widest component's variance that is at least each place's own.
@@ -61,16 +64,36 @@ class Conditioned:
         return self.frame.search_among(self.seen.X)
 
     @cached_property
-    def left(self) -> Observations:
-        """The observations less the drift, too: what r is conditioned on."""
-        return replace(self.seen, value=self.seen.value - self._columns @ self.drift.weights)
+    def rows_a_cell(self) -> int:
+        """How many observations the places of a cell share."""
+        once = ROWS_SEEN_ONCE * len(self.search.place_space) / len(self.seen)
+        return min(len(self.seen), round(self.options.neighbours * max(ROWS, once)))
 
     @cached_property
-    def _on_device(self) -> tuple[LocalKernel, Observations]:
+    def cells(self) -> Cells:
+        """Whose places share their neighbours; one where these are all observations."""
+        P, rows = self.search.place_space, self.rows_a_cell
+        if rows == len(self.seen) or len(P) < 2:
+            return Cells.over(P, 0)
+        nth = max(self.options.neighbours // 3, round(0.5 * rows * len(P) / len(self.seen)))
+        return Cells.over(P, max(2, min(nth, len(P) // 3)))
+
+    @property
+    def hears_in_detail(self) -> bool:
+        """Whether the smooth noise sees what the neighbours measured one by one."""
+        return self.options.smooth and self.options.testimony
+
+    @cached_property
+    def left(self) -> Observations:
+        """The observations less the drift, too: what r is conditioned on."""
+        return replace(self.seen, value=self.seen.value - self.columns @ self.drift.weights)
+
+    @cached_property
+    def on_device(self) -> tuple[LocalKernel, Observations]:
         return self.gp.kernel.to(self.device), self.left.to(self.device)
 
     @cached_property
-    def _columns(self) -> Tensor:
+    def columns(self) -> Tensor:
         """Φ at the observations."""
         return self.drift.columns(self.seen.X)
 
@@ -112,7 +135,7 @@ class Conditioned:
 
         given : the observations less the drift as they are known without some of them, see `left_given`
         """
-        kernel, seen = self._on_device
+        kernel, seen = self.on_device
         if given is not None:
             seen = given.to(self.device)
         with torch.no_grad():
@@ -123,9 +146,9 @@ class Conditioned:
                 index.to(self.device),
                 spacing=1.0 / SPACINGS,
                 latest=latest,
-                columns=self._columns.to(self.device),
+                columns=self.columns.to(self.device),
                 degrees_of_freedom=self.gp.tails,
-                in_detail=for_noise and self.options.smooth and self.options.testimony,
+                in_detail=for_noise and self.hears_in_detail,
             )
         return around.to("cpu")
 

@@ -24,8 +24,6 @@ from geogp.field.joint import FieldJoint
 from geogp.field.left_out import leave_out
 from geogp.field.local_gp import LocalGP
 from geogp.field.metric import Metric, learned_metric
-from geogp.field.moments import FieldMoments, moments_of
-from geogp.field.noise.smooth import SmoothNoise
 from geogp.field.noise.fit import (
     Validation,
     calibration_of,
@@ -33,12 +31,16 @@ from geogp.field.noise.fit import (
     fit_noise_and_calibration,
     held_out_rows,
 )
+from geogp.field.noise.smooth import SmoothNoise
 from geogp.field.observations import Observations, canonical, canonical_order, counted
 from geogp.field.options import FieldOptions
-from geogp.field.outlook import outlooks
+from geogp.field.predict.moments import FieldMoments, moments_of
+from geogp.field.predict.outlook import outlooks
 from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
 
+#: Places predicted at once: some 150 MB.
+PLACES_AT_ONCE = 2**16
 #: Fewer validation rows say too little about noise or coverage.
 VALIDATE_FROM = 200
 
@@ -137,17 +139,22 @@ class LocalField:
 
         Notes
         -----
-        O(N (log n + k³)).
+        O(N K² + G K³) for G cells and times that the places lie in, K rows each; see `geogp.field.predict.around`.
         """
         return self.moments_by_count(X, [counts])[0]
 
     def moments_by_count(self, X: Tensor, counts: Sequence[Tensor | None]) -> list[FieldMoments]:
         """`moments` at X for each of several (N,) counts, at about the cost of one."""
         n = [counted(each, len(X)) for each in counts]
-        return [
-            moments_of(self.known, places, self.noise).calibrated(self.calibration, places.group)
-            for places in outlooks(self.known, X.double(), n)
-        ]
+        parts: list[list[FieldMoments]] = [[] for _ in n]
+        for start in range(0, max(len(X), 1), PLACES_AT_ONCE):
+            part = slice(start, start + PLACES_AT_ONCE)
+            for found, places in zip(
+                parts, outlooks(self.known, X[part].double(), [each[part] for each in n])
+            ):
+                m = moments_of(self.known, places, self.noise)
+                found.append(m.calibrated(self.calibration, places.group))
+        return [FieldMoments.together(found) for found in parts]
 
     def prior_variance(self, X: Tensor) -> Tensor:
         """Before neighbours, (N,): k(x, x) and what is uncertain of the drift."""

@@ -197,6 +197,28 @@ def query(
     return out
 
 
+def dealt(
+    search: NeighbourSearch, X: Array, index: Index, k: int, *, nearest_share: float = 0.5
+) -> NDArray[np.bool_]:
+    """Which of the rows `index` (N, K) that `query` found for places X (N, D) it would have dealt out over the
+    directions, had it been asked for k of them: (N, K)."""
+    axes = [d for d in range(search.X.shape[1]) if d != search.time_axis]
+    offset = search.X[index][..., axes] / search.scale[axes] - (X[:, axes] / search.scale[axes])[:, None]
+    d2 = (offset**2).sum(axis=-1)
+    group = _direction(offset, d2)
+    if search.time_axis is not None:
+        t = search.time_axis
+        d2 = d2 + ((search.X[index, t] - X[:, None, t]) / search.scale[t]) ** 2
+    d2[index == MISSING] = np.inf
+    column = np.broadcast_to(np.arange(index.shape[1]), index.shape)
+    chosen = _deal(column, d2, group, k, nearest_share)[:, round(nearest_share * k) :]
+    out = np.zeros(
+        (len(index), index.shape[1] + 1), dtype=bool
+    )  # the last column takes those that are missing
+    np.put_along_axis(out, chosen, True, axis=1)
+    return out[:, :-1]
+
+
 def _all_rows(search: NeighbourSearch, X: Array, k: int, own_row: Index | None) -> Index:
     """Every row, nearest first."""
     d2 = (((search.X[search.row][None] - X[:, None]) / search.scale) ** 2).sum(axis=-1)

@@ -10,6 +10,7 @@ smooth noise needs it, costs one small solve.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from geogp.densities import matern
 from geogp.field.student import heavy_tailed
-from geogp.linalg import cholesky, distances
+from geogp.linalg import cholesky, distances, inverse_factor
 
 #: Inducing points; a range of 100 spacings needs few.
 RANK = 256
@@ -92,8 +93,11 @@ class Region:
 
     def at(self, P: Tensor) -> Tensor:
         """Whitened basis at P (N, 2): (N, r)."""
-        K = _correlation(self.centres, P, self.lengthscale)
-        return torch.linalg.solve_triangular(self.factor, K, upper=False).T
+        return _correlation(P, self.centres, self.lengthscale) @ self._half.T
+
+    @cached_property
+    def _half(self) -> Tensor:
+        return inverse_factor(self.factor)
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,10 @@ class RegionalSurface:
         """
         return self._moments([self.region.at(p) for p in P.split(ROWS_AT_ONCE)])
 
+    @cached_property
+    def _half(self) -> Tensor:
+        return inverse_factor(self.factor)
+
     def at_observations(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance at the places of the observations `rows` (m,)."""
         return self._moments([self.region.basis[self.region.site[i]] for i in rows.split(ROWS_AT_ONCE)])
@@ -122,10 +130,10 @@ class RegionalSurface:
         if not pieces:
             return self.coefficients.new_zeros(0), self.coefficients.new_zeros(0)
         mean = [phi @ self.coefficients for phi in pieces]
-        half = [torch.linalg.solve_triangular(self.factor, phi.T, upper=False) for phi in pieces]
+        half = [phi @ self._half.T for phi in pieces]
         # What the basis cannot carry at a place is unknown there.
         variance = [
-            v.square().sum(0) + self.prior_variance * (1.0 - phi.square().sum(1)).clamp_min(0.0)
+            v.square().sum(1) + self.prior_variance * (1.0 - phi.square().sum(1)).clamp_min(0.0)
             for v, phi in zip(half, pieces)
         ]
         return torch.cat(mean), torch.cat(variance)

@@ -3,7 +3,7 @@
 Cost grows with the rows and not with their cube; with all observations as neighbours it is the exact GP.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -44,13 +44,22 @@ class Neighbourhoods:
         index: Int[Tensor, "B k"],
     ) -> "Neighbourhoods":
         """Of places X_new (B, D) among X (N, D); index (B, k) rows of X, -1 for none."""
+        near = cls.among_rows(kernel, X, index)
+        k = kernel(X_new[:, None, :], X[near.rows])[:, 0, :]
+        return replace(near, across=k * near.present.to(k.dtype))
+
+    @classmethod
+    def among_rows(
+        cls, kernel: LocalKernel, X: Float[Tensor, "N D"], index: Int[Tensor, "B k"]
+    ) -> "Neighbourhoods":
+        """Of no place in particular: `across` is 0."""
         present, rows = index >= 0, index.clamp_min(0)
         A = X[rows]
-        K, k = kernel(A, A), kernel(X_new[:, None, :], A)[:, 0, :]
+        K = kernel(A, A)
         if not bool(present.all()):
             mask = present.to(A.dtype)
-            K, k = K * (mask[:, :, None] * mask[:, None, :]), k * mask
-        return cls(K, k, rows, present)
+            K = K * (mask[:, :, None] * mask[:, None, :])
+        return cls(K, torch.zeros_like(A[..., 0]), rows, present)
 
     def of_neighbours(self, values: Float[Tensor, " N *q"]) -> Float[Tensor, "B k *q"]:
         """Values (N,) or (N, Q) of all rows at the neighbours: (B, k) or (B, k, Q), 0 where there is none."""
@@ -130,7 +139,7 @@ def conditional_moments(
     near = Neighbourhoods.of(kernel, X_new, X, index)
     columns = y if y.ndim == 2 else y[:, None]
     noise = near.noise(noise_variance, columns[:, 0], degrees_of_freedom)
-    L = _factor(near.among + torch.diag_embed(noise))
+    L = factor(near.among + torch.diag_embed(noise))
     v = torch.linalg.solve_triangular(L, near.across[..., None], upper=False)
     weights = torch.linalg.solve_triangular(L.mT, v, upper=True)
     mean = (weights * near.of_neighbours(columns)).sum(-2)
@@ -179,7 +188,7 @@ def predictors(
     return Predictors(b, left.clamp_min(0.0), noise * near.present.to(noise.dtype))
 
 
-def _factor(K: Tensor) -> Tensor:
+def factor(K: Tensor) -> Tensor:
     """Cholesky factor of a batch; the bounded jitter of `linalg.cholesky` only where plain factorising fails."""
     L, info = torch.linalg.cholesky_ex(K)
     return cholesky(K, jitter=JITTER, what="a neighbourhood's covariance") if bool(info.any()) else L

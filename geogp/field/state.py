@@ -97,7 +97,12 @@ def restored(
 
 
 def _options(facts: dict[str, Any]) -> FieldOptions:
-    given = {"regional": None, "metric": False, "testimony": False, "row_noise": False} | facts  # absent before there were these
+    given = {
+        "regional": None,
+        "metric": False,
+        "testimony": False,
+        "row_noise": False,
+    } | facts  # absent before there were these
     if given["components"] is not None:
         given["components"] = tuple((str(n), float(a), float(b)) for n, a, b in given["components"])
     return FieldOptions(**given | {"block_sizes": tuple(given["block_sizes"])})

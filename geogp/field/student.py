@@ -5,6 +5,8 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
+from geogp.linalg import inverse_factor
+
 #: Variational steps for the weights; they come near to convergence fast.
 REWEIGHTINGS = 3
 #: From these degrees of freedom on observations count as Gaussian: no weight would leave 1 by more than a tenth.
@@ -47,8 +49,8 @@ def student_weights(
     weights = torch.ones_like(y)
     for _ in range(steps):
         noise = noise_variance / weights
-        Q = torch.linalg.inv(K + torch.diag_embed(noise))
-        missed = noise * (Q @ y[..., None])[..., 0]
-        square = missed.square() + noise - noise.square() * Q.diagonal(dim1=-2, dim2=-1)
+        half = inverse_factor(torch.linalg.cholesky(K + torch.diag_embed(noise)))  # Q = half' half
+        missed = noise * (half.mT @ (half @ y[..., None]))[..., 0]
+        square = missed.square() + noise - noise.square() * half.square().sum(-2)
         weights = (nu + 1.0) / (nu + square / noise_variance)
     return weights

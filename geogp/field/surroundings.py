@@ -6,13 +6,14 @@ was held out and for a new place, and far from data every entry tends to a const
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from geogp.field.columns import Columns
 from geogp.field.kernel import LocalKernel
 from geogp.field.observations import Observations, typical_precision
-from geogp.field.solve import PLACES_AT_ONCE, Conditional, conditional_moments
+from geogp.field.solve import PLACES_AT_ONCE, conditional_moments
 
 NAMES = (
     "mean",
@@ -32,10 +33,14 @@ NEAREST, SHARES = 24, (0.1, 0.25, 0.5, 0.75, 0.9)
 SAID = 3 * len(RANGES) * len(TIMES) + 6 + len(SHARES)
 #: Weight, in observations of typical precision, with which a mean of deviations holds to none.
 HOLD = 0.1
+#: Squared deviation that is expected of an observation beside its noise.
+SPREAD = 0.3
 #: Nearer than this share of a spacing is the same place.
 SAME = 1e-6
 #: Distances saturate here, in units of the spacing of places.
 FAR = 1000.0
+#: Ranges beyond which nothing is left, and exponentials of more would be denormal numbers, which are slow.
+FADED = 80.0
 #: Places solved at once on an accelerator: about 1 GB of float64 at k = 48.
 PLACES_AT_ONCE_ON_DEVICE = 8192
 
@@ -43,7 +48,7 @@ PLACES_AT_ONCE_ON_DEVICE = 8192
 @dataclass(frozen=True)
 class Surroundings(Columns):
     """mean, variance of r (N,) each, features (N, len(NAMES)) with mean and variance among them, what the same
-    weights make of the drift's columns (N, q), and testimony (N, p) as `what_they_measured` gives it, or (N, 0) where it
+    weights make of the drift's columns (N, q), and testimony (N, p) as `Witnesses.testimony` gives it, or (N, 0) where it
     is not asked for."""
 
     mean: Tensor
@@ -104,8 +109,7 @@ def survey(
     >>> here.mean, here.features.shape
     (tensor([0.5000], dtype=torch.float64), torch.Size([1, 10]))
     """
-    busyness = seen.counts.log()
-    busyness = busyness - busyness.mean()
+    busyness = busyness_of(seen)
     values = torch.stack([seen.value, busyness], dim=-1)
     columns = seen.value.new_zeros(len(seen), 0) if columns is None else columns
     pieces = []
@@ -113,115 +117,224 @@ def survey(
     for start in range(0, len(X_new), chunk):
         x, i = X_new[start : start + chunk], index[start : start + chunk]
         c = conditional_moments(kernel, x, seen.X, values, seen.noise_variance, i, degrees_of_freedom)
-        spread, lean, total = _deviations(c, seen, i, kernel.prior_variance)
-        rows = i.clamp_min(0)
-        leaning = (c.weights * (i >= 0))[:, None, :] @ columns[rows]
-        near = seen.X[rows]
-        distance = torch.linalg.vector_norm(near[..., :2] - x[:, None, :2], dim=-1) / spacing
-        busy_near = _busyness_close_by(distance, busyness, i)
-        first, ninth = _log_distances(distance, i)
-        t = kernel.time_axis
-        gap = torch.zeros_like(first) if t is None else (x[:, t] - latest).clamp_min(0.0)
-        mean, busy = c.mean.unbind(-1)
-        said = mean.new_zeros(len(mean), 0)
-        if in_detail:
-            known = 1.0 - (c.variance / kernel.prior_at(x)).clamp(0.0, 1.0)
-            age = torch.zeros_like(distance) if t is None else (x[:, None, t] - near[..., t]).abs()
-            said = what_they_measured(seen, i, mean, known, distance, age)
-        features = [
-            mean,
-            c.variance,
-            busy,
-            spread.log(),
-            lean,
-            torch.log(total + 1e-3),
-            busy_near,
-            first,
-            ninth,
-            gap,
-        ]
-        pieces.append(Surroundings(mean, c.variance, torch.stack(features, dim=-1), leaning[:, 0], said))
+        leaning = (c.weights * (i >= 0))[:, None, :] @ columns[i.clamp_min(0)]
+        near = Witnesses.of(seen, busyness, i, x[:, None], kernel.time_axis)
+        given = Given(c.mean[:, None, 0], c.variance[:, None], c.mean[:, None, 1], c.covariance[:, None])
+        here = near.say(
+            kernel,
+            x[:, None],
+            given,
+            near.present[:, None],
+            near.distances(x[:, None]) / spacing,
+            latest,
+            in_detail,
+        )
+        pieces.append(Surroundings(c.mean[:, 0], c.variance, here[0][:, 0], leaning[:, 0], here[1][:, 0]))
     if not pieces:
-        nobody = X_new.new_zeros(0)
-        widths = len(NAMES), columns.shape[1], SAID if in_detail else 0
-        return Surroundings(nobody, nobody, *(X_new.new_zeros(0, m) for m in widths))
+        return nowhere(columns, in_detail)
     return Surroundings.together(pieces)
 
 
-def what_they_measured(
-    seen: Observations, index: Tensor, mean: Tensor, known: Tensor, distance: Tensor, age: Tensor
-) -> Tensor:
-    """What the neighbours measured, less the mean at the place: (B, p). A linear prediction is the same whatever they
-    agree or disagree on; this is where rare, skewed and short-lived values show.
+def nowhere(columns: Tensor, in_detail: bool) -> Surroundings:
+    """Of no place."""
+    nobody = columns.new_zeros(0)
+    widths = len(NAMES), columns.shape[1], SAID if in_detail else 0
+    return Surroundings(nobody, nobody, *(columns.new_zeros(0, m) for m in widths))
 
-    Parameters
-    ----------
-    index : (B, k) rows of `seen`, -1 for none
-    mean, known : (B,) of r, and the share of its prior variance that the neighbours take away
-    distance, age : (B, k) to the neighbours, in spacings and units of time
 
-    Returns
-    -------
-    means, log weights and spreads at every range and time; of the place's own history its mean, weight, length,
-    recent mean, recent weight and spread; quantiles of the nearest. All tend to constants far from data.
+def busyness_of(seen: Observations) -> Tensor:
+    """(n,) log counts, 0 for the typical one."""
+    busyness = seen.counts.log()
+    return busyness - busyness.mean()
 
-    References
-    ----------
-    Sekulić, Kilibarda, Heuvelink, Nikolić and Bajat 2020, Random forest spatial interpolation
+
+@dataclass(frozen=True)
+class Given:
+    """(G, b) mean and variance of r and mean log count at b places of each of G neighbourhoods, and the prior
+    covariance (G, b, k) with each row."""
+
+    mean: Tensor
+    variance: Tensor
+    busyness: Tensor
+    covariance: Tensor
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """Rows of G neighbourhoods, (G, k) each: whether there is one, what it measured, and how old it is where it is
+    asked; all b places of a neighbourhood are asked at one time.
+
+    X : (G, k, D); value, counts, expected (squared deviation), busyness, age, present : (G, k)
     """
-    rows, there = index.clamp_min(0), (index >= 0).to(mean.dtype)
-    # Where no neighbour is, its value counts as the mean, its weight as none and its distance as far.
-    value = (seen.value[rows] - mean[:, None]) * there
-    weight = there * typical_precision(seen.counts[rows])
-    distance = torch.where(index >= 0, distance.clamp_max(FAR), torch.full_like(distance, FAR))
-    recent = [torch.exp(-age / span) for span in TIMES]
-    out: list[Tensor] = []
-    for reach in RANGES:
-        near = weight * torch.exp(-distance / reach)
-        for lasting in recent:
-            out += _mean_weight_spread(value, near * lasting)
-    own = weight * (distance < SAME)
-    m, w, spread = _mean_weight_spread(value, own)
-    lately, weight_lately, _ = _mean_weight_spread(value, own * recent[0])
-    out += [m, w, torch.log((own > 0).to(own.dtype).sum(-1) + 0.5), lately, weight_lately, spread]
-    nearest = (distance + 1e-3 * age).argsort(-1)[:, :NEAREST]
-    shares = torch.tensor(SHARES, dtype=value.dtype, device=value.device)
-    quantiles = torch.quantile(value.gather(1, nearest), shares, dim=1) * known
-    return torch.cat([torch.stack(out, dim=-1), quantiles.mT], dim=1)
+
+    X: Tensor
+    value: Tensor
+    counts: Tensor
+    expected: Tensor
+    busyness: Tensor
+    age: Tensor
+    present: Tensor
+
+    @classmethod
+    def of(
+        cls, seen: Observations, busyness: Tensor, index: Tensor, X_new: Tensor, time_axis: int | None
+    ) -> "Witnesses":
+        """Rows `index` (G, k) of the observations, -1 for none, asked at X_new (G, b, D)."""
+        rows = index.clamp_min(0)
+        X = seen.X[rows]
+        age = torch.zeros_like(X[..., 0])
+        if time_axis is not None:
+            age = (X_new[:, :1, time_axis] - X[..., time_axis]).abs()
+        expected = seen.noise_variance[rows] + SPREAD
+        return cls(X, seen.value[rows], seen.counts[rows], expected, busyness[rows], age, index >= 0)
+
+    def say(
+        self,
+        kernel: LocalKernel,
+        X_new: Tensor,
+        given: Given,
+        heard: Tensor,
+        distance: Tensor,
+        latest: float,
+        in_detail: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Features (G, b, len(NAMES)) and testimony (G, b, SAID), or (G, b, 0), at X_new (G, b, D), of the rows `heard`
+        (G, b, k) there, which lie `distance` (G, b, k) away, in spacings."""
+        there = heard.to(distance.dtype)
+        spread, lean, total = self._deviations(given, there, kernel.prior_variance)
+        far = torch.where(heard, distance.clamp_max(FAR), torch.full_like(distance, FAR))
+        t = kernel.time_axis
+        gap = torch.zeros_like(total) if t is None else (X_new[..., t] - latest).clamp_min(0.0)
+        nearest = smallest(far + 1e-3 * self.age[:, None, :].to(far.dtype), NEAREST)
+        distances = far.gather(-1, nearest[..., :9])
+        features = [
+            given.mean,
+            given.variance,
+            given.busyness,
+            spread.log(),
+            lean,
+            torch.log(total + 1e-3),
+            self._busyness_close_by(far, there),
+            torch.log1p(distances.amin(-1)),
+            torch.log1p(distances.amax(-1)),
+            gap,
+        ]
+        said = distance.new_zeros(*total.shape, 0)
+        if in_detail:
+            known = 1.0 - (given.variance / kernel.prior_at(X_new)).clamp(0.0, 1.0)
+            said = self.testimony(given.mean, known, far, there, nearest)
+        return torch.stack(features, dim=-1), said
+
+    def distances(self, X_new: Tensor) -> Tensor:
+        """Over space, of X_new (G, b, D) to the rows: (G, b, k)."""
+        east, north = (X_new[..., :, None, d] - self.X[..., None, :, d] for d in (0, 1))
+        return (east.square() + north.square()).sqrt()
+
+    def _deviations(
+        self, given: Given, there: Tensor, prior_variance: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Spread and lean of the rows about the mean, in units of what is expected, and their summed weight: (G, b)."""
+        per = 1.0 / (prior_variance * self.expected)
+        root = self.expected.rsqrt()
+        v, square = self.value, per / self.expected
+        columns = [per, per * root, per * root * v, square, square * v, square * v.square()]
+        total, w, wv, s, sv, svv = ((given.covariance * there) @ torch.stack(columns, -1)).unbind(-1)
+        # Half a tenth of a pseudo-observation that agrees with expectation keeps both defined without neighbours.
+        squares = (svv - given.mean * (2.0 * sv - given.mean * s)).clamp_min(0.0)
+        return (squares + 0.05) / (total + 0.05), (wv - given.mean * w) / (total + 0.05), total
+
+    def testimony(
+        self, mean: Tensor, known: Tensor, distance: Tensor, there: Tensor, nearest: Tensor
+    ) -> Tensor:
+        """What the rows measured, less the mean at the place: (G, b, SAID). A linear prediction is the same whatever
+        they agree or disagree on; this is where rare, skewed and short-lived values show.
+
+        Parameters
+        ----------
+        mean, known : (G, b) of r, and the share of its prior variance that the rows take away
+        distance : (G, b, k) in spacings, `FAR` for rows that are not heard
+        there : (G, b, k) 1 for rows that are heard, 0 for others
+        nearest : (G, b, m) the rows that are nearest, those that are not heard last
+
+        Returns
+        -------
+        means, log weights and spreads at every range and time; of the place's own history its mean, weight, length,
+        recent mean, recent weight and spread; quantiles of the nearest. All tend to constants far from data.
+
+        References
+        ----------
+        Sekulić, Kilibarda, Heuvelink, Nikolić and Bajat 2020, Random forest spatial interpolation
+        """
+        v, weight = self.value, typical_precision(self.counts) * self.present.to(mean.dtype)
+        lasting = [weight * torch.exp(-self.age / span) for span in TIMES]
+        columns = torch.stack([w * power for w in lasting for power in (v**0, v, v * v)], -1)
+        out: list[Tensor] = []
+        for reach in RANGES:
+            sums = (there * torch.exp(-(distance / reach).clamp_max(FADED))) @ columns
+            for part in sums.split(3, dim=-1):
+                out += _mean_weight_spread(part, mean)
+        own = there * (distance < SAME).to(there.dtype)
+        some = (weight > 0).to(weight.dtype)
+        sums = own @ torch.stack([weight, weight * v, weight * v * v, lasting[0], lasting[0] * v, some], -1)
+        m, w, spread = _mean_weight_spread(sums[..., :3], mean)
+        recently = sums[..., 3]
+        lately = (sums[..., 4] - mean * recently) / (recently + HOLD)
+        out += [m, w, torch.log(sums[..., 5] + 0.5), lately, torch.log(recently + HOLD), spread]
+        # Rows that are not heard count as the mean.
+        about = (v[:, None, :] - mean[..., None]) * there
+        quantiles = _quantiles(about.gather(-1, nearest)) * known[..., None]
+        return torch.cat([torch.stack(out, dim=-1), quantiles], dim=-1)
+
+    def _busyness_close_by(self, distance: Tensor, there: Tensor) -> Tensor:
+        """Mean log count of the rows within a few spacings, 0 for the typical count: (G, b)."""
+        close = there * torch.exp(-(distance / 3.5).clamp_max(FADED))
+        return (close @ self.busyness[..., None])[..., 0] / (close.sum(-1) + 0.1)
 
 
-def _mean_weight_spread(value: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of deviations (B, k), each (B,): held to 0, on a log scale, and held to log 1."""
-    total = weight.sum(-1)
-    mean = (weight * value).sum(-1) / (total + HOLD)
-    spread = ((weight * (value - mean[:, None]).square()).sum(-1) + HOLD) / (total + HOLD)
-    return mean, torch.log(total + HOLD), torch.log(spread)
+def smallest(key: Tensor, m: int) -> Tensor:
+    """Columns of the m smallest of each row of key (..., k), the smallest first, equal ones in the order of columns:
+    (..., min(m, k)).
+
+    Notes
+    -----
+    numpy's sort of whole numbers is four times as fast as torch's search on a CPU: the column rides in the lower half.
+
+    Examples
+    --------
+    >>> smallest(torch.tensor([3.0, 1.0, 2.0, 1.0]), 3).tolist()
+    [1, 3, 2]
+    """
+    if key.device.type != "cpu":
+        return key.sort(dim=-1, stable=True).indices[..., :m]
+    bits = key.float().numpy().view(np.int32).astype(np.int64) << 32
+    return torch.from_numpy(np.sort(bits | np.arange(key.shape[-1]), axis=-1)[..., :m] & 0xFFFFFFFF)
 
 
-def _deviations(
-    c: Conditional, seen: Observations, index: Tensor, prior_variance: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Spread and lean of the neighbours about the mean, in units of what is expected, and their summed weight: (B,)."""
-    rows = index.clamp_min(0)
-    expected = seen.noise_variance[rows] + 0.3
-    weight = c.covariance / prior_variance / expected
-    total = weight.sum(-1)
-    deviation = (seen.value[rows] - c.mean[:, :1]) / expected.sqrt()
-    # Half a tenth of a pseudo-observation that agrees with expectation keeps both defined without neighbours.
-    spread = ((weight * deviation.square()).sum(-1) + 0.05) / (total + 0.05)
-    return spread, (weight * deviation).sum(-1) / (total + 0.05), total
+def _quantiles(values: Tensor) -> Tensor:
+    """`SHARES` of values (..., m), between two of them on a line: (..., len(SHARES))."""
+    ordered = (
+        torch.from_numpy(np.sort(values.numpy(), axis=-1))
+        if values.device.type == "cpu"
+        else values.sort(-1).values
+    )
+    last = values.shape[-1] - 1
+    below = [min(int(share * last), max(last - 1, 0)) for share in SHARES]
+    part = torch.tensor(
+        [share * last - i for share, i in zip(SHARES, below)], dtype=values.dtype, device=values.device
+    )
+    low, high = ordered[..., below], ordered[..., [min(i + 1, last) for i in below]]
+    return low + part * (high - low)
 
 
-def _busyness_close_by(distance: Tensor, busyness: Tensor, index: Tensor) -> Tensor:
-    """Mean log count of the neighbours within a few spacings, 0 for the typical count: (B,)."""
-    close = (index >= 0).to(distance.dtype) * torch.exp(-distance / 3.5)
-    return (close * busyness[index.clamp_min(0)]).sum(-1) / (close.sum(-1) + 0.1)
-
-
-def _log_distances(distance: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """log(1 + distance) to the first and the ninth neighbour: (B,) each."""
-    found = torch.where(index >= 0, distance.clamp_max(FAR), torch.full_like(distance, FAR)).sort(-1).values
-    return torch.log1p(found[:, 0]), torch.log1p(found[:, min(8, found.shape[1] - 1)])
+def _mean_weight_spread(sums: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of weighted sums (..., 3) of values to the powers 0, 1 and 2, about a mean (...): the mean deviation, held to 0, the
+    weight on a log scale, and the log spread, held to 0."""
+    total, once, twice = sums.unbind(-1)
+    first = once - mean * total
+    second = twice - mean * (2.0 * once - mean * total)
+    away = first / (total + HOLD)
+    spread = (second - away * (2.0 * first - away * total)).clamp_min(0.0)
+    return away, torch.log(total + HOLD), torch.log((spread + HOLD) / (total + HOLD))
 
 
 def count_features(counts: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from geogp.field import FieldOptions, LocalField, choose
-from geogp.field.outlook import noise_inputs
+from geogp.field.predict.outlook import noise_inputs
 from geogp.field.trend import fit_trend
 from geogp.holdout import left_out_kinds
 from geogp.scores import binomial_band
@@ -95,7 +95,8 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
     noise = {f"noise.{name}" for name in ("level", "center", "scale", *parts)}
     kernel = {"kernel.log_lengthscale", "kernel.log_variance"}
     drift = {f"drift.{name}" for name in ("center", "scale", "weights", "covariance")}
-    assert set(tensors) == kernel | noise | drift | {"shift", "seen.X", "seen.value", "seen.counts"}
+    rows = {f"row_noise.{name}" for name in ("center", "scale", "coefficients")}
+    assert set(tensors) == kernel | noise | drift | rows | {"shift", "seen.X", "seen.value", "seen.counts"}
     assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance", "newest", "span"}
     assert set(facts) == {
         "options", "frame", "trend", "has_counts", "horizon", "learned_until", "smoothness", "tau2", "s2",

@@ -85,7 +85,7 @@ def test_what_comes_and_goes_at_a_place_is_not_surface(fitted):
 
 
 def test_rows_left_out_have_no_say_in_how_noisy_others_are(fitted):
-    field, X, y, _ = fitted
+    field, _, y, _ = fitted
     known = field.known
     reference = torch.arange(0, len(y), 2)
     given = known.left_given(reference).noise_variance
@@ -97,7 +97,7 @@ def test_rows_left_out_have_no_say_in_how_noisy_others_are(fitted):
 
 
 def test_told_other_rows_it_listens_to_them(fitted):
-    field, X, y, _ = fitted
+    field, _, y, _ = fitted
     some = field.conditioned_on(field.seen.at(torch.arange(0, len(y), 2)))
     again = field.gp.observed(some.seen.X, some.seen.value, some.seen.counts)
     assert torch.equal(some.seen.noise_variance, again.noise_variance)

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from geogp.field import FieldOptions, LocalField
-from geogp.field.observations import Observations
-from geogp.field.surroundings import HOLD, RANGES, SAID, SHARES, TIMES, what_they_measured
+from geogp.field.surroundings import HOLD, NEAREST, RANGES, SAID, SHARES, TIMES, Witnesses, smallest
 
 QUICK = FieldOptions(neighbours=16, steps=15, n_targets=600, epochs=3, metric=False)
 
@@ -17,23 +16,28 @@ def test_testimony_is_what_plain_sums_give():
     rng = np.random.default_rng(0)
     n, k = 30, 12
     value, counts = (
-        torch.from_numpy(rng.normal(size=n)),
-        torch.from_numpy(rng.integers(1, 9, n).astype(float)),
+        torch.from_numpy(rng.normal(size=(1, n))),
+        torch.from_numpy(rng.integers(1, 9, (1, n)) * 1.0),
     )
-    seen = Observations(torch.zeros(n, 3).double(), value, counts, torch.ones(n).double())
-    index = torch.from_numpy(rng.permutation(n)[None, :k])
-    distance = torch.from_numpy(rng.uniform(0, 9, (1, k)))
-    distance[0, :3] = 0.0
-    age = torch.from_numpy(rng.uniform(0, 2, (1, k)))
-    mean, known = torch.full((1,), 0.4, dtype=torch.float64), torch.full((1,), 0.7, dtype=torch.float64)
-    got = what_they_measured(seen, index, mean, known, distance, age)[0].numpy()
-    assert len(got) == SAID
+    distance = torch.from_numpy(rng.uniform(0, 9, (1, 1, n)))
+    distance[..., :3] = 0.0
+    age, one = torch.from_numpy(rng.uniform(0, 2, (1, n))), torch.ones(1, n).double()
+    rows = Witnesses(torch.zeros(1, n, 3).double(), value, counts, one, one, age, one > 0)
+    # Twelve of thirty rows are heard; the others count as far away.
+    heard = torch.zeros(1, 1, n, dtype=torch.bool)
+    index = torch.from_numpy(np.append([0, 1, 2], rng.permutation(np.arange(3, n))[: k - 3]))
+    heard[..., index] = True
+    far = torch.where(heard, distance, torch.full_like(distance, 1000.0))
+    nearest = smallest(far + 1e-3 * age[:, None], k)
+    mean, known = torch.full((1, 1), 0.4, dtype=torch.float64), torch.full((1, 1), 0.7, dtype=torch.float64)
+    got = rows.testimony(mean, known, far, heard.double(), nearest)[0, 0].numpy()
+    assert len(got) == SAID and k <= NEAREST
 
     v, n_, d, a = (
-        (value[index] - 0.4).numpy()[0],
-        counts[index].numpy()[0],
-        distance.numpy()[0],
-        age.numpy()[0],
+        (value[0, index] - 0.4).numpy(),
+        counts[0, index].numpy(),
+        distance[0, 0, index].numpy(),
+        age[0, index].numpy(),
     )
     w = 1.0 / (0.15 + 1.2 / n_)
 

@@ -204,7 +204,7 @@ def test_it_follows_what_the_places_around_say(monkeypatch):
     field = LocalField.fit(X, y, None, options=options)
     variation = field.gp.kernel.variation
     assert variation is not None and variation.says is None
-    h, s = variation(field.frame.coordinates(X)[:, :2])
+    h, _ = variation(field.frame.coordinates(X)[:, :2])
     inside = torch.from_numpy(away < 1000)
     assert h[inside].mean() < h[torch.from_numpy(away > 5000)].mean() - 0.5
     stationary = LocalField.fit(X, y, None, options=replace(options, varying=0))

@@ -11,10 +11,10 @@ from geogp.calibrate import Calibration, fit_calibration
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.left_out import SHARE, LeftOut
-from geogp.field.moments import moments_of
 from geogp.field.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.observations import canonical
-from geogp.field.outlook import noise_inputs, outlook
+from geogp.field.predict.moments import moments_of
+from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
 
 #: Held-out rows within a square of this many spacings of places share their luck: one vote in calibration.

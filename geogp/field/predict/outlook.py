@@ -11,6 +11,7 @@ from torch import Tensor
 from geogp.calibrate import groups_of
 from geogp.field.conditioned import Conditioned
 from geogp.field.observations import counted
+from geogp.field.predict.around import around
 from geogp.field.surroundings import NAMES, Surroundings, count_features
 
 
@@ -48,16 +49,16 @@ def outlook(known: Conditioned, X: Tensor, counts: Tensor | None) -> Outlook:
 def outlooks(known: Conditioned, X: Tensor, counts: Sequence[Tensor]) -> list[Outlook]:
     """`outlook` for each of several (N,) counts; what the neighbours say is found once."""
     C = known.frame.coordinates(X)
-    around = known.survey(C, known.neighbours_of(C), known.latest)
-    _, uncertain = known.drift.extra(C, around.leaning)
+    here = around(known, C)
+    _, uncertain = known.drift.extra(C, here.leaning)
     regional = None if known.regional is None else known.regional(C[:, :2])
-    distance = torch.expm1(around.features[:, NAMES.index("log_nearest")]).numpy()
+    distance = torch.expm1(here.features[:, NAMES.index("log_nearest")]).numpy()
     time_variance, prior_variance = known.time_variance(C), known.gp.kernel.prior_at(C).expand(len(X))
     open_variance = known.drift.covariance_of(C, C, diagonal=True)
     return [
         Outlook(
-            around=around,
-            inputs=noise_inputs(known, around, n, X, regional),
+            around=here,
+            inputs=noise_inputs(known, here, n, X, regional),
             counts=n,
             prior_mean=known.prior_mean(C, n),
             drift_variance=uncertain,

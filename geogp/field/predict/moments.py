@@ -8,9 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from geogp.calibrate import Calibration, standardised_miss
+from geogp.field.columns import Columns
 from geogp.field.conditioned import Conditioned
 from geogp.field.noise.smooth import SmoothNoise
-from geogp.field.outlook import Outlook
+from geogp.field.predict.outlook import Outlook
 from geogp.predictive import standard_moments
 
 #: Coverage that calibration looks at.
@@ -22,7 +23,7 @@ LEAST_NOISE = 0.05
 
 
 @dataclass(frozen=True)
-class FieldMoments:
+class FieldMoments(Columns):
     """(N,) each. The predictive distribution is a skewed Student-t about its mode `location`, with squared
     scale latent + noise variance; see `Predictive`."""
 

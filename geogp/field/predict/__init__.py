@@ -1,0 +1,1 @@
+"""A fitted field asked about places: cells that share neighbours, what these say, the predictive distribution."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
-from geogp.field.left_out import HOLD_OUT_FROM, SHARE, LeftOut
+from geogp.field.left_out import HOLD_OUT_FROM, LeftOut
 from geogp.field.likelihood import conditional_log_density, fit_local_gp, leave_one_out_log_density
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import RowNoise
@@ -16,8 +16,8 @@ from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
 from geogp.field.variation import Variation
 
-#: Fewer rows say too little about lengths that differ from place to place; bumps of their variation.
-VARY_FROM, VARY_AT = 4000, 200
+#: Fewer rows over space alone say too little about lengths that differ from place to place.
+VARY_FROM, VARY_AT = 10_000, 16
 #: Of few rows a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: About so many targets of a kind judge the candidates.
@@ -28,7 +28,7 @@ Targets = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A local GP, and the mean log density it gives held-out rows, summed over the kinds of missing data by their `SHARE`."""
+    """A local GP, and the mean log density it gives held-out rows, summed over the kinds of missing data."""
 
     gp: LocalGP
     density: float
@@ -114,11 +114,10 @@ class Trials:
         )
 
     def judged(self, gp: LocalGP) -> Candidate:
-        """All kinds of missing data count alike, but for those at the sides."""
+        """All kinds of missing data count alike."""
         if self.few:
             return Candidate(gp, left_out_one_by_one(gp, self))
-        judges = self.judges.items()
-        return Candidate(gp, sum(SHARE[kind] * held_out_density(gp, self, t) for kind, t in judges if t))
+        return Candidate(gp, sum(held_out_density(gp, self, t) for t in self.judges.values() if t))
 
 
 def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
@@ -144,7 +143,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         gaps = [*blocks, *trials.left_out["sides"]]
         mixed = [s for i, gap in enumerate(gaps) for s in (rows[i % len(rows)], gap)]
         best = _better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
-    if (flat := _to_vary(trials)) is not None:
+    if places := _places_to_vary_at(trials, start):
+        flat = Variation.flat(trials.X[:, :2], places, trials.options.seed)
         bent = replace(best.gp.kernel, variation=flat.to(trials.X.device))
         best = _better(best, trials.fitted("varying", rows, bent, weighted=best.gp.weighted))
     if trials.per_count:
@@ -158,14 +158,10 @@ def _better(one: Candidate, other: Candidate) -> Candidate:
     return other if other.density > one.density else one
 
 
-def _to_vary(trials: Trials) -> Variation | None:
-    """How the kernel may vary: at the places asked for freely; else, of enough rows, as the places around say."""
-    P, m, seed = trials.X[:, :2].cpu(), trials.options.varying, trials.options.seed
-    if m is not None:
-        return Variation.flat(P, m, seed) if m else None
-    if trials.says is None or len(P) < VARY_FROM:
-        return None
-    return Variation.told(P, trials.says, VARY_AT, seed)
+def _places_to_vary_at(trials: Trials, start: LocalKernel) -> int:
+    if trials.options.varying is not None:
+        return trials.options.varying
+    return VARY_AT if start.time_axis is None and len(trials.y) >= VARY_FROM else 0
 
 
 def _divided(targets: Targets) -> tuple[Targets, Targets]:

@@ -16,8 +16,6 @@ Index = NDArray[np.int64]
 
 #: Below this many rows nothing is left out here: each row in turn is, of all others, where a kernel is fitted.
 HOLD_OUT_FROM = 400
-#: What rows of a kind count for: few predictions lie beyond the data.
-SHARE = {"rows": 1.0, "blocks": 1.0, "sides": 0.3, "future": 1.0}
 
 
 @dataclass(frozen=True)

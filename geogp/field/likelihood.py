@@ -251,16 +251,14 @@ def _one_cycle(
     """Adam whose rates rise and fall once.
 
     The noise travels farther than the kernel (decades of τ²), and must settle before the tails can: twice the rate.
-    Each of many bumps sees few rows of a batch, and must not wander with them: a quarter; what is told of them is few
-    numbers.
+    Each of many bumps sees few rows of a batch, and must not wander with them: a quarter.
     """
     fast = [p for p in (model.tau2, model.s2, model.tails) if p.requires_grad]
     bumps = [] if model.start.variation is None else [model.stretch, model.amplitude]
-    free = model.start.variation is not None and model.start.variation.says is None
     fast += [] if model.rows is None else [model.row_coefficients]
     apart = [*fast, *bumps]
     slow = [p for p in model.parameters() if p.requires_grad and not any(p is q for q in apart)]
-    shares = [(slow, 1.0), (fast, 2.0), *([(bumps, 0.25 if free else 1.0)] if bumps else [])]
+    shares = [(slow, 1.0), (fast, 2.0), *([(bumps, 0.25)] if bumps else [])]
     rates = [share * learning_rate for _, share in shares]
     groups = [{"params": p, "lr": rate} for (p, _), rate in zip(shares, rates)]
     optimiser = torch.optim.Adam(groups, betas=(0.9, 0.98))

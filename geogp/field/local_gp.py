@@ -53,7 +53,6 @@ class LocalGP:
             ),
         }
         if (bumps := self.kernel.variation) is not None:
-            bumps = bumps.settled()
             out |= {"stretch": bumps.lengthscale, "amplitude": bumps.variance}
         if self.rows is not None:
             out["row_noise"] = self.rows.coefficients
@@ -67,7 +66,7 @@ class LocalGP:
         tau2, s2, nu, weighted = tensors["numbers"].tolist()
         bumps = start.variation
         if bumps is not None:
-            bumps = replace(bumps, lengthscale=tensors["stretch"], variance=tensors["amplitude"], says=None)
+            bumps = replace(bumps, lengthscale=tensors["stretch"], variance=tensors["amplitude"])
         lengths, variances = tensors["log_lengthscale"], tensors["log_variance"]
         kernel = replace(start, log_lengthscale=lengths, log_variance=variances, variation=bumps)
         df = None if math.isnan(nu) else nu

@@ -21,8 +21,6 @@ PRIOR_SD = 0.5
 #: A bump is so many times as wide as its nearest centres are apart, on average of so many of them.
 OVERLAP, NEAR = 1.2, 3
 MOST_PLACES = 20_000
-#: Added to the bumps' own matrix.
-RIDGE = 0.1
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,7 @@ class Variation:
     ----------
     centres : (m, D) places in the kernel's coordinates
     width : (m,) sd of each bump, in the same unit
-    lengthscale, variance : (m,) coefficients of log h and log s²; where it says something, (p,) of each of what it says
-    says : (m, p) that the coefficients are linear in, or None
+    lengthscale, variance : (m,) coefficients of log h and log s²
 
     References
     ----------
@@ -51,7 +48,6 @@ class Variation:
     width: Tensor
     lengthscale: Tensor
     variance: Tensor
-    says: Tensor | None = None
 
     @classmethod
     def flat(cls, places: Tensor, m: int, seed: int = 0) -> "Variation":
@@ -73,39 +69,11 @@ class Variation:
         zero = torch.zeros(len(centres), dtype=torch.float64)
         return cls(torch.from_numpy(centres), torch.from_numpy(width), zero, zero.clone())
 
-    @classmethod
-    def told(cls, places: Tensor, says: Tensor, m: int, seed: int = 0) -> "Variation":
-        """No variation yet; what is learned is how log h and log s² go with what is said (N, p) about places (N, 2).
-
-        A few numbers then tell towns from open country at the resolution of many bumps, which rows alone could not.
-        """
-        flat = cls.flat(places, m, seed)
-        near = torch.from_numpy(cKDTree(flat.centres.numpy()).query(places.cpu().numpy())[1])
-        total = torch.zeros(len(flat.centres), says.shape[1], dtype=torch.float64)
-        total.index_add_(0, near, says.cpu())
-        mean = total / torch.bincount(near, minlength=len(total)).clamp_min(1)[:, None]
-        # Coefficients by which the bumps add up to what is said at their centres, held back where they overlap much.
-        bumps = flat._bumps(flat.centres)
-        said = torch.linalg.solve(bumps + RIDGE * torch.eye(len(bumps), dtype=bumps.dtype), mean)
-        zero = torch.zeros(says.shape[1], dtype=torch.float64)
-        return replace(flat, lengthscale=zero, variance=zero.clone(), says=said)
-
-    def settled(self) -> "Variation":
-        """The same with a coefficient for each bump, whatever they were learned from."""
-        if self.says is None:
-            return self
-        said = self.says.to(self.lengthscale)
-        return replace(self, lengthscale=said @ self.lengthscale, variance=said @ self.variance, says=None)
-
     def __call__(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """log h and log s² at places P (..., D): (...,) each."""
-        bumps, each = self._bumps(P), self.settled()
-        return bumps @ each.lengthscale.to(P.dtype), bumps @ each.variance.to(P.dtype)
-
-    def _bumps(self, P: Tensor) -> Tensor:
-        """(..., m) at places P (..., D)."""
         away = distances(P, self.centres.to(P.dtype)) / self.width.to(P.dtype)
-        return torch.exp(-0.5 * away.square())
+        bumps = torch.exp(-0.5 * away.square())
+        return bumps @ self.lengthscale.to(P.dtype), bumps @ self.variance.to(P.dtype)
 
     def between(self, P: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
         """h̄, by which distances are divided, and the factor on the covariance: (..., N, M) each, of (..., N, D) and
@@ -128,5 +96,4 @@ class Variation:
             width=self.width.to(device),
             lengthscale=self.lengthscale.to(device),
             variance=self.variance.to(device),
-            says=None if self.says is None else self.says.to(device),
         )

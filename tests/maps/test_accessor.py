@@ -18,7 +18,7 @@ def test_the_accessor_draws_explores_and_writes(ds, region, tmp_path) -> None:
     assert ds.geogp.to_cog(tmp_path, layers=["median"], geometry=region) == [tmp_path / "median.tif"]
     assert ds.geogp.to_netcdf(tmp_path / "p.nc", layers=["median"]).exists()
     manifest = ds.geogp.export(tmp_path / "out", ["netcdf"], layers=["median"])
-    assert [f["path"] for f in manifest["files"]] == ["prediction.nc"]
+    assert [f["path"] for f in manifest["files"]] == ["prediction.nc", "item.json"]
 
 
 def test_importing_maps_loads_nothing_heavy() -> None:

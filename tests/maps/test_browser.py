@@ -196,6 +196,7 @@ def test_a_click_pins_and_the_address_holds_the_view(browser, page, world) -> No
     again = open_page(browser, f"{world.path}{view}")
     assert again.evaluate("document.querySelector('#frame').dataset.layer") == "pi_width"
     assert again.evaluate("map_geogp.getZoom()") == pytest.approx(page.evaluate("map_geogp.getZoom()"))
+    again.locator("#said").filter(has_text="prediction interval").wait_for()
     assert again.inner_text("#said") == pinned and again.is_visible("#place")
     assert again.evaluate("location.hash") == view
     again.context.close()

@@ -32,6 +32,7 @@ def test_these_are_all_and_they_are_stored_bare() -> None:
 def test_a_notebook_runs_and_shows_its_pictures(name: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # other tests draw into files
     book = nbformat.read(FOLDER / f"{name}.ipynb", 4)
     client = nbclient.NotebookClient(
         book, timeout=200, kernel_name="python3", resources={"metadata": {"path": tmp_path}}

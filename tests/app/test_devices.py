@@ -29,7 +29,8 @@ def test_a_table_without_devices_says_so(table, tmp_path):
 
 def test_the_run_remembers_what_it_counted_by(cli, table, tmp_path):
     run = tmp_path / "run"
-    plain = ("--method", "local-gp", "--split", "random")
+    quick = "options={n_targets=500, steps=20}"
+    plain = ("--method", "local-gp", "--split", "random", "--set", quick)
     assert cli("fit", table, "--counts", "devices", *plain, "-o", run, "-q").code == 0
     facts = json.loads((run / "run.json").read_text())
     assert facts["counts"] == facts["arguments"]["counts"] == "devices"

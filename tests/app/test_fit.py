@@ -338,7 +338,7 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
         "--split",
         "forward",
         "--set",
-        "options={n_targets=1500}",
+        "options={n_targets=500, steps=30}",
         "-q",
     )
     assert cli(*line, "-o", tmp_path / "chosen").code == 0

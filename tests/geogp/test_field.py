@@ -278,7 +278,7 @@ def gapped(seed=0, n=1800):
 
 def test_validation_rows_teach_the_noise_and_are_never_conditioned_on():
     X, y, V, v = gapped()
-    options = replace(QUICK, smooth=True)
+    options = replace(QUICK, smooth=True, n_targets=500, steps=20)
     alone = LocalField.fit(X, y, None, options=options)
     taught = LocalField.fit(X, y, None, options=options, validation=(V, v, None))
     torch.testing.assert_close(taught.seen.X, alone.seen.X)
@@ -307,7 +307,7 @@ def test_a_field_saved_before_there_was_a_regional_surface_still_predicts():
 
 def test_a_few_validation_rows_do_not_outvote_the_rest():
     X, y, V, v = gapped(n=3000)
-    options = replace(QUICK, smooth=True)
+    options = replace(QUICK, smooth=True, n_targets=500, steps=20)
     alone = LocalField.fit(X, y, None, options=options).moments(X[:300]).noise_variance
     few = LocalField.fit(X, y, None, options=options, validation=(V[:210], v[:210], None))
     few = replace(few, calibration=None)

@@ -218,7 +218,8 @@ def test_phone_width(browser, world) -> None:
     )
     readout = page.locator("#readout").bounding_box()
     assert panel["height"] < 300 and zoom["y"] > panel["y"] + panel["height"]
-    assert zoom["y"] + zoom["height"] <= readout["y"]
+    scale = page.locator(".leaflet-control-scale").bounding_box()
+    assert zoom["y"] + zoom["height"] <= scale["y"] and scale["y"] + scale["height"] <= readout["y"]
     page.tap("#layers > summary")
     page.tap("label:has(input[value='exceedance'])")
     page.wait_for_selector("[data-layer='exceedance']")

@@ -19,6 +19,7 @@ class Method:
     instead : what to take where there are more rows than the row takes, in words
     reverts_to_prior : latent variance far from data is at least that at the data
     rank, steps : the row's own defaults of these, where they differ from everyone's
+    rows_per_function : the default rank leaves at least so many rows to each basis function (but is never below 16)
     latent : outputs of the backbone; several are compared on validation rows
     cost : of one pass over the data, in n rows, rank r, hidden width h
     """
@@ -38,6 +39,7 @@ class Method:
     spread: str = "learned"
     reverts_to_prior: bool = False
     rank: int | None = None
+    rows_per_function: int = 1
     steps: int | None = None
     latent: tuple[int, ...] = ()
     without_position: str = ""
@@ -186,7 +188,7 @@ _ROWS = [
         "soft kernel interpolation: softmax weights on learned points",
         SOFTKI, "10-12, 13, 15, 17, 18, 20-22, algorithm 1",
         engine="closed_form", encoder="standardise", backbone="identity", expansion="softki",
-        objective="softki", posterior="solved", rank=512, steps=240,
+        objective="softki", posterior="solved", rank=512, rows_per_function=16, steps=240,
         use_when="about ten features and many rows, when the mean matters most; points that lattices cannot "
         "cover",
         cost="O(n r (d + r)), and r^3 a batch"),

@@ -130,7 +130,7 @@ def _size(asked: Mapping[str, Any], row: Method, n_rows: int) -> Size:
     size = Size()
     if asked["hidden"] is not None:
         size = replace(size, hidden=asked["hidden"])
-    default = min(row.rank or size.rank, max(16, n_rows))
+    default = min(row.rank or size.rank, max(16, n_rows // row.rows_per_function))
     size = replace(size, rank=default if asked["rank"] is None else asked["rank"])
     scales: Sequence[float] | str | None = asked["fourier_scales"]
     if isinstance(scales, str):

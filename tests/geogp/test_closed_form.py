@@ -436,6 +436,14 @@ def test_softki_trains_through_instability(monkeypatch):
     assert model.score(data.X.numpy(), data.y.numpy()) > 0.8
 
 
+def test_softki_learns_the_noise_of_few_rows():
+    data = toy(400, counts=False)  # noise sd .2; with a point for every row it came out as .14
+    model = geogp.GPRegressor("softki").fit(data.X.numpy(), data.y.numpy())
+    noise_sd = model.target_sd_ * model.moments(data.X.numpy()).noise_variance.sqrt()
+    assert float(noise_sd.mean()) == pytest.approx(0.2, rel=0.15)
+    assert plan_of(model.get_params(), 2, False, 100_000).size.rank == 512
+
+
 def in_single_precision(monkeypatch):
     """K_ZZ computed as the paper's code does, in float32."""
 

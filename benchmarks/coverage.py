@@ -2,8 +2,9 @@
 
     python -m benchmarks.coverage [--only WORLD[,WORLD]] [--methods a,b] [--rows 500,2000] [--seeds 0,1] [--out FILE]
 
-Rows are added to the results file as they come; what it already holds is not measured again, unless `--again`. A full
-run takes hours on one core, so take it in parts. A run that writes the kept results also renews RESULTS.md.
+Worlds take turns: each seed meets each world with two of the four kinds of rows, the next seed with the other two. Rows
+are added to the results file as they come; what it already holds is not measured again, unless `--again`. A full run
+takes hours on one core, so take it in parts. A run that writes the kept results also renews RESULTS.md.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from geogp.errors import NotDistanceAware
 from geogp.estimator import GPRegressor
 
 METHODS = ("geogp", "dbk-silu", "dbk-rbf", "sv-rbf", "sgpr", "softki", "vbll")
-SIZES = (500, 2000, 5000, 20_000)
+SIZES = (500, 2000, 20_000)
 SEEDS = (0, 1, 2, 3, 4)
 #: (with counts, with time)
 STRATA = ((True, True), (True, False), (False, True), (False, False))
@@ -73,9 +74,10 @@ def main(argv: list[str] | None = None) -> int:
     results = page.read(options.out)
     begun, measured, failed = time.perf_counter(), 0, 0
     # The quick ones of every method first, so that a run that is stopped leaves a table.
-    for n, seed, world, (counts, has_time), method in itertools.product(
-        options.rows, options.seeds, worlds, STRATA, methods
+    for n, seed, (at, (counts, has_time)), method in itertools.product(
+        options.rows, options.seeds, enumerate(STRATA), methods
     ):
+        world = worlds[(seed + at) % len(worlds)]
         key = {"world": world, "method": method, "rows": n, "counts": counts, "time": has_time, "seed": seed}
         have = [row for row in results["rows"] if key.items() <= row.items()]
         if have and not options.again:
@@ -121,8 +123,8 @@ def measure(
 
 
 def clock() -> float:
-    """Seconds; of its own because a parameter is called `time`."""
-    return time.perf_counter()
+    """Processor seconds; of its own because a parameter is called `time`."""
+    return time.process_time()
 
 
 def judged(model: GPRegressor, truth: Rows) -> Row:
@@ -154,7 +156,7 @@ def judged(model: GPRegressor, truth: Rows) -> Row:
 
 HEADER = (
     "world", "rows", "method", "fits", "surface 50 / 80 / 95", "in the corner", "new 50 / 80 / 95", "in the corner",
-    "noise sd: corr.", "ratio", "fit s",
+    "noise sd: corr.", "ratio", "fit, CPU s",
 )  # fmt: skip
 WORDS = {
     (True, True): "counts, time",

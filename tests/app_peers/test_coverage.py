@@ -111,6 +111,15 @@ def test_a_run_is_taken_in_parts_and_goes_on(tmp_path, capsys, monkeypatch):
     assert coverage.main([*asked, "--again", "--out", str(out)]) == 1  # what is there stays, the others go on
     assert "NumericalFailure: no factor" in capsys.readouterr().err
     assert len(json.loads(out.read_text())["rows"]) == 4
+    taken = []
+    monkeypatch.setattr(
+        coverage, "measure", lambda *a, **key: taken.append(tuple(key.values())[:-1]) or fail()
+    )
+    assert coverage.main(["--methods", "sgpr", "--rows", "60", "--out", str(tmp_path / "turns.json")]) == 1
+    for world in WORLDS:  # every kind of rows comes from both worlds, every seed sees both
+        mine = [key for key in taken if key[0] == world]
+        assert len(mine) == 10 and {key[3:5] for key in mine} == set(coverage.STRATA)
+        assert {key[5] for key in mine} == set(coverage.SEEDS)
     # One page holds both benchmarks and the notes.
     monkeypatch.setattr(page, "COVERAGE", out)
     page.write({"rows": []}, tmp_path / "page.md")

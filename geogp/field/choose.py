@@ -9,7 +9,7 @@ from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import HOLD_OUT_FROM, LeftOut
 from geogp.field.likelihood import conditional_log_density, fit_local_gp, leave_one_out_log_density
 from geogp.field.local_gp import LocalGP, count_columns
-from geogp.field.noise.rows import RowNoise
+from geogp.field.noise.rows import ToldNoise
 from geogp.field.options import FieldOptions
 from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
@@ -41,7 +41,7 @@ class Trials:
     left_out : of each kind the targets that candidates are fitted to; judges : those that they are judged by, others
         where there are enough
     per_count : whether the counts differ, so that noise and mean may depend on them
-    rows, says : how the noise may differ from row to row, and (N, p) what the places around say; None where it may not
+    told : how the noise may differ from row to row, None where it may not
     """
 
     X: Tensor
@@ -52,8 +52,7 @@ class Trials:
     options: FieldOptions
     per_count: bool
     stages: Stages
-    rows: RowNoise | None = None
-    says: Tensor | None = None
+    told: ToldNoise | None = None
 
     @classmethod
     def of(
@@ -67,8 +66,7 @@ class Trials:
         per_count: bool,
         stages: Stages,
         device: str = "cpu",
-        rows: RowNoise | None = None,
-        says: Tensor | None = None,
+        told: ToldNoise | None = None,
     ) -> "Trials":
         """On a device, where kernels are fitted."""
         kinds: dict[str, Targets] = {"rows": [], "blocks": [], "sides": [], "future": []}
@@ -76,13 +74,18 @@ class Trials:
             kinds[out.kind].append((out.rows.to(device), out.neighbours.to(device)))
         both = {kind: _divided(targets) for kind, targets in kinds.items()}
         fitted, judges = ({kind: pair[i] for kind, pair in both.items()} for i in (0, 1))
-        X, y, counts, says = (
-            X.to(device),
-            y.to(device),
-            counts.to(device),
-            None if says is None else says.to(device),
+        X, y, counts = X.to(device), y.to(device), counts.to(device)
+        return cls(
+            X,
+            y,
+            counts,
+            fitted,
+            judges,
+            options,
+            per_count,
+            stages,
+            None if told is None else told.to(device),
         )
-        return cls(X, y, counts, fitted, judges, options, per_count, stages, rows, says)
 
     @property
     def few(self) -> bool:
@@ -92,7 +95,7 @@ class Trials:
     def fitted(self, name: str, targets: Targets, start: LocalKernel, *, weighted: bool) -> Candidate:
         """A candidate fitted to the target rows given their neighbours; a stage of that name."""
         made = self.stages.once(name, lambda: self._fit(targets, start, weighted).tensors())
-        return self.judged(LocalGP.from_tensors(made, start, self.rows))
+        return self.judged(LocalGP.from_tensors(made, start, None if self.told is None else self.told.noise))
 
     def _fit(self, targets: Targets, start: LocalKernel, weighted: bool) -> LocalGP:
         o = self.options
@@ -103,8 +106,7 @@ class Trials:
             None if self.few else targets,
             start,
             columns=count_columns(self.counts) if self.per_count else None,
-            rows=self.rows,
-            says=self.says,
+            told=self.told,
             weighted=weighted,
             per_count=self.per_count,
             steps=o.steps,
@@ -137,7 +139,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
             best = trials.fitted("unweighted", rows, start, weighted=False)
     if start.time_axis is not None and len(start.smoothness) > 1:
         # What stays at a place is there only where held-out rows ask for it: else a little of the noise becomes surface.
-        wide = trials.fitted("wide", rows, start.last_term(), weighted=best.gp.weighted)
+        wide = trials.fitted("wide", rows, start.term(len(start.smoothness) - 1), weighted=best.gp.weighted)
         best = _better(best, wide)
     if blocks and start.time_axis is None:
         gaps = [*blocks, *trials.left_out["sides"]]
@@ -175,14 +177,14 @@ def _divided(targets: Targets) -> tuple[Targets, Targets]:
 
 
 def left_out_one_by_one(gp: LocalGP, trials: Trials) -> float:
-    """Mean log density of each row given all others under the kernel and the constant noise."""
+    """Mean log density of each row given all others under the kernel and the local GP's own noise."""
     with torch.no_grad():
         density = leave_one_out_log_density(*_asked(gp, trials), weighted=gp.weighted)
     return float(density.mean())
 
 
 def held_out_density(gp: LocalGP, trials: Trials, targets: Targets) -> float:
-    """Mean log density of some held-out rows under the kernel and the constant noise."""
+    """Mean log density of some held-out rows under the kernel and the local GP's own noise."""
     kernel, X, value, noise, nu = _asked(gp, trials)
     total, count = 0.0, 0
     for target, index in targets:
@@ -196,5 +198,6 @@ def held_out_density(gp: LocalGP, trials: Trials, targets: Targets) -> float:
 def _asked(gp: LocalGP, trials: Trials) -> tuple[LocalKernel, Tensor, Tensor, Tensor, Tensor | None]:
     """What a density is asked with: kernel, X, values less the count shift, noise variances, degrees of freedom."""
     value, nu = trials.y - gp.b(trials.counts), gp.degrees_of_freedom
+    noise = gp.noise_variance(trials.counts, None if trials.told is None else trials.told.says)
     df = None if nu is None else torch.as_tensor(nu, dtype=value.dtype)
-    return gp.kernel.to(trials.X.device), trials.X, value, gp.noise_variance(trials.counts, trials.says), df
+    return gp.kernel.to(trials.X.device), trials.X, value, noise, df

@@ -33,7 +33,7 @@ class Conditioned:
     trend : β₀ + β t
     drift : Φ'w and how uncertain w is given the observations
     has_counts : whether counts differ from row to row, so that noise and mean may depend on them
-    gp : kernel, constant noise and b
+    gp : kernel, noise and b
     seen : the observations, less trend and count shift
     horizon : how far ahead of the known rows the noise was learned; beyond it the mean drifts
     learned_until : the newest time that kernel and noise learned from; observations may be newer after an update

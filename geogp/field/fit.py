@@ -1,4 +1,4 @@
-"""Trend, drift, kernel, constant noise and count shift of a local field, fitted to rows."""
+"""Trend, drift, kernel, noise and count shift of a local field, fitted to rows."""
 
 from torch import Tensor
 
@@ -7,7 +7,7 @@ from geogp.field.conditioned import Conditioned
 from geogp.field.drift import Drift, Whitened
 from geogp.field.frame import Frame
 from geogp.field.left_out import LeftOut, horizon_of
-from geogp.field.noise.rows import RowNoise
+from geogp.field.noise.rows import ToldNoise
 from geogp.field.observations import typical_precision
 from geogp.field.options import FieldOptions
 from geogp.field.stages import Stages
@@ -38,7 +38,7 @@ def fit_conditioned(
     left = y - first(time, len(y))
     plane = Drift.over(C, frame.time_axis)
     plane = plane.least_squares(C, left, weight)
-    rows = RowNoise.over(C, left, counts) if options.row_noise and options.is_smooth(len(y)) else None
+    told = ToldNoise.over(C, left, counts) if options.row_noise and options.is_smooth(len(y)) else None
     trials = Trials.of(
         C,
         left - plane(C),
@@ -48,8 +48,7 @@ def fit_conditioned(
         per_count=has_counts,
         stages=stages,
         device=device,
-        rows=rows,
-        says=None if rows is None else rows.says(C, left, counts),
+        told=told,
     )
     gp = best_local_gp(trials, options.starting_kernel(frame))
     value = y - gp.b(counts)

@@ -104,15 +104,6 @@ class LocalKernel:
             self.variation,
         )
 
-    def last_term(self) -> "LocalKernel":
-        """The last component alone."""
-        return replace(
-            self,
-            log_lengthscale=self.log_lengthscale[-1:],
-            log_variance=self.log_variance[-1:],
-            smoothness=self.smoothness[-1:],
-        )
-
     def to(self, device: torch.device | str) -> "LocalKernel":
         """The same kernel on a device."""
         return replace(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from geogp.densities import log_density
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
-from geogp.field.noise.rows import RowNoise
+from geogp.field.noise.rows import ToldNoise, noise_variance
 from geogp.field.solve import JITTER, conditional_moments
 from geogp.field.student import heavy_tailed, student_weights
 from geogp.linalg import cholesky
@@ -105,8 +105,7 @@ def fit_local_gp(
     start: LocalKernel,
     *,
     columns: Tensor | None = None,
-    rows: RowNoise | None = None,
-    says: Tensor | None = None,
+    told: ToldNoise | None = None,
     student: bool = True,
     weighted: bool = True,
     per_count: bool = True,
@@ -127,8 +126,7 @@ def fit_local_gp(
     sets : (target rows (m,), their neighbours (m, k)) pairs, visited in turn; None leaves out each row in turn
     start : starting kernel; its structure is kept, its variation over space, if it has one, learned
     columns : (N, P) that shift the mean linearly (`count_columns`), or None
-    rows, says : noise that differs from row to row, its coefficients to be learned, and (N, p) what the places around
-        say of each; None where it is the same
+    told : noise that differs from row to row, its coefficients to be learned; None where it is the same
     student : Student-t with learned degrees of freedom, else Gaussian
     weighted : condition on the neighbours as Student-t too (`student_weights`), else as Gaussian
     per_count : learn s² too; False when all counts are equal
@@ -156,12 +154,12 @@ def fit_local_gp(
     3
     """
     shifting = torch.zeros(len(y), 0, dtype=y.dtype, device=y.device) if columns is None else columns
-    model = _Trained(start, shifting.shape[1], rows, student=student, per_count=per_count).to(X.device)
+    model = _Trained(start, shifting.shape[1], told, student=student, per_count=per_count).to(X.device)
     optimiser, cycle = _one_cycle(model, learning_rate, steps)
     generator = torch.Generator().manual_seed(seed)
     history = []
     for step in range(steps):
-        kernel, noise, nu = model.kernel(), model.noise_variance(counts, says), model.degrees_of_freedom()
+        kernel, noise, nu = model.kernel(), model.noise_variance(counts), model.degrees_of_freedom()
         value = y - shifting @ model.shift
         if sets is None:
             density = leave_one_out_log_density(kernel, X, value, noise, nu, weighted=weighted)
@@ -174,8 +172,8 @@ def fit_local_gp(
         loss = -density.mean()
         if kernel.variation is not None:
             loss = loss + kernel.variation.penalty() / len(y)
-        if (own := model.row_noise()) is not None:
-            loss = loss + own.penalty() / len(y)
+        if (told := model.noise_of_rows()) is not None:
+            loss = loss + told.noise.penalty() / len(y)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -189,10 +187,10 @@ class _Trained(nn.Module):
     """What `fit_local_gp` trains, float64: the logarithms of all that is positive, and the shift."""
 
     def __init__(
-        self, start: LocalKernel, n_columns: int, rows: RowNoise | None, *, student: bool, per_count: bool
+        self, start: LocalKernel, n_columns: int, told: ToldNoise | None, *, student: bool, per_count: bool
     ):
         super().__init__()
-        self.start, self.rows, self.student = start, rows, student
+        self.start, self.told, self.student = start, told, student
         self.lengthscale = nn.Parameter(start.log_lengthscale.double().clone())
         self.variance = nn.Parameter(start.log_variance.double().clone())
         self.shift = nn.Parameter(torch.zeros(n_columns, dtype=torch.float64))
@@ -201,8 +199,8 @@ class _Trained(nn.Module):
             torch.tensor(0.0 if per_count else -math.inf, dtype=torch.float64), requires_grad=per_count
         )
         self.tails = nn.Parameter(torch.tensor(math.log(3.0), dtype=torch.float64))
-        if rows is not None:
-            self.row_coefficients = nn.Parameter(rows.coefficients.clone())
+        if told is not None:
+            self.row_coefficients = nn.Parameter(told.noise.coefficients.clone())
         if start.variation is not None:
             self.stretch = nn.Parameter(start.variation.lengthscale.double().clone())
             self.amplitude = nn.Parameter(start.variation.variance.double().clone())
@@ -216,23 +214,22 @@ class _Trained(nn.Module):
         lengthscale, variance = of(self.lengthscale), of(self.variance)
         return replace(self.start, log_lengthscale=lengthscale, log_variance=variance, variation=bumps)
 
-    def row_noise(self, of: Callable[[Tensor], Tensor] = lambda p: p) -> RowNoise | None:
-        """The factors on the noise made of the parameters, as `kernel`."""
-        return None if self.rows is None else replace(self.rows, coefficients=of(self.row_coefficients))
+    def noise_of_rows(self) -> ToldNoise | None:
+        """What tells rows' noises apart, made of the parameters."""
+        if self.told is None:
+            return None
+        return replace(self.told, noise=replace(self.told.noise, coefficients=self.row_coefficients))
 
-    def noise_variance(self, counts: Tensor, says: Tensor | None) -> Tensor:
-        """τ² + s²/n, of rows of which the places around say (N, p)."""
-        tau2, s2, rows = self.tau2.exp(), self.s2.exp(), self.row_noise()
-        if rows is None or says is None:
-            return tau2 + s2 / counts
-        tau, s = rows.factors(says).unbind(-1)
-        return tau2 * tau + s2 * s / counts
+    def noise_variance(self, counts: Tensor) -> Tensor:
+        """Of the rows that it is fitted to, of counts (N,)."""
+        return noise_variance(self.tau2.exp(), self.s2.exp(), counts, self.noise_of_rows())
 
     def degrees_of_freedom(self) -> Tensor | None:
         return self.tails.exp() + SMALLEST_DF if self.student else None
 
     def learned(self, history: list[float], weighted: bool) -> LocalGP:
         """The numbers, without gradients."""
+        told = self.noise_of_rows()
         return LocalGP(
             kernel=self.kernel(Tensor.detach),
             tau2=self.tau2.exp().item(),
@@ -241,7 +238,7 @@ class _Trained(nn.Module):
             count_shift=self.shift.detach(),
             loss=tuple(history),
             weighted=weighted,
-            rows=self.row_noise(Tensor.detach),
+            rows=None if told is None else replace(told.noise, coefficients=self.row_coefficients.detach()),
         )
 
 
@@ -255,7 +252,7 @@ def _one_cycle(
     """
     fast = [p for p in (model.tau2, model.s2, model.tails) if p.requires_grad]
     bumps = [] if model.start.variation is None else [model.stretch, model.amplitude]
-    fast += [] if model.rows is None else [model.row_coefficients]
+    fast += [] if model.told is None else [model.row_coefficients]
     apart = [*fast, *bumps]
     slow = [p for p in model.parameters() if p.requires_grad and not any(p is q for q in apart)]
     shares = [(slow, 1.0), (fast, 2.0), *([(bumps, 0.25)] if bumps else [])]

@@ -83,7 +83,7 @@ class LocalField:
     ) -> Self:
         """Fit to X (N, D) raw inputs, y (N,) standardised values, counts (N,) measurements behind each or None.
 
-        Every kind of missing data is played through on the training rows. Trend, kernel, constant noise and count
+        Every kind of missing data is played through on the training rows. Trend, kernel, noise and count
         shift are those that predict them best; a regional surface from all places at once is there to lean on where
         the neighbours are few or odd; then the smooth noise learns what each kind of missing data is worth, from the
         rows left out and from validation rows where they are given, and those calibrate the intervals.
@@ -245,7 +245,7 @@ class LocalField:
 
     @property
     def gp(self) -> LocalGP:
-        """Kernel, constant noise and count shift."""
+        """Kernel, noise and count shift."""
         return self.known.gp
 
     @property

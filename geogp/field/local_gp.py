@@ -1,4 +1,4 @@
-"""The local Gaussian process as it is fitted: kernel, constant noise, tails and count shift."""
+"""The local Gaussian process as it is fitted: kernel, noise, tails and count shift."""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
-from geogp.field.noise.rows import RowNoise
+from geogp.field.noise.rows import RowNoise, ToldNoise, noise_variance
 from geogp.field.observations import Observations
 
 
@@ -82,10 +82,8 @@ class LocalGP:
 
     def noise_variance(self, counts: Tensor, says: Tensor | None = None) -> Tensor:
         """τ² + s²/n for counts (N,), of observations of which the places around say (N, p); None where nobody does."""
-        if self.rows is None or says is None:
-            return self.tau2 + self.s2 / counts
-        tau, s = self.rows.factors(says).unbind(-1)
-        return self.tau2 * tau + self.s2 * s / counts
+        told = None if self.rows is None or says is None else ToldNoise(self.rows, says)
+        return noise_variance(self.tau2, self.s2, counts, told)
 
     def observed(self, X: Tensor, value: Tensor, counts: Tensor) -> Observations:
         """Values (N,) at coordinates X (N, D), less trend and count shift, with the noise variances they have here.

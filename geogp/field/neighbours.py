@@ -142,7 +142,6 @@ def query(
     k: int,
     *,
     nearest_share: float = 0.5,
-    own_row: Index | None = None,
     latest: Array | None = None,
     chunk: int = 2048,
 ) -> Index:
@@ -154,7 +153,6 @@ def query(
     X : (N, D) where to predict, in the reference's coordinates
     k : how many neighbours
     nearest_share : share of k that is simply nearest; the rest is dealt out over the directions
-    own_row : (N,) reference row to leave out for each place (leave-one-out), or None
     latest : (N,) only rows whose time is at most this, or None
     chunk : places handled at once; the result does not depend on it
 
@@ -178,10 +176,7 @@ def query(
         raise ValueError(f"places have shape {X.shape}; the reference has {search.X.shape[1]} columns")
     if k >= search.n_rows and latest is None:
         return np.concatenate(
-            [
-                _all_rows(search, X[i : i + chunk], k, None if own_row is None else own_row[i : i + chunk])
-                for i in range(0, max(len(X), 1), chunk)
-            ]
+            [_all_rows(search, X[i : i + chunk], k) for i in range(0, max(len(X), 1), chunk)]
         )
     out = np.full((len(X), k), MISSING, dtype=np.int64)
     for start in range(0, len(X), chunk):
@@ -191,7 +186,6 @@ def query(
             X[part],
             k,
             nearest_share,
-            None if own_row is None else own_row[part],
             None if latest is None else latest[part],
         )
     return out
@@ -212,20 +206,17 @@ def dealt(
     d2[index == MISSING] = np.inf
     column = np.broadcast_to(np.arange(index.shape[1]), index.shape)
     chosen = _deal(column, d2, group, k, nearest_share)[:, round(nearest_share * k) :]
-    out = np.zeros(
-        (len(index), index.shape[1] + 1), dtype=bool
-    )  # the last column takes those that are missing
+    # The last column takes those that are missing.
+    out = np.zeros((len(index), index.shape[1] + 1), dtype=bool)
     np.put_along_axis(out, chosen, True, axis=1)
     return out[:, :-1]
 
 
-def _all_rows(search: NeighbourSearch, X: Array, k: int, own_row: Index | None) -> Index:
+def _all_rows(search: NeighbourSearch, X: Array, k: int) -> Index:
     """Every row, nearest first."""
     d2 = (((search.X[search.row][None] - X[:, None]) / search.scale) ** 2).sum(axis=-1)
     out = np.full((len(X), k), MISSING, dtype=np.int64)
     out[:, : search.n_rows] = search.row[np.argsort(d2, axis=1, kind="stable")]
-    if own_row is not None:
-        out[out == np.asarray(own_row)[:, None]] = MISSING
     return out
 
 
@@ -242,7 +233,7 @@ def _candidate_places(search: NeighbourSearch, S: Array, wanted: int, per_tier: 
 
 
 def _query_chunk(
-    search: NeighbourSearch, X: Array, k: int, nearest_share: float, own: Index | None, latest: Array | None
+    search: NeighbourSearch, X: Array, k: int, nearest_share: float, latest: Array | None
 ) -> Index:
     D = search.X.shape[1]
     axes = [d for d in range(D) if d != search.time_axis]
@@ -273,8 +264,6 @@ def _query_chunk(
         n = len(X)
         rows, d2 = rows.reshape(n, -1), d2.reshape(n, -1)
         group = np.repeat(group[..., None], history, axis=-1).reshape(n, -1)
-    if own is not None:
-        d2[rows == own[:, None]] = np.inf
     return _deal(rows, d2, group, k, nearest_share)
 
 

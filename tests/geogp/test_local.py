@@ -145,7 +145,8 @@ def test_fit_recovers_lengthscale_variance_and_noise():
     X, counts = P.repeat(3, 1), torch.from_numpy(rng.choice([1.0, 4.0, 30.0], 2700))
     y = f.repeat(3) + torch.from_numpy(rng.normal(size=2700)) * (0.05 + 0.4 / counts).sqrt()
     search = neighbours.build(X.numpy())
-    index = neighbours.query(search, X.numpy(), 20, own_row=np.arange(2700))
+    index = neighbours.query(search, X.numpy(), 20)
+    index[index == np.arange(2700)[:, None]] = neighbours.MISSING
     start = LocalKernel(
         torch.full((1, 2), math.log(0.6), dtype=torch.float64),
         torch.full((1,), -1.0, dtype=torch.float64),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from geogp.field import FieldOptions, LocalField
-from geogp.field.noise.rows import AROUND, RowNoise, what_places_say
+from geogp.field.noise.rows import AROUND, ToldNoise, what_places_say
 
 QUICK = FieldOptions(neighbours=16, n_targets=1200, steps=120, batch=64, epochs=3, hidden=16, metric=False)
 
@@ -118,5 +118,7 @@ def test_it_goes_through_a_file_and_runs_of_before_have_none(fitted):
 
 def test_the_coefficients_start_without_effect():
     X, y, n = rows()
-    noise = RowNoise.over(X, y, n)
-    assert (noise.factors(noise.says(X, y, n)) == 1).all() and float(noise.penalty()) == 0.0
+    told = ToldNoise.over(X, y, n)
+    noise = told.noise
+    assert torch.equal(told.says, noise.says(X, y, n))
+    assert (noise.factors(told.says) == 1).all() and float(noise.penalty()) == 0.0

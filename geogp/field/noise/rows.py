@@ -6,7 +6,7 @@ with z_i the level, the busyness, the density and the scatter of the nearest oth
 a rough, noisy countryside passes for a surface that changes from one place to the next.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ PRIOR_SD = 0.5
 
 @dataclass(frozen=True, eq=False)
 class RowNoise:
-    """Factors on τ² and s². Start from `over`, with no effect yet.
+    """Factors on τ² and s²; with those of `ToldNoise.over` there is no effect yet.
 
     center, scale : (4,) of what places say, over the rows that it was learned from
     coefficients : (4, 2) a and b
@@ -39,8 +39,8 @@ class RowNoise:
     Examples
     --------
     >>> X = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double()
-    >>> noise = RowNoise.over(X, X[:, 0], torch.ones(50).double())
-    >>> noise.factors(noise.says(X, X[:, 0], torch.ones(50).double()))[:, 0].unique()
+    >>> told = ToldNoise.over(X, X[:, 0], torch.ones(50).double())
+    >>> told.noise.factors(told.says)[:, 0].unique()
     tensor([1.], dtype=torch.float64)
     """
 
@@ -48,21 +48,15 @@ class RowNoise:
     scale: Float[Tensor, " p"]
     coefficients: Float[Tensor, "p 2"]
 
-    @classmethod
-    def over(
-        cls, X: Float[Tensor, "n D"], value: Float[Tensor, " n"], counts: Float[Tensor, " n"]
-    ) -> "RowNoise":
-        """For observations at X, their first two columns places in one unit; see `what_places_say`."""
-        said = what_places_say(X, value, counts)
-        scale = said.std(0, unbiased=False)
-        scale = torch.where(scale > 1e-8, scale, torch.ones_like(scale))
-        return cls(said.mean(0), scale, torch.zeros(SAYS, 2, dtype=torch.float64))
-
     def says(
         self, X: Float[Tensor, "n D"], value: Float[Tensor, " n"], counts: Float[Tensor, " n"]
     ) -> Float[Tensor, "n p"]:
         """z of observations: standardised, and clipped so that no place is stranger than those learned from."""
-        return ((what_places_say(X, value, counts) - self.center) / self.scale).clamp(-CLIP, CLIP)
+        return self.standardised(what_places_say(X, value, counts))
+
+    def standardised(self, said: Float[Tensor, "n p"]) -> Float[Tensor, "n p"]:
+        """z of `what_places_say`."""
+        return ((said - self.center) / self.scale).clamp(-CLIP, CLIP)
 
     def factors(self, says: Float[Tensor, "n p"]) -> Float[Tensor, "n 2"]:
         """On τ² and on s²."""
@@ -71,6 +65,39 @@ class RowNoise:
     def penalty(self) -> Float[Tensor, ""]:
         """Minus the log prior density of the coefficients, less its constant."""
         return 0.5 * self.coefficients.square().sum() / PRIOR_SD**2
+
+
+@dataclass(frozen=True, eq=False)
+class ToldNoise:
+    """A noise, and what the places around say (n, p) of each of n observations."""
+
+    noise: RowNoise
+    says: Float[Tensor, "n p"]
+
+    @classmethod
+    def over(
+        cls, X: Float[Tensor, "n D"], value: Float[Tensor, " n"], counts: Float[Tensor, " n"]
+    ) -> "ToldNoise":
+        """For observations at X, their first two columns places in one unit; see `what_places_say`."""
+        said = what_places_say(X, value, counts)
+        scale = said.std(0, unbiased=False)
+        scale = torch.where(scale > 1e-8, scale, torch.ones_like(scale))
+        noise = RowNoise(said.mean(0), scale, torch.zeros(SAYS, 2, dtype=torch.float64))
+        return cls(noise, noise.standardised(said))
+
+    def to(self, device: torch.device | str) -> "ToldNoise":
+        """What is said on a device; the few numbers of the noise follow it."""
+        return replace(self, says=self.says.to(device))
+
+
+def noise_variance(
+    tau2: Tensor | float, s2: Tensor | float, counts: Float[Tensor, " n"], told: ToldNoise | None
+) -> Float[Tensor, " n"]:
+    """τ² + s²/n of averages of so many measurements, each part with its factor where places tell."""
+    if told is None:
+        return tau2 + s2 / counts
+    tau, s = told.noise.factors(told.says).unbind(-1)
+    return tau2 * tau + s2 * s / counts
 
 
 def what_places_say(

@@ -14,19 +14,15 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import Transformer
-from scipy import sparse
 from scipy.special import ndtri
 
 from geogp.blocks import Blocks, LazyPlane, Mapped, Plane, Where, grid_coordinates, moments_of
-from geogp.data import Moments
 from geogp.errors import InvalidInput, check_level, check_metres
 from geogp.estimator import GPRegressor
 from geogp.transforms import Transform
 
 Array = NDArray[np.float64]
 
-#: Places whose pairs are asked for at once: few, so that they lie together and share their neighbours.
-PLACES_AT_ONCE = 128
 #: Fibonacci lattice for two Gaussian variables, and rows of it at once: distribution functions to about .005.
 NODES, GENERATOR, ROWS = 1597, 987, 1024
 
@@ -99,8 +95,8 @@ def pairs_at(
 
     Notes
     -----
-    Two predictions and the joint posterior of 256 places at a time (`geogp.engines.joint`); memory does not grow with N
-    beyond the result. Order the places so that neighbours follow each other.
+    Two predictions, and for a local field at the same places about one more; else the joint posterior of 128 pairs at a
+    time (`geogp.engines.joint`). Memory does not grow with N beyond the result.
 
     Examples
     --------
@@ -117,29 +113,13 @@ def pairs_at(
     if before.shape != after.shape:
         raise InvalidInput(f"before and after must have one shape; got {before.shape} and {after.shape}.")
     named = model.reference_count_ if counts is None else counts
-    N = len(before)
-    mean, sd, correlation = np.empty((2, N)), np.empty((2, N)), np.empty(N)
-    for start in range(0, N, PLACES_AT_ONCE):
-        part = slice(start, start + PLACES_AT_ONCE)
-        X = np.concatenate([before[part], after[part]])
-        m = moments_of(model, X, named)
-        latent = model.distribution(m, latent=True)
-        mean[:, part], sd[:, part] = latent.location.reshape(2, -1), latent.scale.reshape(2, -1)
-        correlation[part] = _correlation(model, X, m)
+    moments = [moments_of(model, X, named) for X in (before, after)]
+    laws = [model.distribution(m, latent=True) for m in moments]
+    correlation = model.engine_.correlation(
+        torch.as_tensor(before), torch.as_tensor(after), torch.stack([m.latent_variance for m in moments])
+    )
+    mean, sd = np.stack([law.location for law in laws]), np.stack([law.scale for law in laws])
     return Pairs(mean, sd, correlation, model.transform_)
-
-
-def _correlation(model: GPRegressor, X: Array, moments: Moments) -> Array:
-    """Of the surface at rows i and n + i of X (2n, D): (n,)."""
-    n = len(X) // 2
-    joint = model.engine_.joint(torch.as_tensor(X), moments.latent_variance)
-    variance = moments.latent_variance.double().numpy().reshape(2, n)
-    one = sparse.eye_array(n)
-    # var(a - b) of standardised a, b is 2 (1 - r): rows of the two alone, then of no other pair of places.
-    scale = 1.0 / np.sqrt(np.maximum(variance, 1e-300))
-    W = sparse.hstack([one @ sparse.diags_array(scale[0]), -one @ sparse.diags_array(scale[1])], format="csr")
-    of_difference = joint.covariance(sparse.csr_array(W)).diagonal()
-    return np.clip(1.0 - 0.5 * of_difference, -1.0, 1.0)
 
 
 def change_map(
@@ -192,13 +172,8 @@ def change_map(
     def planes(X: Array) -> Plane:
         later = X.copy()
         later[:, -1] = time
-        order = _together(X[:, :2])
-        found = pairs_at(run.model, X[order], later[order]).differences(
-            run.target.from_score, level, chosen, sign=sign
-        )
-        out = np.empty_like(found)
-        out[:, order] = found
-        return out.astype(np.float32)
+        found = pairs_at(run.model, X, later).differences(run.target.from_score, level, chosen, sign=sign)
+        return found.astype(np.float32)
 
     words = f"of the surface's change from {start} to {end}"
     more = f"probability that the surface improved by at least so much, {start} to {end}"
@@ -356,18 +331,3 @@ def check_times(run: Mapped, start: str, end: str) -> None:
         )
     if run.quarter(start) == run.quarter(end):
         raise InvalidInput(f"a change is between two quarters; got {start} twice.")
-
-
-def _together(P: Array) -> NDArray[np.int64]:
-    """An order of places (n, 2) in which those that follow each other lie together."""
-    todo, out = [np.arange(len(P))], []
-    while todo:
-        rows = todo.pop()
-        if len(rows) <= PLACES_AT_ONCE:
-            out.append(rows)
-            continue
-        axis = int(np.argmax(np.ptp(P[rows], axis=0)))
-        half = PLACES_AT_ONCE * max(1, round(len(rows) / PLACES_AT_ONCE / 2))
-        order = np.argpartition(P[rows, axis], half)
-        todo += [rows[order[half:]], rows[order[:half]]]
-    return np.concatenate(out)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Num
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor
 
 from geogp.basis.backbones import BACKBONES
@@ -27,6 +28,8 @@ from geogp.methods import Method
 
 #: How a row's runs are updated.
 STATISTICS, OBSERVATIONS = "statistics", "observations"
+#: Pairs whose joint posterior is asked for at once.
+PAIRS_AT_ONCE = 128
 #: What a network's mean comes to far from data.
 NETWORK_FAR = "what the network makes of inputs it has not seen, bounded by its last layer"
 
@@ -163,6 +166,28 @@ class Engine(ABC):
                 "or a method with a learned basis or a local field."
             )
         return DenseJoint(self.posterior_covariance(X), latent_variance)
+
+    def correlation(
+        self,
+        before: Float[Tensor, "N D"],
+        after: Float[Tensor, "N D"],
+        latent_variance: Float[Tensor, "2 N"],
+    ) -> Float[np.ndarray, " N"]:
+        """Of the surface's errors at rows `before` and `after`, pair by pair, the latent variances of both known.
+
+        This general way asks for the joint posterior of some pairs at a time.
+        """
+        out = np.empty(len(before))
+        for start in range(0, len(before), PAIRS_AT_ONCE):
+            part = slice(start, start + PAIRS_AT_ONCE)
+            variance = latent_variance[:, part]
+            joint = self.joint(torch.cat([before[part], after[part]]), variance.flatten())
+            # var(a - b) of standardised a, b is 2 (1 - r): rows of the two alone, then of no other pair.
+            scale = 1.0 / np.sqrt(np.maximum(variance.double().numpy(), 1e-300))
+            W = sparse.hstack([sparse.diags_array(scale[0]), -sparse.diags_array(scale[1])], format="csr")
+            of_difference = joint.covariance(sparse.csr_array(W)).diagonal()
+            out[part] = np.clip(1.0 - 0.5 * of_difference, -1.0, 1.0)
+        return out
 
     # -- updates -----------------------------------------------------------------------------------
 

@@ -150,6 +150,18 @@ class LocalEngine(Engine):
         """Through the errors of the field's own predictions; see `geogp.field.joint`."""
         return self.field.joint(X, latent_variance)
 
+    def correlation(
+        self,
+        before: Float[Tensor, "N D"],
+        after: Float[Tensor, "N D"],
+        latent_variance: Float[Tensor, "2 N"],
+    ) -> Float[np.ndarray, " N"]:
+        """By the cells that predict both times where the places are the same; see `geogp.field.predict.pairs`."""
+        others = [d for d in range(before.shape[1]) if d != self.plan.shape.time]
+        if not torch.equal(before[:, others], after[:, others]):
+            return super().correlation(before, after, latent_variance)
+        return self.field.correlation(before, after, latent_variance).numpy()
+
     def sample(
         self,
         X: Float[Tensor, "N D"],

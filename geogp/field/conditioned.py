@@ -155,11 +155,14 @@ class Conditioned:
     def common(self, C: Tensor, index: Tensor) -> Tensor:
         """(N, q + 1) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
         weights and its walk ahead of the data bring."""
-        around = self.survey(C, index, self.latest, for_noise=False)
+        return self.common_factor(C, self.survey(C, index, self.latest, for_noise=False).leaning)
+
+    def common_factor(self, C: Tensor, leaning: Tensor) -> Tensor:
+        """`common`, from what the predictions' weights make of the drift's columns (N, q)."""
         size, axes = torch.linalg.eigh(self.drift.covariance)  # zero where a run knows of no drift
         L = axes * size.clamp_min(0.0).sqrt()
         walk = self.time_variance(C).sqrt()[:, None]
-        return torch.cat([(self.drift.columns(C) - around.leaning) @ L, walk], dim=1)
+        return torch.cat([(self.drift.columns(C) - leaning) @ L, walk], dim=1)
 
     def regional_given(self, rows: Tensor) -> RegionalSurface | None:
         """The regional surface given some of the observations."""

@@ -36,6 +36,7 @@ from geogp.field.observations import Observations, canonical, canonical_order, c
 from geogp.field.options import FieldOptions
 from geogp.field.predict.moments import FieldMoments, moments_of
 from geogp.field.predict.outlook import outlooks
+from geogp.field.predict.pairs import correlation
 from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
 
@@ -188,6 +189,17 @@ class LocalField:
             common=self.known.common(C, index),
             degrees_of_freedom=self.gp.tails,
         )
+
+    def correlation(self, before: Tensor, after: Tensor, variance: Tensor) -> Tensor:
+        """Of the surface's errors at rows `before` and `after` (N, D), the same places at two times, whose latent
+        variances (2, N) `moments` gave: (N,)."""
+        C = [self.frame.coordinates(X.double()) for X in (before, after)]
+        parts = [
+            correlation(self.known, C[0][part], C[1][part], variance[:, part].double())
+            for start in range(0, len(before), PLACES_AT_ONCE)
+            for part in [slice(start, start + PLACES_AT_ONCE)]
+        ]
+        return torch.cat(parts)
 
     def posterior_covariance(self, X: Tensor, counts: Tensor | None = None) -> Tensor:
         """Covariance of the surface at X given the data: (N, N), its diagonal that of `moments` at these counts.

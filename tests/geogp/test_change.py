@@ -1,12 +1,16 @@
 """Change between two moments against the dense posterior covariance of both, and against a known truth."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import geogp
 from geogp.areas import Pairs, pairs_at
-from geogp.areas.change import PLACES_AT_ONCE, _together
+from geogp.engines.base import PAIRS_AT_ONCE, Engine
+from geogp.engines.local import LocalEngine
 from geogp.errors import InvalidInput
 from geogp.transforms import Identity
 
@@ -25,13 +29,28 @@ def rows(seed=0, n=300):
     return X, f + 0.2 * rng.standard_normal(n), rng
 
 
+def knowing_all(engine):
+    """The field given all observations at each place, where it is exact."""
+    known = engine.field.known
+    options = replace(known.options, neighbours=len(known.seen))
+    return LocalEngine(engine.plan, replace(engine.field, known=replace(known, options=options)))
+
+
+def replace_engine(model, engine):
+    other = copy.copy(model)
+    other.engine_ = engine
+    return other
+
+
 @pytest.fixture(scope="module", params=list(METHODS))
 def fitted(request):
     X, y, rng = rows()
     model = geogp.GPRegressor(
         request.param, spatial=(0, 1), time=2, target_transform="identity", **METHODS[request.param]
     ).fit(X, y)
-    P = rng.uniform(0, 9000, (PLACES_AT_ONCE + 9, 2))  # more than are asked for at once
+    if request.param == "local-gp":
+        model = replace_engine(model, knowing_all(model.engine_))
+    P = rng.uniform(0, 9000, (PAIRS_AT_ONCE + 9, 2))  # more than are asked for at once
     return (
         model,
         np.column_stack([P, np.full(len(P), 2020.0)]),
@@ -49,13 +68,30 @@ def test_the_variance_of_a_change_counts_what_both_moments_share(fitted):
         exact = C[0, 0] + C[1, 1] - 2 * C[0, 1]
         s, r = pairs.sd[:, i], pairs.correlation[i]
         np.testing.assert_allclose(s**2, C.diagonal(), rtol=1e-5)
-        # Of the observations' Student-t weights, which differ from place to place, a batch takes means: a wide kernel
-        # shares more rows than a pair alone does.
-        rel = 1e-2 if model.method == "local-gp" else 1e-4
-        assert s[0] ** 2 + s[1] ** 2 - 2 * r * s[0] * s[1] == pytest.approx(exact, rel=rel, abs=1e-9)
+        assert s[0] ** 2 + s[1] ** 2 - 2 * r * s[0] * s[1] == pytest.approx(exact, rel=1e-4, abs=1e-9)
     assert (np.abs(pairs.correlation) <= 1).all()
     mean = model.predict(np.concatenate([before, after])[some + [i + len(before) for i in some]])
     np.testing.assert_allclose(pairs.mean[:, some].ravel(), mean, rtol=1e-5, atol=1e-6)
+
+
+def test_correlations_by_cells_are_those_of_the_field_given_all():
+    X, y, rng = rows(3)
+    options = {"steps": 15, "n_targets": 200}
+    model = geogp.GPRegressor("local-gp", spatial=(0, 1), time=2, options=options).fit(X, y)
+    P = torch.as_tensor(rng.uniform(-2000, 11000, (60, 2)))
+    before, after = (torch.cat([P, torch.full((60, 1), t).double()], 1) for t in (2020.25, 2021.75))
+    found = []
+    for engine in (model.engine_, knowing_all(model.engine_)):
+        variance = torch.stack([engine.moments(at).latent_variance for at in (before, after)])
+        found.append(engine.correlation(before, after, variance))
+    exact = Engine.correlation(engine, before, after, variance)  # through the joint posterior of all pairs
+    np.testing.assert_allclose(found[1], exact, atol=1e-10)
+    assert np.sqrt(np.mean((found[0] - exact) ** 2)) < 0.1 < exact.std()
+    # What else is asked does not matter, nor which came first.
+    variance = torch.stack([model.engine_.moments(at).latent_variance for at in (before, after)])
+    alone = model.engine_.correlation(before[7:8], after[7:8], variance[:, 7:8])
+    turned = model.engine_.correlation(after, before, variance.flip(0))
+    np.testing.assert_allclose([alone[0], turned[7]], found[0][7], atol=1e-9)
 
 
 def test_a_change_is_found_where_there_was_one():
@@ -88,14 +124,6 @@ def test_the_lattice_gives_gaussian_differences(r):
     np.testing.assert_allclose(p, norm.sf((0.2 - mean[1] + mean[0]) / s), atol=0.006)
     worse = pairs.differences(lambda y: y, 0.9, [0.2], sign=-1.0)[3]
     np.testing.assert_allclose(worse, norm.cdf((-0.2 - mean[1] + mean[0]) / s), atol=0.006)
-
-
-def test_places_that_follow_each_other_lie_together():
-    P = np.random.default_rng(0).uniform(0, 1, (1000, 2))
-    order = _together(P)
-    assert sorted(order) == list(range(1000))
-    sides = [np.ptp(P[order[i : i + PLACES_AT_ONCE]], axis=0).max() for i in range(0, 1000, PLACES_AT_ONCE)]
-    assert max(sides) < 0.75
 
 
 def test_pairs_must_be_pairs(fitted):

@@ -6,13 +6,14 @@ from about as many rows as it learned from: those nearest to the place, its own,
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from geogp.field import neighbours
@@ -31,6 +32,8 @@ from geogp.field.surroundings import (
     nowhere,
 )
 from geogp.linalg import inverse_factor
+
+Array = NDArray[np.float64]
 
 #: Numbers in a batch of neighbourhoods' covariances, and in one of places by rows: they stay in the cache.
 COVARIANCES, CROSSED = 2**18, 2**16
@@ -69,44 +72,31 @@ def around(known: Conditioned, C: Float[Tensor, "N D"]) -> Surroundings:
     memory does not grow with N beyond the result. A place's answer depends on it and on the observations, not on what
     else is asked.
     """
-    seen = known.on_device[1]
-    device = seen.X.device
     if not len(C):
         return nowhere(known.columns, known.hears_in_detail)
-    asked, places = _asked(known, C)
-    here, weight = C.to(device), places.weight.to(device)
-    columns = torch.cat([seen.value[:, None], busyness_of(seen)[:, None], known.columns.to(device)], dim=1)
-    crossed = CROSSED if device.type == "cpu" else CROSSED * ON_DEVICE
-    covariances = COVARIANCES if device.type == "cpu" else COVARIANCES * ON_DEVICE
-    out = columns.new_zeros(0)
-    with torch.no_grad():
-        for some in _batches(asked, known, max(1, covariances // known.rows_a_cell**2)):
-            near = Shared.of(known, some, columns)
-            start = 0
-            while start < int(some.count[0]):
-                # Those of most places come first: the others have been told all.
-                g = int((some.count > start).sum())
-                b = max(1, min(int(some.count[0]) - start, crossed // (g * known.rows_a_cell)))
-                slot = start + torch.arange(b)
-                real = slot < some.count[:g, None]
-                pair = torch.where(real, some.first[:g, None] + slot, some.first[:g, None]).to(device)
-                who, real = places.place.to(device)[pair], real.to(device)
-                said = near.at(slice(0, g)).say(known, here[who])
-                if not len(out):
-                    out = said.new_zeros(len(C), said.shape[-1])
-                out.index_add_(0, who[real], said[real] * weight[pair[real]][:, None])
-                start += b
+    seen = known.on_device[1]
+    here = C.to(seen.X.device)
+    columns = torch.cat(
+        [seen.value[:, None], busyness_of(seen)[:, None], known.columns.to(here.device)], dim=1
+    )
+    asked, places = asked_of(known, C, known.frame.near(C).numpy()[:, 2:])
+
+    def ready(some: Asked) -> Callable[[slice, Tensor], Tensor]:
+        near = Shared.of(known, some, columns)
+        return lambda those, who: near.at(those).say(known, here[who])
+
+    out = blended(known, _with_rows(known, asked), places, len(C), known.rows_a_cell, ready)
     features, leaning, testimony = out.cpu().split(
         [len(NAMES), known.columns.shape[1], out.shape[1] - len(NAMES) - known.columns.shape[1]], dim=1
     )
     return Surroundings(features[:, 0], features[:, 1], features, leaning, testimony)
 
 
-def _asked(known: Conditioned, C: Tensor) -> tuple[Asked, Places]:
-    """The neighbourhoods that coordinates C are predicted from, one a cell and time, their rows not yet found."""
-    near = known.frame.near(C).numpy()
-    shares = known.cells.shares(near[:, :2])
-    when = near[shares.place, 2:]
+def asked_of(known: Conditioned, C: Float[Tensor, "N D"], times: Array) -> tuple[Asked, Places]:
+    """The neighbourhoods that places of coordinates C are predicted from, one a cell and row of times (N, t), their rows
+    not yet found."""
+    shares = known.cells.shares(known.frame.near(C).numpy()[:, :2])
+    when = times[shares.place]
     order = np.lexsort((shares.place, *when.T, shares.cell))
     cell, when = shares.cell[order], when[order]
     new = np.ones(len(order), dtype=bool)
@@ -120,17 +110,53 @@ def _asked(known: Conditioned, C: Tensor) -> tuple[Asked, Places]:
     return asked, Places(torch.from_numpy(shares.place[order]), torch.from_numpy(shares.weight[order]))
 
 
-def _batches(asked: Asked, known: Conditioned, at_once: int) -> Iterator[Asked]:
-    """A few at once, with their rows."""
+def _with_rows(known: Conditioned, asked: Asked) -> Iterator[Asked]:
+    """Many at once, with their rows."""
     k = min(known.options.neighbours, len(known.seen))
     for numbers in torch.arange(len(asked)).split(SEARCHED_AT_ONCE):
         some = asked.at(numbers)
         centre = some.centre.numpy()
         rows = neighbours.query(known.search, centre, known.rows_a_cell)
         dealt = neighbours.dealt(known.search, centre, rows, k)
-        some = replace(some, rows=torch.from_numpy(rows), dealt=torch.from_numpy(dealt))
-        for part in torch.arange(len(some)).split(at_once):
-            yield some.at(part)
+        yield replace(some, rows=torch.from_numpy(rows), dealt=torch.from_numpy(dealt))
+
+
+def blended(
+    known: Conditioned,
+    asked: Iterable[Asked],
+    places: Places,
+    n: int,
+    k: int,
+    ready: Callable[[Asked], Callable[[slice, Tensor], Tensor]],
+) -> Float[Tensor, "n p"]:
+    """What cells say of n places, blended by their weights, a few neighbourhoods of k rows at once.
+
+    ready : of some neighbourhoods, what tells of the first g of them (a slice) at numbers of places (g, b): (g, b, p)
+    """
+    device = known.on_device[1].X.device
+    more = 1 if device.type == "cpu" else ON_DEVICE
+    weight, place = places.weight.to(device), places.place.to(device)
+    out: Tensor | None = None
+    with torch.no_grad():
+        for many in asked:
+            for some in (
+                many.at(part) for part in torch.arange(len(many)).split(max(1, COVARIANCES * more // k**2))
+            ):
+                say, start = ready(some), 0
+                while start < int(some.count[0]):
+                    # Those of most places come first: the others have been told all.
+                    g = int((some.count > start).sum())
+                    b = max(1, min(int(some.count[0]) - start, CROSSED * more // (g * k)))
+                    slot = start + torch.arange(b)
+                    real = slot < some.count[:g, None]
+                    pair = torch.where(real, some.first[:g, None] + slot, some.first[:g, None]).to(device)
+                    who, real = place[pair], real.to(device)
+                    said = say(slice(0, g), who)
+                    out = said.new_zeros(n, said.shape[-1]) if out is None else out
+                    out.index_add_(0, who[real], said[real] * weight[pair[real]][:, None])
+                    start += b
+    assert out is not None, "there is a place"
+    return out
 
 
 @dataclass(frozen=True)

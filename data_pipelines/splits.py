@@ -1,5 +1,6 @@
-"""Which rows train, validate and test: at random, by blocks of ground, forward in time, or from a file."""
+"""Which rows train, validate and test: at random, by blocks of ground, forward in time, in folds, or from a file."""
 
+import re
 import warnings
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from data_pipelines.errors import DataWarning, InvalidInput
 
 PARTS = ("train", "val", "test", "unused")
 BLOCK_DEGREES = 0.05
+#: Of a cross-validation.
+FOLDS, MOST_FOLDS = 5, 100
 _Labels = NDArray[np.str_]
 
 
@@ -24,8 +27,9 @@ def make_split(table: pa.Table, spec: str, seed: int = 0) -> _Labels:
     table : observations, (N,) rows
     spec : "none" (all rows train), "random" (80/10/10 by row), "block" (70/15/15 by cells of 0.05 degree),
         "forward" (the last two quarters test, the two before validate; one and one when there are fewer than
-        eight), or "FILE:COLUMN" (a Parquet file keyed on quadkey and quarter)
-    seed : for random and block
+        eight), "fold2of5" (the second of five parts dealt at random tests, the others train; see `folds_of`), or
+        "FILE:COLUMN" (a Parquet file keyed on quadkey and quarter)
+    seed : for random, block and folds
 
     Returns
     -------
@@ -49,9 +53,15 @@ def make_split(table: pa.Table, spec: str, seed: int = 0) -> _Labels:
     """
     if spec in SPLITS:
         return SPLITS[spec](table, seed)
+    if fold := re.fullmatch(r"fold(\d+)of(\d+)", spec):
+        return one_fold(table, int(fold[1]), int(fold[2]), seed)
+    if folds_of(spec) != (spec,):
+        raise InvalidInput(
+            f"Split {spec!r} fits once a fold: `geogp compare` does, or name one, as fold1of5."
+        )
     file, colon, column = spec.rpartition(":")
     if not colon or not file:
-        raise InvalidInput(f"Unknown split {spec!r}; it is {', '.join(SPLITS)} or FILE:COLUMN.")
+        raise InvalidInput(f"Unknown split {spec!r}; it is {', '.join(SPLITS)}, kfold or FILE:COLUMN.")
     return from_file(table, Path(file), column)
 
 
@@ -96,6 +106,40 @@ def forward(table: pa.Table, seed: int = 0) -> _Labels:
     parts[quarter >= names[-2 * each]] = "val"
     parts[quarter >= names[-each]] = "test"
     return parts
+
+
+def folds_of(spec: str) -> tuple[str, ...]:
+    """The splits of a cross-validation, "kfold" for five and "kfold10" for ten; of any other split itself.
+
+    Raises
+    ------
+    InvalidInput
+        fewer than two folds, or more than `MOST_FOLDS`.
+
+    Examples
+    --------
+    >>> folds_of("kfold2"), folds_of("block")
+    (('fold1of2', 'fold2of2'), ('block',))
+    """
+    named = re.fullmatch(r"kfold(\d*)", spec)
+    if named is None:
+        return (spec,)
+    k = int(named[1] or FOLDS)
+    if not 2 <= k <= MOST_FOLDS:
+        raise InvalidInput(f"A cross-validation takes 2 to {MOST_FOLDS} folds; got {spec!r}.")
+    return tuple(f"fold{i}of{k}" for i in range(1, k + 1))
+
+
+def one_fold(table: pa.Table, i: int, k: int, seed: int = 0) -> _Labels:
+    """The i-th of k parts, dealt at random and alike in size, tests; the others train. No rows validate: where folds are
+    wanted, rows are few."""
+    rows = table.num_rows
+    if not (2 <= k <= MOST_FOLDS and 1 <= i <= k):
+        raise InvalidInput(f"Folds are 2 to {MOST_FOLDS}, counted from 1; got fold{i}of{k}.")
+    if rows < 2 * k:
+        raise InvalidInput(f"{k} folds need at least {2 * k} rows; the table has {rows}.")
+    part = np.random.default_rng(seed).permutation(rows) % k
+    return np.where(part == i - 1, "test", "train").astype("U6")
 
 
 def from_file(table: pa.Table, path: Path, column: str) -> _Labels:

@@ -5,7 +5,8 @@ training mean and sd, ddof 0), whatever transform or likelihood the model uses i
 """
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -107,13 +108,45 @@ def score_strata(
     out: dict[str, dict] = {}
     for name, mask in strata.items():
         n = int(mask.sum())
-        row: dict = {"n": n, "judged": n >= SMALLEST_GROUP}
+        out[name] = _size(n)
         if n:
-            row |= score(
+            out[name] |= score(
                 predictive.rows(mask), y[mask], target_mean=target_mean, target_sd=target_sd, bounds=bounds
             )
-            row["coverage95_band"] = list(binomial_band(n, 0.95))
-        out[name] = row
+    return out
+
+
+def _size(n: int) -> dict:
+    """What the number of rows says of a stratum's scores."""
+    return {"n": n, "judged": n >= SMALLEST_GROUP} | (
+        {"coverage95_band": list(binomial_band(n, 0.95))} if n else {}
+    )
+
+
+def pool(scores: Sequence[Mapping[str, Any]], n: Sequence[int]) -> dict[str, Any]:
+    """Scores of several sets of n rows each as those of all of them: means by row, of an RMSE of its square.
+
+    Examples
+    --------
+    >>> pool([{"crps": 1.0, "rmse": 3.0}, {"crps": 2.0, "rmse": 4.0}], [1, 1])["crps"]
+    1.5
+    """
+    out = dict(scores[0])
+    for name, value in scores[0].items():
+        if isinstance(value, float):
+            power = 2.0 if name == "rmse" else 1.0
+            mean = np.average(np.array([s[name] for s in scores]) ** power, weights=n)
+            out[name] = float(mean ** (1.0 / power))
+    return out
+
+
+def pool_strata(strata: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """`pool` by stratum, of the documents that `score_strata` made of several sets of rows."""
+    out = {}
+    for name in strata[0]:
+        some = [s[name] for s in strata if s.get(name, {}).get("n")]
+        n = [s["n"] for s in some]
+        out[name] = ({**pool(some, n), **_size(sum(n))}) if some else _size(0)
     return out
 
 

@@ -49,4 +49,6 @@ def compare(
     if as_json:
         console.document(result.document())
     else:
+        if caution := result.caution():
+            console.warn(caution)
         console.table(f"{result.target}, split {result.split}, best NLL first", result.header, result.rows())

@@ -96,7 +96,10 @@ Method = Annotated[str | None, typer.Option(help="See `geogp methods`; default: 
 Target = Annotated[TargetName | None, typer.Option(help="What to map; default: download.")]
 Split = Annotated[
     str | None,
-    typer.Option(metavar="none|random|block|forward|FILE:COLUMN", help="What to hold out; none is nothing."),
+    typer.Option(
+        metavar="none|random|block|forward|kfold|FILE:COLUMN",
+        help="What to hold out; none is nothing, kfold (of compare) all rows in turn.",
+    ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Of all that is drawn at random; default: 0.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: auto.")]

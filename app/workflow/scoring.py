@@ -1,6 +1,6 @@
 """Scores of held-out rows, by the same rules for a method of ours and for a peer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from app.workflow.rows import Array, Flags, Rows
 from geogp.predictive import Predictive
 from geogp.run import FAR_M, Support
-from geogp.scores import score, score_strata
+from geogp.scores import pool, pool_strata, score, score_strata
 
 #: Rows scored at once in the target's own unit: 64 + 64 quadrature nodes each.
 AT_ONCE = 20_000
@@ -48,7 +48,7 @@ def scored(
         **scale,
         "center": predictive.center,
         "scores": score(predictive, t, **scale, bounds=bounds),
-        "scores_mbps": {k: native[k] for k in ("mae", "crps")} if native["unit"] == "Mbit/s" else None,
+        "scores_mbps": _mbps(native),
         "scores_native": native,
         "strata": score_strata(predictive, t, dict(masks), **scale, bounds=bounds),
     }
@@ -63,3 +63,34 @@ def _native(predictive: Predictive, rows: Rows, t: Array, bounds: tuple[float, f
         piece = predictive.rows(np.arange(i, min(i + AT_ONCE, len(t))))
         total += float(piece.crps_of(value, t[i : i + AT_ONCE], bounds=bounds).sum())
     return {"mae": float(mae), "crps": total / len(t)}
+
+
+def pooled(documents: Sequence[dict[str, Any]], split: str) -> dict[str, Any]:
+    """The evaluations of several folds as one: scores are means over all rows, the RMSE's of squares, times are sums.
+
+    Each fold's scores are on its own training mean and sd, which hardly differ.
+    """
+    if len(documents) == 1:
+        return documents[0]
+    first, n = documents[0], [d["n_test"] for d in documents]
+    about = {k: first[k] for k in ("schema", "method", "target", "part", "refit", "spread", "center")}
+    native = pool([d["scores_native"] for d in documents], n)
+    return about | {
+        "split": split,
+        "folds": len(documents),
+        "n_train": round(float(np.mean([d["n_train"] for d in documents]))),
+        "n_test": sum(n),
+        "fit_seconds": round(sum(d["fit_seconds"] for d in documents), 2),
+        "peak_rss_mb": max(d["peak_rss_mb"] for d in documents),
+        "target_mean": float(np.mean([d["target_mean"] for d in documents])),
+        "target_sd": float(np.mean([d["target_sd"] for d in documents])),
+        "scores": pool([d["scores"] for d in documents], n),
+        "scores_native": native,
+        "scores_mbps": _mbps(native),
+        "strata": pool_strata([d["strata"] for d in documents]),
+    }
+
+
+def _mbps(native: Mapping[str, Any]) -> dict[str, float] | None:
+    """Native scores in Mbit/s, None in any other unit."""
+    return {k: native[k] for k in ("mae", "crps")} if native["unit"] == "Mbit/s" else None

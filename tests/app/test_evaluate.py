@@ -1,14 +1,21 @@
 """`geogp evaluate` and `geogp compare`: the JSON that scripts hold on to, and numbers checked by another way."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
 from app.workflow.rows import read_rows
+from app.workflow.scoring import pooled
+from app.workflow.steps.compare import Comparison
+from app.workflow.steps.evaluate import Evaluation
+from data_pipelines.splits import PARTS
 from geogp import storage
+from geogp.predictive import Predictive
 from geogp.run import load
+from geogp.scores import score, score_strata
 
 ROW = {
     "method", "target", "split", "n_train", "n_test", "fit_seconds", "peak_rss_mb", "target_mean", "target_sd",
@@ -265,3 +272,65 @@ def test_compare_ranks_methods_on_one_split(cli, table, tmp_path):
 def test_compare_refuses_with_a_sentence(options, status, fragment, cli, table):
     result = cli("compare", table, *options)
     assert result.code == status and fragment in result.err and len(result.err.strip().splitlines()) == 1
+
+
+def test_compare_in_folds_scores_every_row_once(cli, table, tmp_path):
+    line = (
+        "compare",
+        table,
+        "--methods",
+        "sv-rbf",
+        "--split",
+        "kfold2",
+        "--set",
+        "epochs=1",
+        "--set",
+        "rank=8",
+    )
+    result = cli(*line, "--json", "-o", tmp_path / "runs")
+    assert result.code == 0, result.err
+    (row,) = json.loads(result.out)["rows"]
+    runs = [load(tmp_path / "runs" / "sv-rbf" / f"fold{i}of2") for i in (1, 2)]
+    tested = [run.tensors("split")["part"].numpy() == PARTS.index("test") for run in runs]
+    assert (tested[0] ^ tested[1]).all() and row["folds"] == 2 and row["split"] == "kfold2"
+    scores = [run.scores for run in runs]
+    assert row["n_test"] == sum(s["n_test"] for s in scores)
+    crps = np.average([s["scores"]["crps"] for s in scores], weights=[s["n_test"] for s in scores])
+    assert row["scores"]["crps"] == pytest.approx(crps)
+
+
+def test_scores_of_folds_pool_to_those_of_all_rows():
+    rng = np.random.default_rng(0)
+    y, sd = rng.normal(size=90), rng.uniform(0.5, 2.0, 90)
+    law, scale = Predictive(np.zeros(90), sd), {"target_mean": 0.1, "target_sd": 1.5}
+    groups = {"near": sd < 1.5, "far": sd >= 1.5}
+
+    def document(rows):
+        part = law.rows(rows)
+        about = dict.fromkeys(("schema", "method", "target", "part", "refit", "spread", "center"), "")
+        scores = score(part, y[rows], **scale, bounds=(-3, 3))
+        strata = score_strata(part, y[rows], {k: m[rows] for k, m in groups.items()}, **scale, bounds=(-3, 3))
+        more = {
+            "n_train": 9,
+            "fit_seconds": 1.0,
+            "peak_rss_mb": 5.0,
+            "scores_native": {**scores, "unit": "ms"},
+        }
+        return {**about, **more, **scale, "n_test": len(rows), "scores": scores, "strata": strata}
+
+    whole, parts = document(np.arange(90)), [document(np.arange(20)), document(np.arange(20, 90))]
+    found = pooled(parts, "kfold2")
+    assert found["scores"] == pytest.approx(whole["scores"]) and found["fit_seconds"] == 2.0
+    for name in groups:
+        band = found["strata"][name].pop("coverage95_band")
+        assert band == whole["strata"][name].pop("coverage95_band")
+        assert found["strata"][name] == pytest.approx(whole["strata"][name])
+    assert pooled([whole], "random") is whole
+
+
+def test_few_rows_are_said_to_be_few():
+    def caution(n, split):
+        return Comparison("download", split, (Evaluation(Path(), {"n_test": n}),)).caution()
+
+    assert "Compared on 16 rows" in caution(16, "random") and "--split kfold" in caution(16, "random")
+    assert "--split kfold" not in caution(100, "kfold") and caution(400, "random") == ""

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_pipelines.errors import DataWarning, InvalidInput
-from data_pipelines.splits import SPLITS, make_split
+from data_pipelines.splits import SPLITS, folds_of, make_split
 
 
 def shares(parts) -> dict[str, float]:
@@ -19,6 +19,24 @@ def test_every_split_is_one_label_a_row_and_repeatable(table, spec):
     parts = make_split(table, spec, 3)
     assert len(parts) == table.num_rows and set(parts) <= {"train", "val", "test"}
     assert (parts == make_split(table, spec, 3)).all()
+
+
+def test_each_row_is_tested_in_one_fold(table):
+    splits = folds_of("kfold3")
+    tested = np.array([make_split(table, spec, 1) == "test" for spec in splits])
+    assert (tested.sum(0) == 1).all() and np.ptp(tested.sum(1)) <= 1
+    assert set(make_split(table, "fold1of3", 1)) == {"train", "test"}
+    assert len(folds_of("kfold")) == 5 and folds_of("random") == ("random",)
+    for spec, match in (
+        ("kfold", "fits once a fold"),
+        ("kfold1", "2 to 100 folds"),
+        ("fold4of3", "counted from 1"),
+        ("fold0of3", "counted from 1"),
+    ):
+        with pytest.raises(InvalidInput, match=match):
+            make_split(table, spec)
+    with pytest.raises(InvalidInput, match="100 folds need at least 200 rows"):
+        make_split(table.slice(0, 150), "fold1of100")
 
 
 def test_none_trains_on_all(table):
@@ -62,7 +80,7 @@ def test_forward_tests_on_the_last_quarters(count, each):
         (
             "spatial",
             {"lon": [0.0]},
-            "Unknown split 'spatial'; it is none, random, block, forward or FILE:COLUMN",
+            "Unknown split 'spatial'; it is none, random, block, forward, kfold or FILE:COLUMN",
         ),
         ("absent.parquet:random", {"lon": [0.0]}, "absent.parquet does not exist"),
     ],

@@ -14,12 +14,18 @@ from app.peers import PEERS, MissingPackage
 from app.peers.evaluate import evaluate_peer
 from app.workflow.apart import apart
 from app.workflow.outputs import refuse_taken
-from app.workflow.rows import read_rows
+from app.workflow.rows import Array, read_rows
+from app.workflow.scoring import pooled
 from app.workflow.steps.evaluate import Evaluation, evaluate
 from app.workflow.steps.fit import fit
-from data_pipelines.splits import make_split
+from data_pipelines.splits import folds_of, make_split
 from geogp.methods import method
 from geogp.run import load
+
+#: What runs of other rows mean.
+CHANGED = "The methods were not fitted on the same split; the observations changed on the way."
+#: Fewer test rows are said to be few.
+FEW = 400
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,22 @@ class Comparison:
     split: str
     evaluations: tuple[Evaluation, ...]
 
+    def caution(self) -> str:
+        """What few rows cannot tell; "" where they are enough."""
+        n = min(e.document["n_test"] for e in self.evaluations)
+        if n >= FEW:
+            return ""
+        # The NLL of one row varies by about .7, as that of a Gaussian does.
+        more = "" if len(folds_of(self.split)) > 1 else "; --split kfold scores every row once"
+        return (
+            f"Compared on {n} rows: differences in NLL below about {1.4 / np.sqrt(n):.2f}, and in coverage below "
+            f"{200 * np.sqrt(0.95 * 0.05 / n):.0f} points, may be chance{more}."
+        )
+
     def document(self) -> dict[str, Any]:
         rows = [{k: v for k, v in e.document.items() if k != "schema"} for e in self.evaluations]
-        return {"schema": 1, "target": self.target, "split": self.split, "rows": rows}
+        caution = {"caution": said} if (said := self.caution()) else {}
+        return {"schema": 1, "target": self.target, "split": self.split, **caution, "rows": rows}
 
     header = (
         "method", "spread", "NLL", "CRPS", "MAE", "RMSE", "coverage95", "width95", "CRPS (unit)", "seconds", "MB",
@@ -67,7 +86,8 @@ def compare(
 
     Parameters
     ----------
-    observations, target, split, seed, device, model : as for `fit`
+    observations, target, seed, device, model : as for `fit`
+    split : also "kfold" or "kfold10": each method is fitted once a fold, and each row scored once
     methods : rows of the method table, and peers (`app.peers.PEERS`; most need the `bench` extra)
     keep : folder for the runs, one of each method's name; None throws them away
     overwrite : replace runs in `keep`
@@ -89,40 +109,43 @@ def compare(
     names = _known(methods)
     if split == "none":
         raise InvalidInput(
-            "Split 'none' holds nothing out to compare on; take random, block, forward or FILE:COLUMN."
+            "Split 'none' holds nothing out to compare on; take random, block, forward, kfold or FILE:COLUMN."
         )
-    make_split(read_rows(observations, target).table, split, seed)  # refused here, before any fit
+    splits = folds_of(split)
+    make_split(read_rows(observations, target).table, splits[0], seed)  # refused here, before any fit
     asked: dict[str, Any] = {
         "observations": str(observations),
         "target": target,
-        "split": split,
         "seed": seed,
         "device": device,
     }
     ours = {"model": dict(model or {}), "overwrite": overwrite}
     with TemporaryDirectory(prefix="geogp-compare-") as temporary:
         folder = Path(keep) if keep is not None else Path(temporary)
-        for name in names:
-            refuse_taken(folder / name, overwrite)
+        kept = {(n, s): folder / n if len(splits) == 1 else folder / n / s for n in names for s in splits}
+        for path in kept.values():
+            refuse_taken(path, overwrite)
         folder.mkdir(parents=True, exist_ok=True)
-        evaluations, parts = [], []
-        for i, name in enumerate(names):
+        documents: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        parts: dict[str, Array] = {}
+        for i, ((name, each), path) in enumerate(kept.items()):
             if progress is not None:
-                progress(i, len(names), name)
+                progress(i, len(kept), name)
             if name in PEERS:
-                document = apart(evaluate_peer, f"Fitting {name}", name=name, **asked)
-                evaluations.append(Evaluation(Path(name), document))
+                document = apart(evaluate_peer, f"Fitting {name}", name=name, split=each, **asked)
+                documents[name].append(document)
                 continue
-            apart(_fit, f"Fitting {name}", method=name, output=str(folder / name), **asked, **ours)
-            evaluations.append(evaluate(folder / name, data=observations))
-            parts.append(load(folder / name).tensors("split")["part"].numpy())
-        tested = {e.document["n_test"] for e in evaluations}
-        if len(tested) > 1 or any(not np.array_equal(parts[0], other) for other in parts[1:]):
-            raise Failed(
-                "The methods were not fitted on the same split; the observations changed on the way."
-            )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            apart(_fit, f"Fitting {name}", method=name, output=str(path), split=each, **asked, **ours)
+            documents[name].append(evaluate(path, data=observations).document)
+            part = load(path).tensors("split")["part"].numpy()
+            if not np.array_equal(parts.setdefault(each, part), part):
+                raise Failed(CHANGED)
+        if len({tuple(d["n_test"] for d in found) for found in documents.values()}) > 1:
+            raise Failed(CHANGED)
         if progress is not None:
-            progress(len(names), len(names), "")
+            progress(len(kept), len(kept), "")
+    evaluations = [Evaluation(folder / name, pooled(found, split)) for name, found in documents.items()]
     best_first = sorted(evaluations, key=lambda e: e.document["scores"]["nll"])
     return Comparison(target, split, tuple(best_first))
 

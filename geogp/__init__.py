@@ -25,6 +25,7 @@ _WHERE = {
     "NumericalFailure": "geogp.errors",
     "load": "geogp.run",
     "Run": "geogp.run",
+    "save": "geogp.run",
     "predict": "geogp.run",
     "values_at": "geogp.prediction",
     "kernel_slice": "geogp.slices",
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
     from geogp.prediction import values_at
-    from geogp.run import Run, load, predict
+    from geogp.run import Run, load, predict, save
     from geogp.slices import kernel_slice
     from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
@@ -64,5 +65,5 @@ def __dir__() -> list[str]:
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure", "Run",
     "area_moments", "change_map", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
-    "suggest_places", "summarise", "values_at",
+    "save", "suggest_places", "summarise", "values_at",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -218,9 +218,7 @@ class LazyPlane(BackendArray):
 
     def variable(self, dims: tuple[str, ...], attrs: dict[str, Any]) -> xr.Variable:
         """The variable of a Dataset that reads itself from here."""
-        chunks = dict.fromkeys(dims[-2:], BLOCK)
-        attrs = {**attrs, "grid_mapping": "spatial_ref"}
-        return xr.Variable(dims, indexing.LazilyIndexedArray(self), attrs, {"preferred_chunks": chunks})
+        return _lazy(self, dims, attrs)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Plane:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
@@ -238,6 +236,35 @@ class LazyPlane(BackendArray):
             return self.formula(values, float(chosen))[after]
         empty = np.empty((0, *values.shape[1:]), np.float32)
         return np.stack([self.formula(values, float(c))[after] for c in chosen]) if len(chosen) else empty
+
+
+class LazyStack(BackendArray):
+    """Variables of one shape and formula on several grids of moments, along a new first axis."""
+
+    def __init__(self, parts: Sequence[LazyPlane]):
+        self.parts = parts
+        self.shape, self.dtype = (len(parts), *parts[0].shape), parts[0].dtype
+
+    def variable(self, dims: tuple[str, ...], attrs: dict[str, Any]) -> xr.Variable:
+        """The variable of a Dataset that reads itself from here."""
+        return _lazy(self, dims, attrs)
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Plane:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> Plane:
+        first, rest = key[0], indexing.BasicIndexer(key[1:])
+        if isinstance(first, int | np.integer):
+            return self.parts[int(first)][rest]
+        read = [part[rest] for part in self.parts[first]]
+        return np.stack(read) if read else np.empty((0, *self.parts[0][rest].shape), self.dtype)
+
+
+def _lazy(array: BackendArray, dims: tuple[str, ...], attrs: dict[str, Any]) -> xr.Variable:
+    """A variable that reads itself from an array of a grid, by blocks."""
+    attrs = {**attrs, "grid_mapping": "spatial_ref"}
+    chunks = dict.fromkeys(dims[-2:], BLOCK)
+    return xr.Variable(dims, indexing.LazilyIndexedArray(array), attrs, {"preferred_chunks": chunks})
 
 
 def _as_slice(key: Any, n: int) -> tuple[slice, Any]:

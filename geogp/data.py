@@ -19,7 +19,13 @@ Array = NDArray[np.float64]
 CHUNK = 4096
 
 
-def features_of(X: Any) -> Any:
+def crs_of(X: Any) -> str | None:
+    """The CRS of points (WKT), None of anything else."""
+    crs = getattr(X, "crs", None)
+    return crs.to_wkt() if hasattr(X, "geometry") and crs is not None else None
+
+
+def features_of(X: Any, y: Any = None) -> Any:
     """X, or of points (a GeoSeries, a GeoDataFrame) their projected coordinates (n, 2) and then the frame's other columns.
 
     Known by what they offer, since geopandas is not needed here.
@@ -27,13 +33,18 @@ def features_of(X: Any) -> Any:
     Raises
     ------
     InvalidInput
-        points in degrees or without CRS, geometries that are no points, a missing one.
+        a table with the column y that is to be predicted; points in degrees or without CRS, geometries that are no points, a missing one.
 
     Examples
     --------
     >>> features_of([[1.0, 2.0]])
     [[1.0, 2.0]]
     """
+    name = getattr(y, "name", None)
+    if name is not None and name in getattr(X, "columns", ()):
+        raise InvalidInput(
+            f"the inputs still hold the column {name!r} that is to be predicted; give X.drop(columns={name!r})."
+        )
     if not (hasattr(X, "geometry") and hasattr(X, "crs") and hasattr(X, "geom_type")):
         return X
     if X.crs is None or X.crs.is_geographic:

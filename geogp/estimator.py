@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.basis.capacity import Capacity
-from geogp.data import Data, Moments, counts_tensor, features_of
+from geogp.data import Data, Moments, counts_tensor, crs_of, features_of
 from geogp.engines import Engine, Hooks, Plan
 from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn_far_ahead, with_capacity
 from geogp.engines.check import engine_of
@@ -41,18 +41,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     method : a row of the method table, see `geogp.METHODS` or `geogp methods`
-
     spatial : indices of the (easting, northing) columns, or None
     time : index of the time column (years), or None
-
     backbone, expansion, residual, noise, objective, posterior, spread : a name in that registry of `geogp.basis`
-
     rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
         the rows when there are fewer, and 64)
     fourier_scales : radians per standard deviation of position. "auto": chosen on rows held out of the training
         rows, weighed as `validation` lies beside them (see `geogp.basis.capacity`), by methods that train by
         minibatches on some 3,000 or more rows; else 1, 4, 12. None: those
-
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule
 
@@ -76,6 +72,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         prediction is of, unless counts are named for them
     fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
     capacity_ : the Fourier scales that were chosen, and by which scores; None where there was no choice
+    crs_ : of the points it was fitted to (WKT), None where they came without
     transform_ : the scale of `target_transform`, chosen
     engine_ : the fitted model on standardised targets
 
@@ -166,7 +163,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         ImpossibleCombination
             choices that cannot go together.
         """
-        checked = validate_data(self, features_of(X), y, dtype=np.float64, y_numeric=True)
+        self.crs_ = crs_of(X)
+        checked = validate_data(self, features_of(X, y), y, dtype=np.float64, y_numeric=True)
         return self._fit(checked[0], np.asarray(checked[1], dtype=np.float64), counts, validation, hooks)
 
     def _fit(
@@ -445,6 +443,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             "typical_count": self.typical_count_,
             "reference_count": self.reference_count_,
             "n_rows": self.n_rows_,
+            "crs": self.crs_,
             "transform": self.transform_.to_dict(),
             "engine": facts,
         }
@@ -474,6 +473,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         model.time_range_ = facts.get("time_range")  # absent in older runs
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
         model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs
+        model.crs_ = facts.get("crs")
         model.transform_ = from_dict(facts["transform"])
         capacity = facts.get("capacity")
         model.capacity_ = None if capacity is None else Capacity.from_dict(capacity)

@@ -18,6 +18,7 @@ from geogp.blocks import (
     Array,
     Blocks,
     LazyPlane,
+    LazyStack,
     Mapped,
     MomentsCache,
     Plane,
@@ -105,7 +106,7 @@ def predict(
     run: Mapped,
     geobox: GeoBox,
     *,
-    quarter: str | None = None,
+    quarter: str | Sequence[str] | None = None,
     tests: float | None = None,
     level: float = 0.95,
     thresholds: Sequence[float] | None = None,
@@ -119,7 +120,8 @@ def predict(
     ----------
     run : from `geogp.load`
     geobox : grid in any CRS; pixels are points at their centres
-    quarter : e.g. "2023Q4"; default the run's last one
+    quarter : e.g. "2023Q4"; default the run's last one. Several, ["2019Q4", "2023Q4"], become a leading dimension
+        `quarter`; draw or export one of them as `ds.sel(quarter="2019Q4")`
     tests : measurements behind the new tile average that the maps describe; default the training median. The
         surface (`SURFACE`) is that of the run's reference count all the same
     level : of the intervals
@@ -130,7 +132,7 @@ def predict(
 
     Returns
     -------
-    Dataset with dims (y, x), CF attributes and an int32 `spatial_ref`; see VARIABLES for units;
+    Dataset with dims (y, x), or (quarter, y, x), CF attributes and an int32 `spatial_ref`; see VARIABLES for units;
     what a map of the target says and looks like is in the attributes `target_*`.
 
     Raises
@@ -151,12 +153,17 @@ def predict(
     for threshold in chosen:
         check_threshold(threshold)
         run.target.to_score(threshold)  # refuses one that its scale does not reach
-    quarter = run.quarter(quarter)
+    several = quarter is not None and not isinstance(quarter, str)
+    quarters = [
+        run.quarter(q) for q in ([quarter] if quarter is None or isinstance(quarter, str) else quarter)
+    ]
+    if not quarters or len(set(quarters)) < len(quarters):
+        raise InvalidInput(f"name one quarter or several, each once; got {quarter!r}.")
     tests = run.model.typical_count_ if tests is None else float(tests)
     reference = run.model.reference_count_
     same = reference == tests or not run.model.has_counts
 
-    def of(count: float | None) -> Blocks:
+    def of(count: float | None, when: str | None) -> Blocks:
         def planes(X: Array) -> Plane:
             return moments_of(run.model, X, count, cache).stack().numpy()
 
@@ -165,15 +172,30 @@ def predict(
             geobox,
             planes,
             Moments.PLANES,
-            quarter=quarter,
+            quarter=when,
             where=where,
             max_distance_m=max_distance_m,
-            most_bytes=None if same else CACHE_BYTES // 2,
+            most_bytes=CACHE_BYTES // (len(quarters) * (1 if same else 2)),
         )
 
-    blocks = of(tests)
-    surface = blocks if same else of(reference)
-    when = quarter or "all times"
+    blocks = [of(tests, q) for q in quarters]
+    surface = blocks if same else [of(reference, q) for q in quarters]
+
+    def variable(
+        on: list[Blocks],
+        formula: Callable[[Plane, float | None], Plane],
+        attrs: dict[str, Any],
+        thresholds: tuple[float, ...] | None = None,
+    ) -> xr.Variable:
+        planes = [LazyPlane(b, formula, thresholds) for b in on]
+        dims = ("y", "x") if thresholds is None else ("threshold", "y", "x")
+        return (
+            LazyStack(planes).variable(("quarter", *dims), attrs)
+            if several
+            else planes[0].variable(dims, attrs)
+        )
+
+    when = "several quarters" if several else quarters[0] or "all times"
     about = when + ("" if tests is None else f", {tests:g} measurements")
     about_surface = when + ("" if reference is None else f", reference count of {reference:g} measurements")
     variables: dict[str, xr.Variable] = {}
@@ -185,22 +207,21 @@ def predict(
         }
         if name in BY_LEVEL:
             attrs["level"] = level
-        variables[name] = LazyPlane(surface if own else blocks, _on_planes(run, formula, level)).variable(
-            ("y", "x"), attrs
-        )
+        variables[name] = variable(surface if own else blocks, _on_planes(run, formula, level), attrs)
     coords = grid_coordinates(geobox)
     if chosen:
         words = f"probability that new {run.target.noun} exceed the threshold ({about})"
-        variables["exceedance"] = LazyPlane(blocks, _exceedance_on_planes(run), chosen).variable(
-            ("threshold", "y", "x"), {"units": "1", "long_name": words}
-        )
+        said = {"units": "1", "long_name": words}
+        variables["exceedance"] = variable(blocks, _exceedance_on_planes(run), said, chosen)
         coords["threshold"] = xr.DataArray(
             np.asarray(chosen, dtype=np.float64),
             dims="threshold",
             attrs={"units": run.unit, "long_name": f"threshold of {run.target.words}"},
         )
+    if several:
+        coords["quarter"] = xr.DataArray(np.array(quarters), dims="quarter", attrs={"long_name": "quarter"})
     out = xr.Dataset(variables, coords=coords)
-    out.attrs = attributes(run, quarter, tests, level)
+    out.attrs = attributes(run, None if several else quarters[0], tests, level)
     return out
 
 

@@ -86,7 +86,9 @@ class Support:
 class Run:
     """A fitted model and where it came from. Make one with `load`.
 
-    path : the run folder; facts : the content of run.json; model : the estimator, on the score scale
+    path : the run folder; facts : the content of run.json
+    model : the estimator, which answers on the score scale (log10 kbit/s of a speed); `predict` and `geogp.values_at`
+        answer in `unit`
 
     Examples
     --------
@@ -329,17 +331,18 @@ def load(path: str | Path, *, device: str = "cpu", predictor: Any = None) -> Run
 def save(
     path: str | Path,
     model: GPRegressor,
-    facts: dict[str, Any],
+    facts: dict[str, Any] | None = None,
     *,
     extra: dict[str, dict[str, Tensor]] | None = None,
     overwrite: bool = False,
     folder: Path | None = None,
 ) -> Run:
-    """Write a run folder and return it loaded.
+    """Write a run folder and return it loaded: `save("run", model)` keeps a fitted estimator.
 
     Parameters
     ----------
-    facts : JSON-able: arguments, target, data manifest, ... ; stored in run.json beside the model's own
+    facts : JSON-able: arguments, target, data manifest, ... ; stored in run.json beside the model's own. Default: what an
+        estimator in memory knows of itself
     extra : further tensors by file name without suffix, e.g. {"statistics/2023Q4": {...}}
     folder : where it is built, beside `path`; default `geogp.storage.partial_folder(path)`
 
@@ -353,7 +356,7 @@ def save(
     storage.write_folder(
         path,
         {"weights": tensors, **(extra or {})},
-        {**facts, "model": own},
+        {**(_facts_of(model) if facts is None else facts), "model": own},
         overwrite=overwrite,
         folder=folder,
     )
@@ -368,6 +371,11 @@ _DATA_KINDS: tuple[tuple[str, type], ...] = (
     ("quarters", list), ("last_quarter", str), ("boundary", dict), ("value_unit", str), ("source", str),
     ("region", str), ("sources", list), ("sha256", str),
 )  # fmt: skip
+
+
+def _facts_of(model: GPRegressor, crs: str | None = None) -> dict[str, Any]:
+    """What run.json says of an estimator that came without a table; its CRS, or else this one."""
+    return {"method": model.method, "target": "value", "data": {"crs": model.crs_ or crs}}
 
 
 def _check_facts(path: Path, facts: dict[str, Any]) -> None:
@@ -405,8 +413,8 @@ def predict(run: str | Path | Mapped | GPRegressor, geobox: GeoBox, **options: A
 
     Parameters
     ----------
-    run : from `geogp.load`, its folder, or a fitted estimator whose first two columns are coordinates in the CRS of
-        the grid, its third (if any) time in years; its target is mapped as it is
+    run : from `geogp.load`, its folder, or a fitted estimator whose first two columns are coordinates (in the CRS of the
+        points it was fitted to, else in that of the grid), its third (if any) time in years; its target is mapped as it is
     geobox : grid in any CRS
     options : quarter, tests, level, thresholds, where, max_distance_m, cache
 
@@ -438,7 +446,7 @@ def _run_of(model: GPRegressor, geobox: GeoBox) -> Run:
             "time as third); call its predict with all columns of the pixels."
         )
     crs = None if geobox.crs is None else CRS.from_user_input(str(geobox.crs)).to_wkt()
-    return Run(Path("(in memory)"), {"target": "value", "data": {"crs": crs}}, model)
+    return Run(Path("(in memory)"), _facts_of(model, crs), model)
 
 
 def opened(run: "str | Path | Run") -> Run:

@@ -61,6 +61,11 @@ def bands(ds: xr.Dataset, layers: Iterable[str] | None = None, *, derive: bool =
     >>> [(b.name, b.unit) for b in bands(ds)]
     [('median', 'Mbit/s')]
     """
+    if "quarter" in ds.dims:
+        first = ds["quarter"].values[0]
+        raise InvalidInput(
+            f"The Dataset holds {ds.sizes['quarter']} quarters; choose one of them, as ds.sel(quarter='{first}')."
+        )
     if derive:
         ds = complete(ds)
     planes = [band for key in LAYERS if key in ds.data_vars for band in _planes(ds, key)]

@@ -81,6 +81,13 @@ def scale_text(ds: xr.Dataset) -> str:
     return str(ds.attrs.get("target_scale") or "log10 for speeds")
 
 
+def quarter_of(ds: xr.Dataset) -> str:
+    """The quarter of a map: of its attributes, or the one chosen of several; "" where there is none."""
+    chosen = ds.coords.get("quarter")
+    said = ds.attrs.get("quarter") or ("" if chosen is None or chosen.ndim else chosen.item())
+    return str(said)
+
+
 def subtitle(ds: xr.Dataset, *, intervals: bool = True, new: bool = True) -> str:
     """What the map is a map of: quarter, tests per tile, level.
 
@@ -95,7 +102,7 @@ def subtitle(ds: xr.Dataset, *, intervals: bool = True, new: bool = True) -> str
     '2023 Q4 · new tile averages of 5 tests'
     """
     parts = []
-    quarter = str(ds.attrs.get("quarter", "") or "")
+    quarter = quarter_of(ds)
     if quarter:
         parts.append(quarter.replace("Q", " Q"))
     if new and ds.attrs.get("tests") is not None:

@@ -1,5 +1,7 @@
 """Shared by every test. Importing geogp first sets OpenMP's waiting before torch is loaded."""
 
+import sys
+
 from tests.shapes import install
 
 install("app", "geogp", "maps", "data_pipelines")  # before their first import
@@ -7,6 +9,13 @@ install("app", "geogp", "maps", "data_pipelines")  # before their first import
 import pytest  # noqa: E402
 
 import geogp  # noqa: E402, F401
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said once in a session is said once in a test."""
+    if "geogp.engines.asked" in sys.modules:
+        monkeypatch.setattr("geogp.engines.asked._TOLD", set())
 
 
 @pytest.fixture

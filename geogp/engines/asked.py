@@ -30,6 +30,7 @@ TRIALS_WORTH = 25
 CHANGES = ("backbone", "expansion", "residual", "noise", "objective", "posterior", "spread")
 #: Engines that have been asked about times far ahead.
 _WARNED: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+_TOLD: set[tuple[str, str]] = set()
 
 
 def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: int) -> Plan:
@@ -248,9 +249,10 @@ def warn_far_ahead(engine: Engine, newest: float, known: tuple[float, float]) ->
 
 
 def warn_far(row: Method) -> None:
-    """Warn, where `fit` was called, that a row's latent sd far from data need not return to the prior's."""
-    if row.reverts_to_prior:
+    """Warn, where `fit` was called and once for a row, that its latent sd far from data need not return to the prior's."""
+    if row.reverts_to_prior or (row.name, row.residual) in _TOLD:
         return
+    _TOLD.add((row.name, row.residual))
     warnings.warn(
         f"method {row.name!r} with residual {row.residual!r}: the latent sd far from data need not return "
         "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "

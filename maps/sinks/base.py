@@ -14,6 +14,7 @@ from odc.geo.geobox import GeoBox
 from maps.bands import Band
 from maps.grid import BLOCK, Window, wkt_of
 from maps.layers import LAYERS
+from maps.words import quarter_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Job:
     @property
     def attrs(self) -> dict[str, Any]:
         """The Dataset's attributes, those that are None or empty left out."""
-        return {str(k): v for k, v in self.ds.attrs.items() if v is not None and v != ""}
+        attrs = {**self.ds.attrs, "quarter": quarter_of(self.ds)}
+        return {str(k): v for k, v in attrs.items() if v is not None and v != ""}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 from odc.geo.geobox import GeoBox
 
 import geogp
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, NotDistanceAware
 from geogp.run import Run
 
 QUICK = {"steps": 5, "n_targets": 50}
@@ -92,3 +92,41 @@ def test_a_folder_is_mapped_and_a_run_shows_itself(points, model, tmp_path):
     assert "&lt;b&gt;here" in shown and "http" not in shown
     with pytest.raises(InvalidInput, match="not a finished run"):
         geogp.predict(tmp_path, BOX)
+
+
+def test_an_estimator_is_kept_and_opened_again(points, tmp_path):
+    X, y, frame = points
+    model = geogp.GPRegressor("local-gp", options=QUICK).fit(frame, y)
+    run = geogp.save(tmp_path / "run", model)
+    again = geogp.load(tmp_path / "run")
+    assert run.crs == again.crs == frame.crs
+    np.testing.assert_array_equal(again.model.predict(X[:5]), model.predict(X[:5]))
+    with pytest.raises(InvalidInput, match="exists"):
+        geogp.save(tmp_path / "run", model)
+
+
+def test_a_grid_is_brought_to_the_crs_of_the_points(points):
+    _, y, frame = points
+    model = geogp.GPRegressor("local-gp", options=QUICK).fit(frame, y)
+    bounds = tuple(frame.to_crs(4326).total_bounds)
+    degrees = GeoBox.from_bbox(bounds, crs=4326, shape=(6, 5))
+    ds = geogp.predict(model, degrees)
+    lon, lat = np.meshgrid(ds.x.values, ds.y.values)
+    at = geopandas.GeoSeries(geopandas.points_from_xy(lon.ravel(), lat.ravel()), crs=4326).to_crs(32604)
+    want = model.predictive(np.column_stack([at.x, at.y])).median()
+    np.testing.assert_allclose(ds["median"].values.ravel(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_the_target_is_no_feature(points):
+    _, y, frame = points
+    table = frame.assign(zinc=y)
+    with pytest.raises(InvalidInput, match="column 'zinc' that is to be predicted"):
+        geogp.GPRegressor("local-gp", options=QUICK).fit(table, table["zinc"])
+
+
+def test_a_method_says_once_that_it_is_not_distance_aware(points):
+    X, y, _ = points
+    with pytest.warns(NotDistanceAware) as caught:
+        for _ in range(3):
+            geogp.GPRegressor("dbk-rbf", epochs=1, rank=8).fit(X, y)
+    assert sum(w.category is NotDistanceAware for w in caught) == 1

@@ -6,8 +6,10 @@ from odc.geo.geobox import GeoBox
 from pyproj import Transformer
 
 import geogp
+import maps.errors
 from geogp import blocks as module
 from geogp.run import Run
+from maps.words import subtitle
 
 CRS = "EPSG:32604"
 rng = np.random.default_rng(1)
@@ -125,3 +127,28 @@ def test_attributes_say_what_the_map_is_of(run):
 def test_a_malformed_quarter_is_named(run, quarter):
     with pytest.raises(geogp.InvalidInput, match="a quarter is written 2023Q4"):
         geogp.predict(run, BOX, quarter=quarter)
+
+
+def test_several_quarters_are_a_dimension_of_one_dataset(run):
+    both = geogp.predict(run, BOX, quarter=["2022Q1", "2022Q2"], thresholds=(10.0, 50.0))
+    assert both["median"].dims == ("quarter", "y", "x") and both["quarter"].values.tolist() == [
+        "2022Q1",
+        "2022Q2",
+    ]
+    window = {"y": slice(3, 9, 2), "x": -1}
+    for quarter in both["quarter"].values:
+        one, chosen = (
+            geogp.predict(run, BOX, quarter=str(quarter), thresholds=(10.0, 50.0)),
+            both.sel(quarter=quarter),
+        )
+        for name in ("median", "latent_sd", "exceedance"):
+            np.testing.assert_array_equal(chosen[name].isel(window), one[name].isel(window))
+    assert float(abs(both["median"].diff("quarter")).max()) > 0
+    np.testing.assert_array_equal(both["median"][::-1, 4, 4], both["median"].values[::-1, 4, 4])
+    assert both["exceedance"].isel(quarter=[1], threshold=[1, 0], y=0).shape == (1, 2, 40)
+    for wrong in ([], ["2022Q1", "2022Q1"], ["2022Q5"]):
+        with pytest.raises(geogp.InvalidInput):
+            geogp.predict(run, BOX, quarter=wrong)
+    with pytest.raises(maps.errors.InvalidInput, match=r"choose one of them, as ds.sel\(quarter='2022Q1'\)"):
+        both.geogp.plot()
+    assert "2022 Q2" in subtitle(both.sel(quarter="2022Q2")) and "2022" not in subtitle(both)

@@ -18,7 +18,7 @@ from maps.errors import InvalidInput
 from maps.grid import Window, continuous, is_geographic, wkt_of
 
 DENSE_DEGREES = 0.05  # longest edge after densifying: 5.5 km bows by less than 1 m in a metric projection
-NEAR_M = 50_000.0  # parts of a region farther than this from every measured place are left out of pictures
+NEAR_M = 50_000.0  # parts of a region farther than this from every measured place are left out of maps
 
 BESIDE = 1.25  # parts beside them are shown while the frame grows by this at most
 
@@ -142,9 +142,9 @@ def _from_degrees(wkt: str) -> Transformer:
 def near_data(
     shape: BaseGeometry, places_m: Float[np.ndarray, "n 2"], crs: Any
 ) -> Bool[np.ndarray, " parts"]:
-    """Which parts of a region belong to its pictures: those with a measured place in them or within `NEAR_M`.
+    """Which parts of a region belong to its maps: those with a measured place in them or within `NEAR_M`.
 
-    A far islet would shrink everything else to a speck; files hold all parts. Without a part near, all belong.
+    A far islet would shrink everything else to a speck. Without a part near, all belong.
 
     Parameters
     ----------

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import shapely
 import xarray as xr
 
-from app.workflow.grids import Grid
+from app.workflow.grids import Grid, with_data
 from geogp.run import Run
 from maps.figures import map_figure, write_png
-from maps.region import NEAR_M, in_frame, near_data, polygon, to_crs
+from maps.region import NEAR_M, polygon, to_crs
 from maps.render import in_memory
 from maps.web import write_html
 
@@ -36,20 +35,18 @@ def near(run: Run, grid: Grid) -> tuple[dict[str, Any] | None, tuple[slice, slic
     whole = (slice(0, grid.shape[0]), slice(0, grid.shape[1]))
     if grid.boundary is None:
         return None, whole, ""
-    region = polygon(grid.boundary)
-    shown = in_frame(region, near_data(region, run.support.positions_m, run.data["crs"]))
-    if shown.all():
+    boundary, left_out = with_data(run, grid.boundary)
+    if not left_out:
         return grid.boundary, whole, ""
-    shape = shapely.MultiPolygon(list(shapely.get_parts(region)[shown]))
-    left, bottom, right, top = to_crs(shape, grid.wkt).bounds
+    left, bottom, right, top = to_crs(polygon(boundary), grid.wkt).bounds
     a, margin = grid.geobox.affine, 2 * grid.resolution
     x = a.c + a.a * (np.arange(grid.shape[1]) + 0.5)
     y = a.f + a.e * (np.arange(grid.shape[0]) + 0.5)
     columns = np.flatnonzero((x > left - margin) & (x < right + margin))
     rows = np.flatnonzero((y > bottom - margin) & (y < top + margin))
-    note = f"pictures leave out {int((~shown).sum())} parts of the region beyond {NEAR_M / 1000:g} km of any data"
+    note = f"pictures leave out {left_out} parts of the region beyond {NEAR_M / 1000:g} km of any data"
     cut = (slice(int(rows[0]), int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1))
-    return dict(shapely.geometry.mapping(shape)), cut, note
+    return boundary, cut, note
 
 
 def picture_of(run: Run, ds: xr.Dataset, grid: Grid) -> Picture:

@@ -19,7 +19,7 @@ from geogp.errors import check_metres
 from geogp.run import Run
 from maps.grid import Window, geobox_like, windows
 from maps.mercator import MERCATOR_HALF
-from maps.region import Mask, polygon, to_crs
+from maps.region import NEAR_M, Mask, in_frame, near_data, polygon, to_crs
 
 #: Side of a pixel where nothing is said: a little less than a tile at 40 degrees.
 RESOLUTION_M = 500.0
@@ -103,7 +103,7 @@ def grid_of(
     run : from `geogp.load`
     resolution_m : side of a pixel; default `usual_side_m`, coarser for regions of more than 2 million such pixels
     like : a raster whose very pixels to take
-    bounds : W, S, E, N in degrees to cut to
+    bounds : W, S, E, N in degrees to cut to; default the parts of the region around its data, see `with_data`
     crs : of the map; default the run's own metric CRS
     max_distance_m : for a run without boundary; default three times the usual distance between training places
 
@@ -113,7 +113,15 @@ def grid_of(
         options that contradict each other, an unknown CRS, bounds outside the region, too many pixels.
     """
     boundary = run.boundary
+    left_out = 0
+    if boundary is not None and like is None and bounds is None:
+        boundary, left_out = with_data(run, boundary)
     reach, words = (None, "") if boundary is not None else _reach(run, max_distance_m)
+    if left_out:
+        words = (
+            f"the map leaves out {left_out} part{'s' * (left_out > 1)} of the region beyond {NEAR_M / 1000:g} km of any data; --bounds takes "
+            "in what it names"
+        )
     if like is not None:
         if resolution_m is not None or bounds is not None or crs is not None:
             raise InvalidInput(
@@ -144,6 +152,19 @@ def grid_of(
     if bounds is not None and boundary is not None:
         boundary = _clip(boundary, bounds)
     return Grid(_snapped(box, side * unit, target), boundary, reach, words)
+
+
+def with_data(run: Run, boundary: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The parts of a run's region around its data (GeoJSON), and how many others there are: a far islet would make the
+    rectangle of a map a hundred times as large, one beside the others belongs to it."""
+    if not (run.path / "support.safetensors").is_file():
+        return boundary, 0
+    region = polygon(boundary)
+    near = in_frame(region, near_data(region, run.support.positions_m, run.data["crs"]))
+    if near.all():
+        return boundary, 0
+    shape = shapely.MultiPolygon(list(shapely.get_parts(region)[near]))
+    return dict(shapely.geometry.mapping(shape)), int((~near).sum())
 
 
 def of_tiles(crs: str | None, resolution_m: float | None) -> tuple[str, float]:

@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pytest
+import shapely
 from pyproj import CRS
 
 from app.errors import InvalidInput
 from app.workflow.grids import MAX_INSIDE, RESOLUTION_M, grid_of
 from geogp.run import Run, load
+from maps.region import polygon
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +103,17 @@ def test_what_cannot_be_is_refused(options, fragment, loaded):
     with pytest.raises(InvalidInput if "nowhere" not in fragment else ValueError, match=fragment) as caught:
         grid_of(loaded, **options)
     assert caught.value.exit_code == 3
+
+
+def test_a_far_islet_makes_no_map_of_the_sea(loaded, world):
+    plain = grid_of(loaded, resolution_m=2000)
+    lon, lat = world.to_degrees(400.0, 0.0)
+    islet = shapely.box(lon, lat, lon + 0.1, lat + 0.1)
+    region = shapely.union_all([polygon(loaded.boundary), islet])
+    data = {**loaded.facts["data"], "boundary": shapely.geometry.mapping(region)}
+    run = Run(loaded.path, {**loaded.facts, "data": data}, loaded.model)
+    grid = grid_of(run, resolution_m=2000)
+    assert grid.shape == plain.shape and grid.n_inside == plain.n_inside
+    assert "leaves out 1 part of the region beyond 50 km of any data; --bounds" in grid.note
+    asked = grid_of(run, resolution_m=2000, bounds=(lon - 0.1, lat - 0.1, lon + 0.2, lat + 0.2))
+    assert 20 < asked.n_inside < 40 and "leaves out" not in asked.note

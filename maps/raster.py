@@ -13,6 +13,7 @@ from maps.errors import InvalidInput
 from maps.render import MAX_MEMORY, Progress, job_of, render
 from maps.sinks import SINKS, sink_class
 from maps.sinks.base import Job, Output, Sink
+from maps.sinks.ranges import Ranges
 from maps.stac import NAME as ITEM
 from maps.stac import item
 from maps.staging import filled, no_room, publish_file, publish_files, renames_whole, room_for, staged, sweep
@@ -60,7 +61,8 @@ def export(
 
     Returns
     -------
-    the manifest: {"schema": 1, "title", .., "files": [{"path", "kind", "layers", "bytes", "sha256"}, ..]};
+    the manifest: {"schema": 1, "title", .., "files": [{"path", "kind", "layers", "bytes", "sha256"}, ..], "ranges": {layer:
+    [least, greatest]}};
     paths are relative to `folder`; `item.json` is the STAC Item of the others; the sha256 of a Zarr folder is that of its `sha256  path` lines
 
     Raises
@@ -162,10 +164,11 @@ def _write(
         )
     with workplace(folder, whole=manifest) as work, _room(job, folder, work, formats):
         sinks: list[Sink] = [sink_class(kind)(work, **options) for kind, options in formats]
+        ranges = Ranges(work)
         outputs = (
             render(
                 ds,
-                sinks,
+                [*sinks, ranges],
                 geometry=geometry,
                 layers=layers,
                 all_touched=all_touched,
@@ -180,7 +183,8 @@ def _write(
             path = work / ITEM
             path.write_text(json.dumps(item(job, outputs), indent=1, ensure_ascii=False) + "\n", "utf-8")
             outputs.append(Output(path, "stac", ITEM, ()))
-        document = _document(job.attrs, outputs) | dict(extra or {})
+        seen = {"ranges": {name: list(ends) for name, ends in ranges.found.items()}} if sinks else {}
+        document = _document(job.attrs, outputs) | seen | dict(extra or {})
         if manifest:
             path = work / "manifest.json"
             path.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n", "utf-8")

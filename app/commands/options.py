@@ -53,7 +53,7 @@ MapCrs = Annotated[
 ]
 MaxDistance = Annotated[
     float | None,
-    typer.Option(metavar="M", help="Reach of a map without a boundary.", rich_help_panel=WHERE),
+    typer.Option(metavar="M", help="No values farther than this from data.", rich_help_panel=WHERE),
 ]
 Data = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The run's observations, if they were moved.")

@@ -40,7 +40,7 @@ class Grid:
     """The pixels of a map, and which of them get a value.
 
     geobox : in any CRS; boundary : GeoJSON polygon in degrees, or None
-    max_distance_m : where there is no boundary, the farthest a pixel may lie from a training place
+    max_distance_m : the farthest a pixel may lie from a training place, None for any distance
     note : what was decided, when that should be said
     """
 
@@ -105,7 +105,8 @@ def grid_of(
     like : a raster whose very pixels to take
     bounds : W, S, E, N in degrees to cut to; default the parts of the region around its data, see `with_data`
     crs : of the map; default the run's own metric CRS
-    max_distance_m : for a run without boundary; default three times the usual distance between training places
+    max_distance_m : no values farther than this from every training place; default of a run without boundary three times
+        the usual distance between them
 
     Raises
     ------
@@ -116,7 +117,9 @@ def grid_of(
     left_out = 0
     if boundary is not None and like is None and bounds is None:
         boundary, left_out = with_data(run, boundary)
-    reach, words = (None, "") if boundary is not None else _reach(run, max_distance_m)
+    reach, words = _distance(max_distance_m), ""
+    if boundary is None:
+        reach, words = _reach(run, reach)
     if left_out:
         words = (
             f"the map leaves out {left_out} part{'s' * (left_out > 1)} of the region beyond {NEAR_M / 1000:g} km of any data; --bounds takes "
@@ -192,16 +195,21 @@ def check_resolution(metres: float | None) -> None:
 
 def _reach(run: Run, asked: float | None) -> tuple[float, str]:
     """How far a map without boundary reaches, and that in words."""
-    check_metres(asked, "--max-distance")
-    if asked is not None and asked > HALF_EARTH_M:
-        raise InvalidInput(
-            f"--max-distance must be at most {HALF_EARTH_M:,.0f} m, half way round the Earth; got {asked:g}."
-        )
     reach = asked if asked is not None else usual_reach_m(run)
     return (
         reach,
         f"the run has no boundary, so the map reaches {reach / 1000:.3g} km from any training place",
     )
+
+
+def _distance(asked: float | None) -> float | None:
+    """A --max-distance, None where none was asked for."""
+    check_metres(asked, "--max-distance")
+    if asked is not None and asked > HALF_EARTH_M:
+        raise InvalidInput(
+            f"--max-distance must be at most {HALF_EARTH_M:,.0f} m, half way round the Earth; got {asked:g}."
+        )
+    return asked
 
 
 def _pixels(box: Box, step: float) -> float:

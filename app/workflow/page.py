@@ -61,9 +61,8 @@ class PageGrid:
     @functools.cached_property
     def options(self) -> dict[str, Any]:
         """Which pixels `predict` and `distributions` compute."""
-        if self.boundary is None:
-            return {"max_distance_m": self.max_distance_m}
-        return {"where": Grid(self.geobox, self.boundary, None).where}
+        inside = {} if self.boundary is None else {"where": Grid(self.geobox, self.boundary, None).where}
+        return {**inside, "max_distance_m": self.max_distance_m}
 
 
 def page_grid(run: Run, grid: Grid) -> PageGrid:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
+import shapely
 import xarray as xr
 from pyproj import CRS, Transformer
 
@@ -270,7 +271,23 @@ def export(
         extra=_about(run) | (pair.facts() if pair is not None else {}),
         beside=further if pictures or page or samples else None,
     )
+    notes.append(beyond_words(run, manifest.get("ranges", {}).get("median")))
     return Export(folder, manifest, time.perf_counter() - started, grid, tuple(n for n in notes if n))
+
+
+def beyond_words(run: Run, median: Sequence[float] | None) -> str:
+    """That medians (least, greatest of a map, in the run's unit) leave the range of what was measured; "" where none does.
+
+    A trend goes on into a gap, and beyond the data.
+    """
+    low, high = run.target.from_score(np.array(run.model.target_range_))
+    if median is None or (low <= median[0] and median[1] <= high):
+        return ""
+    unit = run.target.unit_words(run.unit)
+    return (
+        f"medians reach from {median[0]:.4g} to {median[1]:.4g} {unit}, measured was {low:.4g} to {high:.4g}: beyond that "
+        "the trend goes on far from data; `explained` shows where, --max-distance leaves it out"
+    ).replace("  ", " ")
 
 
 def _about(run: Run) -> dict[str, Any]:
@@ -317,16 +334,22 @@ def estimate(
 
 
 def _inside(run: Run, grid: Grid) -> int:
-    """Pixels that get a value: counted with a boundary, else judged by some thousand pixels and their distance to data."""
+    """Pixels that get a value: those of the region, of which some thousand tell how many lie near enough to data."""
     if grid.max_distance_m is None:
         return grid.n_inside
     rng = np.random.default_rng(0)
     col, row = rng.random((2, PROBE)) * np.array(grid.shape)[::-1, None]
-    x, y = grid.geobox.affine * (np.floor(col) + 0.5, np.floor(row) + 0.5)
+    A = grid.geobox.affine
+    x, y = A.c + A.a * (np.floor(col) + 0.5), A.f + A.e * (np.floor(row) + 0.5)
+    if grid.boundary is not None:
+        inside = shapely.contains_xy(grid.mask.shape, x, y)
+        x, y = x[inside], y[inside]
+    if not len(x):
+        return grid.n_inside
     if CRS.from_wkt(grid.wkt) != run.crs:
         x, y = Transformer.from_crs(grid.wkt, run.crs, always_xy=True).transform(x, y)
     near = run.support.distances_m(np.column_stack([x, y]), grid.max_distance_m)
-    return max(1, round(grid.n_pixels * float(np.isfinite(near).mean())))
+    return max(1, round(grid.n_inside * float(np.isfinite(near).mean())))
 
 
 def _memory(grid: Grid, n_layers: int) -> int:

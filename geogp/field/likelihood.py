@@ -12,6 +12,7 @@ from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise, noise_variance
 from geogp.field.solve import JITTER, conditional_moments
+from geogp.field.steps import Group, Steps
 from geogp.field.student import heavy_tailed, student_weights
 from geogp.linalg import cholesky
 
@@ -155,7 +156,7 @@ def fit_local_gp(
     """
     shifting = torch.zeros(len(y), 0, dtype=y.dtype, device=y.device) if columns is None else columns
     model = _Trained(start, shifting.shape[1], told, student=student, per_count=per_count).to(X.device)
-    optimiser, cycle = _one_cycle(model, learning_rate, steps)
+    cycle = _one_cycle(model, learning_rate, steps)
     generator = torch.Generator().manual_seed(seed)
     history = []
     for step in range(steps):
@@ -174,10 +175,7 @@ def fit_local_gp(
             loss = loss + kernel.variation.penalty() / len(y)
         if (told := model.noise_of_rows()) is not None:
             loss = loss + told.noise.penalty() / len(y)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        cycle.step()
+        cycle.down(loss)
         history.append(loss.item())
         tick()
     return model.cpu().learned(history, weighted and student)
@@ -242,9 +240,7 @@ class _Trained(nn.Module):
         )
 
 
-def _one_cycle(
-    model: _Trained, learning_rate: float, steps: int
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+def _one_cycle(model: _Trained, learning_rate: float, steps: int) -> Steps:
     """Adam whose rates rise and fall once.
 
     The noise travels farther than the kernel (decades of τ²), and must settle before the tails can: twice the rate.
@@ -256,9 +252,6 @@ def _one_cycle(
     apart = [*fast, *bumps]
     slow = [p for p in model.parameters() if p.requires_grad and not any(p is q for q in apart)]
     shares = [(slow, 1.0), (fast, 2.0), *([(bumps, 0.25)] if bumps else [])]
-    rates = [share * learning_rate for _, share in shares]
-    groups = [{"params": p, "lr": rate} for (p, _), rate in zip(shares, rates)]
-    optimiser = torch.optim.Adam(groups, betas=(0.9, 0.98))
-    # torch divides by the length of the rise less one: five steps or fewer are the start of a longer cycle.
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=max(steps, 6), pct_start=0.2)
-    return optimiser, cycle
+    groups = [Group(parameters, share * learning_rate) for parameters, share in shares]
+    # Five steps or fewer are the start of a longer cycle.
+    return Steps(groups, total=max(steps, 6), beta2=0.98)

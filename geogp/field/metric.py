@@ -8,6 +8,7 @@ from geogp.field.earlier import earlier, nearest
 from geogp.field.frame import ISOTROPIC
 from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood import conditional_log_density
+from geogp.field.steps import Group, Steps
 from geogp.holdout import spacing
 
 #: Fewer rows say too little about two more numbers; more than the second add nothing but time.
@@ -85,14 +86,11 @@ class _Fit:
         """Some steps, with the neighbours of the present metric."""
         before = self._before(P)
         parameters = [self.numbers, self.shape] if self.bends else [self.numbers]
-        optimiser = torch.optim.Adam(parameters, lr=0.05)
+        steps = Steps([Group(parameters, 0.05)], total=None)
         for _ in range(STEPS):
             rows = torch.randint(len(P), (BATCH,), generator=self.generator)
             simple = SIMPLE * (self.shape.square().sum() + 1e-12).sqrt() / len(P)
-            loss = simple - self._density(P, rows, before[rows]).mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
+            steps.down(simple - self._density(P, rows, before[rows]).mean())
 
     def log_likelihood(self, P: Tensor) -> float:
         """Of all rows."""

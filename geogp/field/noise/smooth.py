@@ -9,13 +9,13 @@ weights on top, fitted by the exact likelihood of rows that were held out.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from geogp.densities import log_density
 from geogp.field.columns import Columns
+from geogp.field.steps import Group, Steps
 
 #: Standardised inputs are clipped here: outside what was seen the noise stays what it was at the edge.
 CLIP = 4.0
@@ -144,17 +144,11 @@ def fit_smooth_noise(
     """
     generator = torch.Generator().manual_seed(seed)
     decaying = [p for name, p in model.named_parameters() if name != "intercept"]
-    groups: list[dict[str, Any]] = [
-        {"params": decaying},
-        {"params": [model.intercept], "weight_decay": 0.0},
-    ]
-    optimiser = torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay)
+    groups = [Group(decaying, learning_rate, weight_decay), Group([model.intercept], learning_rate)]
     n = len(rows.value)
     batch = min(batch, n)
     per_epoch = n // batch
-    cycle = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, learning_rate, total_steps=epochs * per_epoch, pct_start=0.15
-    )
+    steps = Steps(groups, total=epochs * per_epoch, rise=0.15)
     history = []
     for _ in range(epochs):
         order = torch.randperm(n, generator=generator)
@@ -164,10 +158,7 @@ def fit_smooth_noise(
             parts = model(rows.features[j], rows.mean[j], rows.variance[j], prior_variance, rows.counts[j])
             parts = replace(parts, latent_variance=parts.latent_variance + rows.drift_variance[j])
             loss = -(rows.weight[j] * parts.log_density(rows.value[j])).mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            cycle.step()
+            steps.down(loss)
             total += loss.item()
         history.append(total / per_epoch)
         tick()

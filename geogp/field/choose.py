@@ -20,6 +20,8 @@ from geogp.field.variation import Variation
 VARY_FROM, VARY_AT = 10_000, 16
 #: Of few rows a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
+#: Rate of a fit by minibatches; where each step sees all rows, steps are so many times longer and fewer.
+RATE, LONGER = 0.04, 2
 #: About so many targets of a kind judge the candidates.
 JUDGES = 800
 
@@ -109,7 +111,8 @@ class Trials:
             told=self.told,
             weighted=weighted,
             per_count=self.per_count,
-            steps=o.steps,
+            steps=-(-o.steps // LONGER) if self.few else o.steps,
+            learning_rate=RATE * LONGER if self.few else RATE,
             batch=min(o.batch, max(len(self.y) // FEW_IN_A_BATCH, 8)),
             seed=o.seed,
             tick=self.stages.tick,

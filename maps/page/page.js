@@ -59,29 +59,36 @@ async function geogpPage(spec, map) {
   const lines = L.layerGroup().addTo(map), renderer = svg("lines"), names = L.layerGroup().addTo(map);
   const label = (group, pane, latlng, name, text, anchor) => L.marker(latlng, { pane, interactive: false, keyboard: false,
     icon: L.divIcon({ className: "", html: make("span", name, text), iconSize: null, iconAnchor: anchor }) }).addTo(group);
+  const covered = () => { // what stands on the map: [left, top, right, bottom] each, in its pixels
+    const o = root.getBoundingClientRect();
+    return [$("panel"), $("place"), $("readout"), root.querySelector(".leaflet-control-zoom")].filter(Boolean).map((node) => node.getBoundingClientRect()).filter((r) => r.width).map((r) => [r.left - o.left, r.top - o.top, r.right - o.left, r.bottom - o.top]);
+  };
+  const overlap = (a, b) => a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1];
   function graticule() {
     lines.clearLayers();
+    const taken = covered(), free = (x, y) => !taken.some((o) => overlap([x - 4, y - 9, x + 52, y + 9], o));
     const b = map.getBounds(), span = Math.max(b.getEast() - b.getWest(), b.getNorth() - b.getSouth());
     const step = [.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30].find((s) => span / s <= 8) || 45, digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
     const style = { pane: "lines", renderer, interactive: false, weight: .7 }, size = map.getSize();
     for (let k = Math.ceil(b.getWest() / step); k * step <= b.getEast(); k++) {
       const lon = k * step, w = wrap(lon);
       L.polyline([[-85, lon], [85, lon]], style).addTo(lines);
-      if (!narrow()) label(lines, "names", [map.containerPointToLatLng([0, 16]).lat, lon], "degree", Math.abs(w).toFixed(digits) + "°" + (w % 180 === 0 ? "" : w < 0 ? " W" : " E"), [-3, 14]);
+      if (!narrow() && free(map.latLngToContainerPoint([0, lon]).x, 8)) label(lines, "names", [map.containerPointToLatLng([0, 16]).lat, lon], "degree", Math.abs(w).toFixed(digits) + "°" + (w % 180 === 0 ? "" : w < 0 ? " W" : " E"), [-3, 14]);
     }
     for (let k = Math.ceil(b.getSouth() / step); k * step <= b.getNorth(); k++) {
       L.polyline([[k * step, b.getWest() - span], [k * step, b.getEast() + span]], style).addTo(lines);
-      if (!narrow()) label(lines, "names", [k * step, map.containerPointToLatLng([size.x - 56, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
+      const y = map.latLngToContainerPoint([k * step, 0]).y - 5, x = [size.x - 56, size.x - 390].find((at) => free(at, y));
+      if (!narrow() && x) label(lines, "names", [k * step, map.containerPointToLatLng([x, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
     }
   }
   function towns() { // the largest that do not stand in each other's way
     names.clearLayers();
-    const taken = [], b = map.getBounds().pad(.02), wide = narrow() ? 8 : 16;
+    const taken = covered(), b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16);
     for (const place of spec.places) {
       const latlng = here(place.lat, place.lon);
       if (place.kind === "area" || !b.contains(latlng)) continue;
       const at = map.latLngToContainerPoint(latlng), box = [at.x - 4, at.y - 9, at.x + 14 + 7 * place.name.length, at.y + 9];
-      if (taken.length >= wide || taken.some((o) => box[0] < o[2] && box[2] > o[0] && box[1] < o[3] && box[3] > o[1])) continue;
+      if (taken.length >= most || taken.some((o) => overlap(box, o))) continue;
       taken.push(box);
       label(names, "names", latlng, "town", place.name, [3, 9]);
     }
@@ -302,7 +309,7 @@ async function geogpPage(spec, map) {
   function mark(latlng) {
     state.mark = latlng ? [latlng.lat, wrap(latlng.lng)] : null;
     frame.classList.toggle("marked", Boolean(latlng));
-    if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; if (state.layer === "similar") state.layer = ""; }
+    if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; standing(); if (state.layer === "similar") state.layer = ""; }
     else if (pin) pin.setLatLng(latlng);
     else pin = L.circleMarker(latlng, { pane: "mark", renderer: svg("mark"), interactive: false, radius: 7, color: "#fff", weight: 2.5, fillColor: "#b3261e", fillOpacity: 1 }).addTo(map);
     if (latlng) { tell(latlng); card(); }
@@ -335,6 +342,14 @@ async function geogpPage(spec, map) {
     if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"); a.href = spec.details + "?" + address(); $("place-more").replaceChildren(a); }
     if (v && source.server && S.quarters.length > 1) history_(s);
     flags.card = state.mark.map((x) => x.toFixed(4)).join();
+    standing();
+  }
+  let stood = "";
+  function standing() { // names and degrees keep clear of the card, the mark too
+    const now = covered().join();
+    if (now === stood) return;
+    stood = now; graticule(); towns();
+    if (state.mark) map.panInside(where(), narrow() ? { paddingTopLeft: [24, $("panel").offsetHeight + 24], paddingBottomRight: [24, $("place").offsetHeight + 24] } : { paddingTopLeft: [304, 24], paddingBottomRight: [352, 24] });
   }
   const past = new Map();
   async function history_(s) { // the quarters of this place; level and tests change without asking
@@ -345,7 +360,7 @@ async function geogpPage(spec, map) {
       if (!past.has(key)) { const found = await source.history(state.mark, mine.signal); if (past.size > 50) past.clear(); past.set(key, found); }
       if (mine.signal.aborted || !state.mark || key !== state.mark.map((x) => x.toFixed(5)).join()) return;
       const rows = past.get(key).map((r) => ({ quarter: r.quarter, ...atlas.of(r.counts[s.tests === null ? "" : short(s.tests)], s) }));
-      $("place-history").replaceChildren(historyChart(rows, s.quarter, spec.unit)); flags.history = key;
+      $("place-history").replaceChildren(historyChart(rows, s.quarter, spec.unit)); standing(); flags.history = key;
     } catch (error) { if (error.name !== "AbortError") $("place-history").replaceChildren(make("p", "", wordsOf(error))); }
   }
   $("close").addEventListener("click", () => mark(null));

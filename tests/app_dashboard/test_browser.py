@@ -318,6 +318,25 @@ def test_a_phone(chromium: Any, server: str) -> None:
     visit.close()
 
 
+UNDER = """() => {
+    const boxes = s => [...document.querySelectorAll(s)].map(n => n.getBoundingClientRect()).filter(r => r.width);
+    const cards = boxes('#panel, #place, #readout');
+    return boxes('.degree, .town').concat(boxes('.leaflet-mark-pane path')).filter(
+        r => cards.some(c => r.left < c.right && r.right > c.left && r.top < c.bottom && r.bottom > c.top)).length;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_stands_under_the_cards(chromium: Any, server: str, width: int) -> None:
+    """A place marked where its card will be comes into view, and degrees and names keep clear."""
+    visit = Visit(chromium, server, HUB, viewport={"width": width, "height": 800})
+    visit.click(0.6 if width == 390 else 0.93, 0.85 if width == 390 else 0.4)
+    visit.wait("[data-card]")
+    assert visit.page.locator(".degree, .town").count() > 3 or width == 390
+    assert visit.page.evaluate(UNDER) == 0
+    visit.close()
+
+
 def test_the_page_of_a_place(chromium: Any, server: str) -> None:
     """What the panels say, by a link on the card; and back."""
     visit = Visit(chromium, server, f"{HUB}&at={LATITUDE},{LONGITUDE}")

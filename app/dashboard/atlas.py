@@ -44,6 +44,7 @@ class Atlas:
     ----------
     run : from `geogp.load`
     disk : where planes stay between starts
+    name : that addresses give the run by
     places : names beside those of towns, see `app.workflow.naming`
 
     Raises
@@ -52,11 +53,12 @@ class Atlas:
         the run cannot be put on a map, or its target is unknown.
     """
 
-    def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[dict[str, Any]] = ()):
-        self.run, self.disk, self._brought = run, disk, list(places)
+    def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[dict[str, Any]] = (), name: str = ""):
+        self.run, self.disk, self._brought, self.name = run, disk, list(places), name
         self.target, self.choices = run.target, choices_of(run)
         self.page = page_grid(run, grid_of(run))
         self.slices = Slices(self.page)
+        self._html: dict[tuple[str, ...], str] = {}
         self.making: Making[Packs] = Making(self._made)
 
     @cached_property
@@ -97,6 +99,12 @@ class Atlas:
         self.disk.write_note(self.id, "towns.json", found)
         return found
 
+    @cached_property
+    def focus(self) -> list[list[float]]:
+        """[[south, west], [north, east]] that the map opens on."""
+        found: list[list[float]] = self.spec()["focus"]
+        return found
+
     def spec(self) -> dict[str, Any]:
         """What the page's script is given."""
         spec = spec_of(
@@ -109,12 +117,22 @@ class Atlas:
         spec["layers"].append(
             {**SIMILAR, "of": "", "by_level": False, "fades": False, "factor": False, "timeless": False}
         )
-        return spec | {"server": "/geogp/", "id": self.id, "pages": pages(), "details": "/pages/place"}
+        return spec | {
+            "server": "/geogp/",
+            "id": self.id,
+            "run": self.name,
+            "pages": pages(),
+            "details": "/pages/place",
+        }
 
-    @cached_property
-    def html(self) -> str:
-        """The page; its planes are asked for when it is open."""
-        return str(page_of(self.spec()).get_root().render())
+    def html(self, runs: tuple[str, ...] = ()) -> str:
+        """The page; its planes are asked for when it is open.
+
+        runs : names of those that one can choose from
+        """
+        if runs not in self._html:
+            self._html[runs] = str(page_of(self.spec() | {"runs": list(runs)}).get_root().render())
+        return self._html[runs]
 
     def kept(self, quarter: str | None) -> Packs | None:
         """The planes of a quarter, if they were made before."""

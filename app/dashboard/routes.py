@@ -12,8 +12,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from app.dashboard import areas
 from app.dashboard.atlas import Atlas, Packs
-from app.dashboard.holding import held
+from app.dashboard.holding import held, names
+from app.dashboard.jobs import jobs
 from app.dashboard.making import Superseded, answer
 from app.dashboard.setting import place
 from app.errors import InvalidInput
@@ -36,6 +38,7 @@ def routes() -> list[BaseRoute]:
         Route("/geogp/planes", _planes, methods=["GET"]),
         Route("/geogp/history", _careful(_history), methods=["GET"]),
         Route("/geogp/slice", _careful(_slice), methods=["GET"]),
+        Route("/geogp/areas", _careful(_areas), methods=["GET"]),
         Route("/geogp/progress", _progress, methods=["GET"]),
     ]
 
@@ -50,7 +53,7 @@ def _said(error: Exception, status: int) -> Response:
 def _opened(request: Request) -> Atlas | Response:
     """The atlas, or why there is none: the run is gone or altered, or is another than the page was made of."""
     try:
-        atlas = held().atlas()
+        atlas = held(request.query_params.get("run")).atlas()
     except ValueError as error:
         return _said(error, 409)
     named = request.query_params.get("v")
@@ -78,7 +81,7 @@ def _careful(what: Answer) -> Endpoint:
 
 
 def _page(atlas: Atlas, params: Mapping[str, str]) -> Response:
-    return HTMLResponse(atlas.html, headers=FRESH)
+    return HTMLResponse(atlas.html(tuple(names())), headers=FRESH)
 
 
 async def _planes(request: Request) -> Response:
@@ -125,9 +128,20 @@ def _slice(atlas: Atlas, params: Mapping[str, str]) -> Response:
     return Response(found.pack(), media_type=PACK, headers=FRESH)
 
 
+def _areas(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    """Outlines of a table that was computed here, with what is said of each."""
+    job = jobs().get(params.get("job", ""))
+    if job is None or job.state != "done":
+        raise InvalidInput("This table of areas is not known any more; compute it again on the page Areas.")
+    south_west, north_east = atlas.focus
+    return JSONResponse(
+        areas.outlines(areas.found_of(job), (south_west[1] + north_east[1]) / 2), headers=FRESH
+    )
+
+
 async def _progress(request: Request) -> Response:
     try:
-        atlas = held().known
+        atlas = held(request.query_params.get("run")).known
     except InvalidInput as error:
         return _said(error, 409)
     if atlas is None:

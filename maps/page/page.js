@@ -36,7 +36,7 @@ async function geogpPage(spec, map) {
   // ---- map: region, picture, lines, names ------------------------------------------------------------------------------
   map.attributionControl.setPrefix(false); map.attributionControl.addAttribution("GeoGP · Leaflet");
   const grid = gridOf(spec);
-  [["lines", 300], ["picture", 350], ["region", 400], ["names", 450], ["mark", 620]].forEach(([name, z]) => {
+  [["lines", 300], ["picture", 350], ["region", 400], ["areas", 410], ["names", 450], ["mark", 620]].forEach(([name, z]) => {
     const pane = map.createPane(name);
     pane.style.zIndex = z; pane.style.pointerEvents = "none"; pane.classList.add(name);
   });
@@ -97,6 +97,12 @@ async function geogpPage(spec, map) {
   // ---- words ----------------------------------------------------------------------------------------------------------
   $("title").textContent = spec.title; document.title = spec.title; $("note").textContent = spec.note;
   for (const [name, text] of spec.facts) $("facts").append(make("dt", "", name), make("dd", "", text));
+  if (source.server && (spec.runs || []).length > 1) {
+    for (const name of spec.runs) { const o = make("option", "", name); o.value = name; $("run").append(o); }
+    $("run").value = spec.run; $("run-line").hidden = false;
+    $("run").addEventListener("change", () => { const q = address(); q.set("run", $("run").value); location.search = "?" + q; });
+  }
+  $("ways").hidden = !spec.pages.length;
   for (const page of spec.pages) {
     const link = make("a", "", page.name);
     link.href = page.href;
@@ -124,6 +130,30 @@ async function geogpPage(spec, map) {
     }
     return best && away <= 25 ? "Near " + best.name : "";
   }
+
+  // ---- areas of a table -----------------------------------------------------------------------------------------------
+  let areas = null, outlined = null, chosenArea = null;
+  async function showAreas() {
+    const job = p.get("areas");
+    if (!job || !source.server) return;
+    try { areas = areasOf(await source.areas(job)); }
+    catch (error) { $("area-said").textContent = wordsOf(error); $("area-said").hidden = false; return; }
+    $("areas-line").hidden = false;
+    chooseArea(p.get("area"));
+    flags.areas = String(areas.rows.length);
+  }
+  function chooseArea(key) {
+    outlined?.remove();
+    chosenArea = areas.of(key) || null;
+    $("area-said").hidden = !chosenArea; $("area-said").textContent = chosenArea ? chosenArea.name + ": " + chosenArea.said : "";
+    const style = (feature) => ({ weight: feature.properties.key === key ? 3.5 : 1, opacity: .9, fill: false, className: feature.properties.key === key ? "chosen" : "" });
+    const features = areas.rows.filter((row) => row !== chosenArea).concat(chosenArea || []).map((row) => row.feature);
+    outlined = L.geoJSON(features, { pane: "areas", renderer: svg("areas"), interactive: false, smoothFactor: .4, style });
+    if ($("areas").checked) outlined.addTo(map);
+    if (source.server) { const q = address(); chosenArea ? q.set("area", key) : q.delete("area"); try { history.replaceState(null, "", "?" + q); } catch { /* no address */ } remember(); }
+  }
+  $("areas").addEventListener("change", () => { if ($("areas").checked) outlined.addTo(map); else outlined.remove(); });
+  const goArea = () => { const [w, s, e, n] = chosenArea.box; map.fitBounds([[s, w], [n, e]], { animate: false, maxZoom: 12, ...(narrow() ? { paddingTopLeft: [12, $("panel").offsetHeight + 12], paddingBottomRight: [12, 90] } : { paddingTopLeft: [310, 40], paddingBottomRight: [40, 100] }) }); };
 
   // ---- waiting and failing ------------------------------------------------------------------------------------------------
   let retry = null, asking = 0;
@@ -339,7 +369,10 @@ async function geogpPage(spec, map) {
     $("place-where").textContent = [s.quarter && quarterText(s.quarter), spec.averages && s.tests ? "a new tile average of " + testsText(s.tests) : "", written(...state.mark)].filter(Boolean).join(" · ");
     $("place-facts").replaceChildren(...facts.flatMap(([name, text]) => [make("dt", "", name), make("dd", "", text)]));
     $("place-more").replaceChildren();
-    if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"); a.href = spec.details + "?" + address(); $("place-more").replaceChildren(a); }
+    const area = areas && $("areas").checked ? areas.at(...state.mark) : null;
+    if (area) { if (area !== chosenArea) chooseArea(area.key); $("place-facts").append(make("dt", "", area.name), make("dd", "", area.said)); }
+    if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"); a.href = spec.details + "?" + address(); $("place-more").append(a); }
+    if (area) { const a = make("a", "", "Its row in the table"), q = address(); q.set("area", area.key); a.href = "/pages/areas?" + q; $("place-more").append(a); }
     if (v && source.server && S.quarters.length > 1) history_(s);
     flags.card = state.mark.map((x) => x.toFixed(4)).join();
     standing();
@@ -437,7 +470,8 @@ async function geogpPage(spec, map) {
   $("said").textContent = narrow() ? "Tap the map for the value" : "Point at the map, click to mark a place";
   $("where-said").textContent = narrow() ? "" : "Keyboard: Tab to the map, arrows and + −, Enter marks";
   await show();
-  if (!viewed) home(); // again, now that the panel has its height
+  await showAreas();
+  if (chosenArea && !viewed) goArea(); else if (!viewed) home(); // again, now that the panel has its height
   settled = true; graticule(); towns();
   if (start) mark(here(...start));
   remember();

@@ -46,6 +46,8 @@ def facts(**data: Any) -> dict[str, Any]:
             "quarters": ["2023Q3", "2023Q4"],
             "last_quarter": "2023Q4",
             "boundary": polygon(),
+            "sha256": 64 * "0",
+            "path": "none.parquet",
             "region": HOSTILE,
             "type": "fixed",
             **data,
@@ -113,7 +115,7 @@ def atlas(run_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
 def shown(run_path: Path) -> Iterator[holding.Holding]:
     """The tiny run as the one this process shows."""
     yield holding.hold(run_path)
-    holding._held = None
+    holding.let_go()
 
 
 def free_port() -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.evidence import MEASURED, PARTLY, Evidence, evidence_of
 from app.workflow.grids import check_resolution
@@ -149,6 +150,7 @@ def areas(
     either: tuple[float | None, float | None] = (None, None),
     seed: int = 0,
     overwrite: bool = False,
+    progress: Report | None = None,
 ) -> Areas:
     """Average a run's surface over the polygons of a file; write the table and, beside it, the covariances.
 
@@ -183,6 +185,7 @@ def areas(
     beside : a run of another target of the same tiles: `share_either_missed`, its sd and ends, of what misses the limit
         of either target (below it; above where lower is better), and `people_either_missed`
     either : the limits of this run and of `beside`, in their units
+    progress : called with (draws done, draws, words)
 
     Raises
     ------
@@ -223,7 +226,16 @@ def areas(
     if not len(points.xy):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
     found = surface(run.model, run.inputs(points.xy, quarter))
-    draws = drawn(found, points, goal, scores, exact=exactly(found), n_samples=n_samples, seed=seed)
+    draws = drawn(
+        found,
+        points,
+        goal,
+        scores,
+        exact=exactly(found),
+        n_samples=n_samples,
+        seed=seed,
+        progress=progress,
+    )
     columns = summaries(found, points, goal, draws, level=level)
     by = PEOPLE if PEOPLE in others else GROUND
     facts: dict[str, Any] = {

@@ -73,10 +73,11 @@ def serve(
 
 def _warm(atlas: "Atlas") -> None:
     """The map that people see first, ready when they come; its failure is told to whoever asks for it."""
+    from app.dashboard.atlas import Wanted
     from app.dashboard.holding import names
 
     with suppress(Exception):
-        atlas.making.want(atlas.choices.default.quarter)
+        atlas.making.want(Wanted(atlas.choices.default.quarter))
         atlas.html(tuple(names()))
 
 

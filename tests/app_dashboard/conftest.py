@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +125,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
-def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
-    """The dashboard in a process of its own: its address."""
+@contextmanager
+def serving(cache_folder: Path, *arguments: str) -> Iterator[str]:
+    """A dashboard in a process of its own: its address."""
     port = free_port()
-    command = [sys.executable, "-m", "app", "app", str(run_path), "--port", str(port), "--no-open"]
+    command = [sys.executable, "-m", "app", "app", *arguments, "--port", str(port), "--no-open"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GEOGP_CACHE": str(cache_folder)}
     root = Path(__file__).parents[2]
     with subprocess.Popen(
@@ -150,6 +151,13 @@ def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
         yield address
         process.terminate()
         process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
+    """The dashboard of the tiny run."""
+    with serving(cache_folder, str(run_path)) as address:
+        yield address
 
 
 LATITUDE, LONGITUDE = Transformer.from_crs(LAEA, "EPSG:4326", always_xy=True).transform(6000, 0)[::-1]

@@ -17,9 +17,11 @@ import pytest
 import torch
 from pyproj import CRS, Transformer
 
+from app.cli import main
 from app.dashboard import holding
 from app.dashboard.atlas import Atlas
 from app.dashboard.caches import DiskCache
+from data_pipelines.synthetic import write_world
 from geogp import GPRegressor, load
 from geogp import run as runs
 
@@ -158,6 +160,25 @@ def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
     """The dashboard of the tiny run."""
     with serving(cache_folder, str(run_path)) as address:
         yield address
+
+
+TINY = ("--method", "dbk-silu", "--split", "random", "--rank", "32", "--hidden", "32", "--epochs", "20")
+
+
+@pytest.fixture(scope="session")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Download and upload of one small world, scored."""
+    folder = tmp_path_factory.mktemp("two")
+    write_world(folder / "world", size="small")
+    table = folder / "obs.parquet"
+    assert (
+        main(["ingest", "--source", "synthetic", "--root", str(folder / "world"), "-o", str(table), "-q"])
+        == 0
+    )
+    for target in ("download", "upload"):
+        assert main(["fit", str(table), "--target", target, *TINY, "-o", str(folder / target), "-q"]) == 0
+        assert main(["evaluate", str(folder / target), "-q"]) == 0
+    return [folder / "download", folder / "upload"]
 
 
 LATITUDE, LONGITUDE = Transformer.from_crs(LAEA, "EPSG:4326", always_xy=True).transform(6000, 0)[::-1]

@@ -12,13 +12,11 @@ import pytest
 import rasterio
 from starlette.testclient import TestClient
 
-from app.cli import main
 from app.dashboard import holding, taking
 from app.dashboard.atlas import Atlas
 from app.dashboard.words import plain
 from app.errors import InvalidInput
 from app.workflow.together import surface_moments, together
-from data_pipelines.synthetic import write_world
 from geogp.areas import either_below, surface
 from maps.packing import unpack
 
@@ -26,27 +24,10 @@ from .conftest import serving
 from .test_browser import PICTURE, Visit, chromium  # noqa: F401 - a fixture
 from .test_routes import application
 
-TINY = ("--method", "dbk-silu", "--split", "random", "--rank", "32", "--hidden", "32", "--epochs", "20")
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Download and upload of one small world."""
-    folder = tmp_path_factory.mktemp("two")
-    write_world(folder / "world", size="small")
-    table = folder / "obs.parquet"
-    assert (
-        main(["ingest", "--source", "synthetic", "--root", str(folder / "world"), "-o", str(table), "-q"])
-        == 0
-    )
-    for target in ("download", "upload"):
-        assert main(["fit", str(table), "--target", target, *TINY, "-o", str(folder / target), "-q"]) == 0
-    return [folder / "download", folder / "upload"]
-
 
 @pytest.fixture
-def both(runs: list[Path]) -> Iterator[SimpleNamespace]:
-    holding.hold(*runs)
+def both(two_runs: list[Path]) -> Iterator[SimpleNamespace]:
+    holding.hold(*two_runs)
     yield SimpleNamespace(
         a=holding.held().atlas(), b=holding.held("upload").atlas(), client=TestClient(application())
     )
@@ -127,15 +108,15 @@ def test_another_site_may_not_begin_a_job(both: SimpleNamespace) -> None:
 
 
 @pytest.fixture(scope="module")
-def address(runs: list[Path], cache_folder: Path) -> Iterator[str]:
-    with serving(cache_folder, *map(str, runs)) as address:
+def address(two_runs: list[Path], cache_folder: Path) -> Iterator[str]:
+    with serving(cache_folder, *map(str, two_runs)) as address:
         yield address
 
 
 @pytest.mark.browser
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_two_runs_on_one_map(chromium: Any, address: str, runs: list[Path], tmp_path: Path) -> None:  # noqa: F811
-    holding.hold(*runs)
+def test_two_runs_on_one_map(chromium: Any, address: str, two_runs: list[Path], tmp_path: Path) -> None:  # noqa: F811
+    holding.hold(*two_runs)
     a, b = holding.held().atlas(), holding.held("upload").atlas()
     holding.let_go()
     quarters = a.choices.quarters

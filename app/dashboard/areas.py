@@ -39,6 +39,11 @@ def brought(name: str, data: bytes) -> Path:
     suffix = Path(name).suffix.lower()
     if suffix not in KINDS:
         raise InvalidInput(f"Areas come as {', '.join(KINDS)}; got {name[:60]!r}.")
+    return kept(data, suffix)
+
+
+def kept(data: bytes, suffix: str) -> Path:
+    """A file of what was uploaded, named by its content."""
     path = jobs().folder / "uploads" / (hashlib.blake2b(data, digest_size=8).hexdigest() + suffix)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)

@@ -7,11 +7,12 @@ To add one, write a file with a `draw` of an atlas in this folder, and add a lin
 from collections.abc import Callable
 
 from app.dashboard.atlas import Atlas
-from app.dashboard.sheets import areas, compare, data, methods
+from app.dashboard.sheets import areas, compare, data, methods, train
 
 SHEETS: dict[str, Callable[[Atlas], None]] = {
     "areas": areas.draw,
     "compare": compare.draw,
     "data": data.draw,
     "methods": methods.draw,
+    "train": train.draw,
 }

@@ -59,12 +59,12 @@ def watch(key: str) -> None:
         st.rerun()
 
 
-def outcome(job: Job) -> bool:
-    """Whether a job is done; until then its progress is shown, or why it failed, and the command line at its side."""
+def outcome(job: Job, cancelled: str = "Nothing of it is left.") -> bool:
+    """Whether a job is done; until then its progress is shown, or why it failed."""
     if not job.over:
         watch(job.id)
     elif job.state == "failed":
         st.error(literal(job.problem), icon=None)
     elif job.state == "cancelled":
-        st.info("This was cancelled; nothing of it is left.", icon=None)
+        st.info(f"This was cancelled. {cancelled}", icon=None)
     return job.state == "done"

@@ -1,6 +1,7 @@
 """Compare: runs, methods and peers on the same held-out rows, by stratum; how reliable their intervals are; their errors."""
 
 import shlex
+from html import escape
 from typing import Any
 
 import altair as alt
@@ -111,7 +112,7 @@ def _cell(head: str, value: Any) -> str:
     if value is None or pd.isna(value):
         return ""
     if isinstance(value, str):
-        return value.replace("&", "&amp;").replace("<", "&lt;")
+        return escape(value)
     if head in ("rows", "seconds", "MB"):
         return f"{value:,.0f}"
     return f"{100 * value:.1f}%" if head.startswith("inside") else f"{value:.3f}"

@@ -108,11 +108,12 @@ def _silent(done: int, total: int, label: str = "") -> None:
 
 def _lines(what: str) -> Report:
     """Progress as lines on stderr, a few a second."""
-    last = -EVERY
+    last, said = -EVERY, ""
 
     def report(done: int, total: int, label: str = "") -> None:
-        nonlocal last
-        if (now := time.monotonic()) - last >= EVERY or done == total:
+        nonlocal last, said
+        if (now := time.monotonic()) - last >= EVERY or done == total or label != said:
+            said = label
             last = now
             print(f"{MARK} {done} {total} {label or what}", file=sys.stderr, flush=True)
 

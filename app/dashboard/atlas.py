@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from app.dashboard.caches import DiskCache
+from app.caches import DiskCache
 from app.dashboard.making import Making
 from app.dashboard.paths import pages
 from app.dashboard.setting import Setting, choices_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.caches import DiskCache
 from app.dashboard.atlas import Atlas
-from app.dashboard.caches import DiskCache
 from app.errors import InvalidInput
 from geogp import load
 from geogp.storage import SUMS

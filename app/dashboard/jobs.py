@@ -221,7 +221,7 @@ class Jobs:
         ):
             self._process = process
             with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, 10)  # pages come first
+                os.setpriority(os.PRIO_PROCESS, process.pid, 5)  # pages come first
             if job.over:  # cancelled while it started
                 process.terminate()
             assert process.stderr is not None

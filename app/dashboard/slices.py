@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyproj import Geod
 
-from app.dashboard.caches import MemoryCache
+from app.caches import MemoryCache
 from app.dashboard.words import plain
 from app.workflow.page import PageGrid, masked
 from geogp.slices import kernel_slice

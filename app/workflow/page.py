@@ -102,6 +102,9 @@ def page_grid(run: Run, grid: Grid, most_inside: int = INSIDE) -> PageGrid:
     step = max(1, int(np.ceil(np.sqrt(box.shape[0] * box.shape[1] / most))))
     first = min(step // 2, min(box.shape) - 1)
     height, width = (max(1, -(-(n - first) // step)) for n in box.shape)
+    if step > 1:
+        coarse = f"the page shows every {_nth(step)} pixel along a side; exported files have all"
+        note = "; ".join(part for part in (note, coarse) if part)
     shift = first + 0.5 - step / 2  # centres stay where they are
     affine = box.affine * Affine.translation(shift, shift) * Affine.scale(step)
     return PageGrid(run, GeoBox((height, width), affine, box.crs), boundary, grid.max_distance_m, note)
@@ -122,6 +125,16 @@ def quarter_packs(
         page.run, page.geobox, quarter=quarter, tests=tests, progress=progress, **page.options
     )
     return packs_of(parts, _added(page, quarter, parts["known"].values))
+
+
+def _nth(n: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st.
+
+    >>> [_nth(n) for n in (2, 3, 4, 12, 21)]
+    ['2nd', '3rd', '4th', '12th', '21st']
+    """
+    end = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{end}"
 
 
 def draws_pack(page: PageGrid, quarter: str | None, n: int = DRAWS) -> bytes:

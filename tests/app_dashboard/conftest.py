@@ -17,10 +17,10 @@ import pytest
 import torch
 from pyproj import CRS, Transformer
 
+from app.caches import DiskCache
 from app.cli import main
 from app.dashboard import holding
 from app.dashboard.atlas import Atlas
-from app.dashboard.caches import DiskCache
 from data_pipelines.synthetic import write_world
 from geogp import GPRegressor, load
 from geogp import run as runs
@@ -98,15 +98,6 @@ def fitted() -> tuple[GPRegressor, np.ndarray]:
 @pytest.fixture(scope="session")
 def run_path(fitted: tuple[GPRegressor, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tmp_path_factory.mktemp("runs") / "island", *fitted)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """No test reads or writes the user's cache."""
-    folder = tmp_path_factory.mktemp("cache")
-    old, os.environ["GEOGP_CACHE"] = os.environ.get("GEOGP_CACHE"), str(folder)
-    yield folder
-    os.environ.pop("GEOGP_CACHE") if old is None else os.environ.update(GEOGP_CACHE=old)
 
 
 @pytest.fixture(scope="session")

@@ -208,6 +208,8 @@ def areas(
     for c in limits:
         check_threshold(c, "--thresholds")
     scores = {c: float(goal.to_score(c)) for c in limits}
+    if progress is not None and beside is not None:
+        progress(0, n_samples, "learning how the runs go together")
     pair = None if beside is None else together(run, beside, either, data=data)
     frame = read_polygons(polygons)
     column, keys = keys_of(frame, key)
@@ -225,6 +227,8 @@ def areas(
     points = points_of(parts, whole_m2, ground, resolution_m, run.model.most_places, others)
     if not len(points.xy):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
+    if progress is not None:
+        progress(0, n_samples, f"predicting {len(points.xy):,} places")
     found = surface(run.model, run.inputs(points.xy, quarter))
     draws = drawn(
         found,
@@ -249,7 +253,7 @@ def areas(
         counts, facts["whole"] = people_below(draws, by, people[points.inside], level)
         columns |= {PEOPLE: people[points.inside], **counts}
     if pair is not None:
-        shares = pair.shares(found, points, quarter, n_samples=n_samples, seed=seed)
+        shares = pair.shares(found, points, quarter, n_samples=n_samples, seed=seed, progress=progress)
         columns |= columns_of(shares, GROUND, level)
         facts |= pair.facts()
         notes.append(pair.note())

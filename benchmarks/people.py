@@ -11,6 +11,7 @@ With --pictures FOLDER the two screenshots of the README are written there.
 
 import argparse
 import csv
+import io
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import shapely
+from PIL import Image
 
 from app.cli import main as geogp
 from benchmarks.app import chromium, served
@@ -141,11 +143,18 @@ def pictures(browser: Any, address: str, folder: Path) -> None:
     page.locator("#frame[data-history]").wait_for(state="attached")
     page.get_by_role("button", name="Show the whole region").click()
     page.wait_for_timeout(1000)
-    page.screenshot(path=folder / "dashboard.png")
+    _picture(page, folder / "dashboard.png")
     officer(page)
     page.wait_for_timeout(1000)
-    page.screenshot(path=folder / "areas.png")
+    page.locator(".table").scroll_into_view_if_needed()
+    _picture(page, folder / "areas.png")
     context.close()
+
+
+def _picture(page: Any, path: Path) -> None:
+    """What the window shows, as small as PNG can be."""
+    with Image.open(io.BytesIO(page.screenshot())) as shot:
+        shot.convert("RGB").save(path, optimize=True)
 
 
 def main() -> None:

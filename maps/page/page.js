@@ -57,7 +57,7 @@ async function geogpPage(spec, map) {
   new Painted(grid.canvas, grid.bounds, { pane: "picture", interactive: false }).addTo(map);
   if (spec.region) L.geoJSON(spec.region, { pane: "region", renderer: svg("region"), interactive: false, smoothFactor: .4, style: { weight: 1.1, opacity: .8, fill: false } }).addTo(map);
   const home = () => map.fitBounds(spec.focus, { animate: false, ...(narrow() ? { paddingTopLeft: [12, $("panel").offsetHeight + 12], paddingBottomRight: [12, 90] }
-    : { paddingTopLeft: [300, 24], paddingBottomRight: [24, 90] }) });
+    : { paddingTopLeft: [300, 24], paddingBottomRight: [state.mark ? 346 : 24, 90] }) });
   const here = (lat, lon) => {
     const middle = grid.bounds.getCenter().lng;
     return L.latLng(lat, lon + 360 * Math.round((middle - lon) / 360));

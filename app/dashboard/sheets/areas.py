@@ -155,6 +155,8 @@ def _shown(atlas: Atlas, job: Job) -> None:
     notes = [f"{len(inside):,} areas" + (f", {outside:,} more lie outside the region" if outside else "")]
     if len(rows) > SHOWN:
         notes.append(f"the first {SHOWN:,} are shown")
+    if "with" in found.facts:
+        notes.append(f"either missed: {found.facts['with']['either']}")
     if not found.is_change:
         notes.append("measured: data near on half of the ground or more; partly: on a tenth; filled: on less")
     st.caption(literal("; ".join(notes) + "."))

@@ -201,3 +201,34 @@ def test_the_browsers_chance_of_either_is_the_librarys(chromium: Any, address: s
         found = visit.page.evaluate(script, [r, h.tolist(), k.tolist()])
         np.testing.assert_allclose(found, either_below(h, k, r), atol=2e-6)
     visit.close()
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_row_leads_to_the_map_and_an_area_to_its_row(chromium: Any, address: str) -> None:  # noqa: F811
+    visit = Visit(chromium, address)
+    visit.page.get_by_role("link", name="Areas").click()
+    visit.page.get_by_label("Across").click()
+    visit.page.get_by_role("option", name="45 km").click()
+    visit.page.get_by_role("button", name="Compute").click()
+    rows = visit.page.locator(".table tbody tr")
+    rows.first.wait_for(timeout=120_000)
+    name = rows.nth(1).locator("a").inner_text()
+    rows.nth(1).locator("a").click()
+    visit.wait("[data-areas]")
+    assert visit.page.inner_text("#area-said").startswith(f"{name}: mean ")
+    assert visit.page.locator(".leaflet-areas-pane path.chosen").count() == 1
+    box = visit.page.locator(".leaflet-areas-pane path.chosen").bounding_box()
+    assert box["x"] > 290 and box["x"] + box["width"] < 1280 and box["y"] > 48  # in view, beside the panel
+    visit.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    visit.wait("[data-card]")
+    assert name in visit.page.inner_text("#place-facts") and visit.address()["area"] == name
+    visit.page.get_by_text("Its row in the table").click()
+    chosen = visit.page.locator(".table tr.chosen")
+    chosen.wait_for()
+    assert chosen.locator("a").inner_text() == name and "mean " in visit.page.inner_text(
+        "[data-testid=stAlert]"
+    )
+    # Streamlit looks for its own addresses below the page's first.
+    visit.problems = [said for said in visit.problems if "404 (Not Found)" not in said]
+    visit.close()

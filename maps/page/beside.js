@@ -27,11 +27,10 @@ async function eitherOf(mine, theirs, s, pair) {
 }
 
 function besideOf({ waitingFor, spec, map, S, $, others, layerNow, settingOf, fadeOn, far, painted, changed, narrow }) {
-  const pane = map.createPane("right"), grid = gridOf(spec), runs = spec.runs?.length > 1 ? spec.runs : [];
+  const pane = map.createPane("right"), runs = spec.runs?.length > 1 ? spec.runs : [];
   Object.assign(pane.style, { zIndex: 351, pointerEvents: "none" });
-  new painted(grid.canvas, grid.bounds, { pane: "right", interactive: false }).addTo(map);
   const state = { on: false, run: spec.run ?? "", quarter: spec.start.q, layer: "", cut: 50 };
-  let now = null;
+  let now = null, grid = null; // made when they are first wanted
   const x = () => map.getSize().x * state.cut / 100;
   function clip() {
     const left = map.getPane("picture");
@@ -69,6 +68,7 @@ function besideOf({ waitingFor, spec, map, S, $, others, layerNow, settingOf, fa
     const colour = await colourOf({ ...base, ends: base.ends }, atlas, layer, s, fade);
     const away = far() && theirs.far_km && atlas.has("nearest_m") && !layer.timeless ? await atlas.plane({ plane: "nearest_m" }, s) : null;
     if (signal.aborted) return;
+    if (!grid) { grid = gridOf(spec); new painted(grid.canvas, grid.bounds, { pane: "right", interactive: false }).addTo(map); }
     grid.place(known);
     grid.paint(colour, away && ((k) => away[k] > 1000 * theirs.far_km));
     now = { atlas, s, layer, spec: theirs, name: name() };

@@ -16,7 +16,10 @@ def app(
     ],
     port: Annotated[int, typer.Option(min=1, max=65535, help="To listen on.")] = 8501,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
+        str,
+        typer.Option(
+            help="Address to listen on; 0.0.0.0 lets other machines in, to compute and train here, too."
+        ),
     ] = "127.0.0.1",
     places: Annotated[
         Path | None,

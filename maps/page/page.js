@@ -108,7 +108,7 @@ async function geogpPage(spec, map) {
     $("run").value = spec.run; $("run-line").hidden = false;
     $("run").addEventListener("change", () => { const q = address(); q.set("run", $("run").value); location.search = "?" + q; });
   }
-  $("ways").hidden = !spec.pages.length;
+  $("ways").hidden = !spec.pages.length; $("ways").open = frame.clientWidth > 1200; // for browsers without ::details-content
   for (const page of spec.pages) {
     const link = make("a", "", page.name);
     link.href = page.href;

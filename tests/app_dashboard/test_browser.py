@@ -304,7 +304,10 @@ def test_the_map_takes_the_readers_colours(chromium: Any, server: str) -> None:
 def test_a_phone(chromium: Any, server: str) -> None:
     visit = Visit(chromium, server, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert not visit.map.locator("#list").is_visible()
+    assert not visit.map.locator("#list").is_visible() and not visit.map.locator("#pages").is_visible()
+    visit.map.locator("#ways > summary").tap()
+    assert visit.page.get_by_role("link", name="Areas").is_visible()
+    visit.map.locator("#ways > summary").tap()
     visit.map.locator("#layers > summary").tap()
     visit.map.get_by_role("radio", name="How sure").tap()
     visit.wait('[data-layer="within"]')

@@ -35,7 +35,7 @@ WRITTEN = {
 }
 #: Tables and figures that `geogp reproduce NAME -o benchmarks/reproductions` wrote.
 REPRODUCED = ROOT / "benchmarks" / "reproductions"
-PICTURES = (".github/demo.png",)
+PICTURES = (".github/demo.png", ".github/dashboard.png", ".github/areas.png")
 #: Scripts, styles and pictures of another host; a link to follow is none.
 OUTSIDE = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 

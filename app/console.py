@@ -3,10 +3,13 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+#: With this in GEOGP_PROGRESS progress goes to stderr in lines "@progress done total what", for a program that reads it.
+LINES, MARK, EVERY = "lines", "@progress", 0.3
 #: (done, total, what): the shape of every progress callback of the workflows.
 Report = Callable[[int, int, str], None]
 
@@ -70,7 +73,11 @@ class Console:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Report]:
-        """A progress bar on stderr, when that is a terminal and --quiet was not given; else nothing."""
+        """A progress bar on stderr, when that is a terminal and --quiet was not given; lines where GEOGP_PROGRESS asks for
+        them; else nothing."""
+        if os.environ.get("GEOGP_PROGRESS") == LINES:
+            yield _lines(what)
+            return
         if self.quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
             yield _silent
             return
@@ -97,6 +104,20 @@ class Console:
 
 def _silent(done: int, total: int, label: str = "") -> None:
     """Progress that nobody watches."""
+
+
+def _lines(what: str) -> Report:
+    """Progress as lines on stderr, a few a second."""
+    last, said = -EVERY, ""
+
+    def report(done: int, total: int, label: str = "") -> None:
+        nonlocal last, said
+        if (now := time.monotonic()) - last >= EVERY or done == total or label != said:
+            said = label
+            last = now
+            print(f"{MARK} {done} {total} {label or what}", file=sys.stderr, flush=True)
+
+    return report
 
 
 def _short(label: str) -> str:

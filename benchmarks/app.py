@@ -28,13 +28,16 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 @contextmanager
-def served(run: Path, cache: Path) -> Iterator[tuple[str, float, int]]:
-    """The dashboard's address, the seconds from its command to its first answer, and the number of its process."""
+def served(run: Path, cache: Path, *more: str) -> Iterator[tuple[str, float, int]]:
+    """The dashboard's address, the seconds from its command to its first answer, and the number of its process.
+
+    more : arguments of `geogp app`, such as a second run
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     started = time.perf_counter()
-    command = [sys.executable, "-m", "app", "app", str(run), "--port", str(port), "--no-open"]
+    command = [sys.executable, "-m", "app", "app", str(run), *more, "--port", str(port), "--no-open"]
     with subprocess.Popen(
         command, env=os.environ | {"GEOGP_CACHE": str(cache)}, stderr=subprocess.DEVNULL
     ) as process:
@@ -181,6 +184,14 @@ def _megabytes(pid: int) -> float:
     return float(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
+def chromium() -> str:
+    """The program; without one this ends."""
+    found = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
+    if found is None:
+        sys.exit("There is no Chromium on this machine; install one.")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="run folder made by geogp fit")
@@ -190,9 +201,7 @@ def main() -> None:
     chosen = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
-    program = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
-    if program is None:
-        sys.exit("There is no Chromium on this machine; install one.")
+    program = chromium()
     rows: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as new, sync_playwright() as p:
         cache = chosen.cache or Path(new)

@@ -57,6 +57,19 @@ SIMILAR = {
     "scale": {"low": 0.0, "high": 1.0, "kind": "linear"},
     "ticks": [],
 }
+#: Of two runs, in the dashboard: their words come with the second.
+EITHER = {
+    "id": "either",
+    "title": "Chance that either limit is missed",
+    "short": "Chance that either limit is missed",
+    "plain": "Chance that either limit is missed",
+    "about": "the surface of one run or of the other misses its limit",
+    "unit": "",
+    "group": "",
+    "palette": LAYERS["either_missed"].colours,
+    "scale": {"low": 0.0, "high": 1.0, "kind": "linear"},
+    "ticks": [(k / 4, f"{25 * k}%") for k in range(5)],
+}
 
 
 def of_values(
@@ -312,7 +325,7 @@ def _fade(faded: Suppressing) -> dict[str, Any]:
 
 
 def _palettes(layers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    names = dict.fromkeys([*(layer["palette"] for layer in layers), SIMILAR["palette"]])
+    names = dict.fromkeys([*(layer["palette"] for layer in layers), SIMILAR["palette"], EITHER["palette"]])
     return {str(name): base64_of(table(str(name)).tobytes()) for name in names}
 
 
@@ -340,9 +353,7 @@ def _about(
     credit: str = "",
 ) -> dict[str, Any]:
     """Grid, region, names and words that every page has."""
-    # The picture is finer than the values, so that coasts stay lines: 1.5 to 6 times along a side.
-    finer = float(np.clip(np.sqrt(1_200_000 / (box.shape[0] * box.shape[1])), 1.5, 6))
-    grid = mercator_grid(box, oversample=finer, max_pixels=3_000_000)
+    grid = _mercator(box)
     places_of(places)  # refuses what is none
     return {
         "note": note[:1].upper() + note[1:],
@@ -361,6 +372,17 @@ def _about(
         "server": None,
         "data": [],
     }
+
+
+def _mercator(box: GeoBox) -> MercatorGrid:
+    """The picture's own grid, finer than the values, so that coasts stay lines: 1.5 to 6 times along a side."""
+    finer = float(np.clip(np.sqrt(1_200_000 / (box.shape[0] * box.shape[1])), 1.5, 6))
+    return mercator_grid(box, oversample=finer, max_pixels=3_000_000)
+
+
+def picture_grid(box: GeoBox) -> dict[str, Any]:
+    """What the page's script needs to paint planes on other pixels than its own."""
+    return {"grid": {"width": box.shape[1], "height": box.shape[0]}, "mesh": _mesh(_mercator(box))}
 
 
 def _mesh(grid: MercatorGrid) -> dict[str, Any]:

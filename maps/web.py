@@ -31,7 +31,19 @@ LEAFLET_JS = HERE / "vendor" / "leaflet-1.9.4.js"
 LEAFLET_CSS = HERE / "vendor" / "leaflet-1.9.4.css"
 
 #: Parts of the page's script, in this order.
-SCRIPTS = ("words", "predictive", "planes", "picture", "legend", "source", "card", "page")
+SCRIPTS = (
+    "words",
+    "predictive",
+    "planes",
+    "picture",
+    "legend",
+    "source",
+    "card",
+    "areas",
+    "beside",
+    "sheets",
+    "page",
+)
 
 
 def html_map(ds: xr.Dataset, **options: Any) -> str:

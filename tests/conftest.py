@@ -6,6 +6,10 @@ from tests.shapes import install
 
 install("app", "geogp", "maps", "data_pipelines")  # before their first import
 
+import os  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
+
 import pytest  # noqa: E402
 
 import geogp  # noqa: E402, F401
@@ -27,3 +31,12 @@ def tolerance(request: pytest.FixtureRequest) -> float:
     for name in ("name", "method"):
         assert name not in asked or asked[name] in mark.kwargs["methods"], f"{asked} is not in the mark"
     return float(mark.kwargs["tolerance"])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No test reads or writes the user's cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    old, os.environ["GEOGP_CACHE"] = os.environ.get("GEOGP_CACHE"), str(folder)
+    yield folder
+    os.environ.pop("GEOGP_CACHE") if old is None else os.environ.update(GEOGP_CACHE=old)

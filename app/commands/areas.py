@@ -78,25 +78,27 @@ def areas(
     from app.workflow.steps.areas import areas as average
 
     options.check_both(other, below, with_below)
-    result = average(
-        run,
-        polygons,
-        output,
-        key=key,
-        weights=weights,
-        weight_column=weight_column,
-        worst=worst,
-        pairs=options.pairs_of(pairs, "--pairs"),
-        data=data,
-        quarter=quarter,
-        level=level,
-        thresholds=options.numbers_of(thresholds, "--thresholds"),
-        resolution_m=resolution,
-        n_samples=samples,
-        beside=other,
-        either=(below, with_below),
-        overwrite=overwrite,
-    )
+    with console.progress("drawing") as progress:
+        result = average(
+            run,
+            polygons,
+            output,
+            key=key,
+            weights=weights,
+            weight_column=weight_column,
+            worst=worst,
+            pairs=options.pairs_of(pairs, "--pairs"),
+            data=data,
+            quarter=quarter,
+            level=level,
+            thresholds=options.numbers_of(thresholds, "--thresholds"),
+            resolution_m=resolution,
+            n_samples=samples,
+            beside=other,
+            either=(below, with_below),
+            overwrite=overwrite,
+            progress=progress,
+        )
     console.notes(result.notes)
     if as_json:
         console.document(result.document())

@@ -7,15 +7,17 @@ place and kernel slices come from the model itself, at the centre of the map's o
 import hashlib
 import json
 import math
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from app.dashboard.caches import DiskCache
+from app.caches import DiskCache
 from app.dashboard.making import Making
 from app.dashboard.paths import pages
 from app.dashboard.setting import Setting, choices_of
@@ -25,16 +27,32 @@ from app.errors import InvalidInput
 from app.workflow import naming
 from app.workflow.distributions import FIELDS, counts_of, through_time
 from app.workflow.grids import grid_of
-from app.workflow.page import Legend, legend_of, page_grid, quarter_packs, spec_of
+from app.workflow.page import Legend, beside, draws_pack, legend_of, page_grid, quarter_packs, spec_of
+from app.workflow.together import together
 from geogp.run import Run
 from geogp.storage import SUMS
 from maps.bands import complete
 from maps.layers import LAYERS
-from maps.page_data import SIMILAR
+from maps.page_data import EITHER, SIMILAR
 from maps.web import page_of
 
 FORMAT = 5  # of the files in the cache: raise it when a formula or the grid changes
 Packs = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Planes that are asked for: of a quarter, of this run or of another one on its pixels, or joint draws."""
+
+    quarter: str | None
+    other: "Atlas | None" = None
+    draws: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the file that keeps them."""
+        kind = "_draws" if self.draws else "" if self.other is None else f"_{self.other.id}"
+        return f"{self.quarter or 'all'}{kind}"
 
 
 class Atlas:
@@ -44,6 +62,7 @@ class Atlas:
     ----------
     run : from `geogp.load`
     disk : where planes stay between starts
+    name : that addresses give the run by
     places : names beside those of towns, see `app.workflow.naming`
 
     Raises
@@ -52,11 +71,14 @@ class Atlas:
         the run cannot be put on a map, or its target is unknown.
     """
 
-    def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[dict[str, Any]] = ()):
-        self.run, self.disk, self._brought = run, disk, list(places)
+    def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[dict[str, Any]] = (), name: str = ""):
+        self.run, self.disk, self._brought, self.name = run, disk, list(places), name
         self.target, self.choices = run.target, choices_of(run)
         self.page = page_grid(run, grid_of(run))
         self.slices = Slices(self.page)
+        self._html: dict[tuple[str, ...], str] = {}
+        self._pairs: dict[str, dict[str, Any]] = {}
+        self._pairing = threading.Lock()
         self.making: Making[Packs] = Making(self._made)
 
     @cached_property
@@ -97,6 +119,12 @@ class Atlas:
         self.disk.write_note(self.id, "towns.json", found)
         return found
 
+    @cached_property
+    def focus(self) -> list[list[float]]:
+        """[[south, west], [north, east]] that the map opens on."""
+        found: list[list[float]] = self.spec()["focus"]
+        return found
+
     def spec(self) -> dict[str, Any]:
         """What the page's script is given."""
         spec = spec_of(
@@ -106,32 +134,72 @@ class Atlas:
             places=[*self._brought, *self.towns],
             credit=naming.CREDIT if self.towns else "",
         )
-        spec["layers"].append(
-            {**SIMILAR, "of": "", "by_level": False, "fades": False, "factor": False, "timeless": False}
-        )
-        return spec | {"server": "/geogp/", "id": self.id, "pages": pages(), "details": "/pages/place"}
+        plain = {"of": "", "by_level": False, "fades": False, "factor": False, "timeless": False}
+        spec["layers"] += [{**SIMILAR, **plain}, {**EITHER, **plain}]
+        spec["target"] = self.target.name
+        return spec | {
+            "server": "/geogp/",
+            "id": self.id,
+            "run": self.name,
+            "pages": pages(),
+            "details": "/pages/place",
+        }
 
-    @cached_property
-    def html(self) -> str:
-        """The page; its planes are asked for when it is open."""
-        return str(page_of(self.spec()).get_root().render())
+    def html(self, runs: tuple[str, ...] = ()) -> str:
+        """The page; its planes are asked for when it is open.
 
-    def kept(self, quarter: str | None) -> Packs | None:
-        """The planes of a quarter, if they were made before."""
-        first = self.disk.read(self.id, f"{quarter or 'all'}.pack")
-        others = self.disk.read(self.id, f"{quarter or 'all'}_counts.pack")
-        if first is None or (others is None and len(counts_of(self.run)) > 1):
+        runs : names of those that one can choose from
+        """
+        if runs not in self._html:
+            self._html[runs] = str(page_of(self.spec() | {"runs": list(runs)}).get_root().render())
+        return self._html[runs]
+
+    def kept(self, wanted: Wanted) -> Packs | None:
+        """Planes, if they were made before."""
+        run = self.run if wanted.other is None else wanted.other.run
+        first = self.disk.read(self.id, f"{wanted.name}.pack")
+        others = self.disk.read(self.id, f"{wanted.name}_counts.pack")
+        if first is None or (others is None and not wanted.draws and len(counts_of(run)) > 1):
             return None
         return first, others
 
-    def _made(self, quarter: str | None, progress: Any) -> Packs:
-        if (known := self.kept(quarter)) is not None:
+    def _made(self, wanted: Wanted, progress: Any) -> Packs:
+        if (known := self.kept(wanted)) is not None:
             return known
-        first, others = quarter_packs(self.page, quarter, progress)
-        self.disk.write(self.id, f"{quarter or 'all'}.pack", first)
+        if wanted.draws:
+            first, others = draws_pack(self.page, wanted.quarter), None
+        elif wanted.other is not None:
+            first, others = quarter_packs(beside(self.page, wanted.other.run), wanted.quarter, progress)
+        else:
+            first, others = quarter_packs(self.page, wanted.quarter, progress)
+        self.disk.write(self.id, f"{wanted.name}.pack", first)
         if others is not None:
-            self.disk.write(self.id, f"{quarter or 'all'}_counts.pack", others)
+            self.disk.write(self.id, f"{wanted.name}_counts.pack", others)
         return first, others
+
+    # -- another run -------------------------------------------------------------------------------
+
+    def pair(self, other: "Atlas") -> dict[str, Any]:
+        """What the page's script needs of another run beside this one: its layers and, where both were fitted from the
+        same tiles, how the errors of their surfaces go together."""
+        with self._pairing:
+            if other.id not in self._pairs:
+                self._pairs[other.id] = other.spec() | {"pair": self._paired(other)}
+            return self._pairs[other.id]
+
+    def _paired(self, other: "Atlas") -> dict[str, Any]:
+        usual = tuple(atlas.run.thresholds for atlas in (self, other))
+        try:
+            both = together(self.run, other.run, (usual[0][-1], usual[1][-1]))
+        except ValueError as error:
+            return {"problem": str(error)}
+        return {
+            "correlation": both.correlation.surface,
+            "said": both.note(),
+            "words": [run.target.words for run in (self.run, other.run)],
+            "higher": [run.target.better != "lower" for run in (self.run, other.run)],
+            "limits": list(zip(*usual)),
+        }
 
     # -- places --------------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
-"""Which run this server shows, opened on first use and again when the folder changes on disk."""
+"""Which runs this server shows, each opened on first use and again when its folder changes on disk."""
 
+import itertools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.caches import DiskCache
 from app.dashboard.atlas import Atlas
-from app.dashboard.caches import DiskCache
 from app.errors import InvalidInput
 from geogp import load
 from geogp.storage import SUMS
@@ -19,10 +20,11 @@ class Holding:
     ----------
     path : run folder
     places : names beside those of towns
+    name : by which addresses ask for it
     """
 
-    def __init__(self, path: str | Path, places: Sequence[dict[str, Any]] = ()):
-        self.path, self._places = Path(path), places
+    def __init__(self, path: str | Path, places: Sequence[dict[str, Any]] = (), name: str = ""):
+        self.path, self._places, self.name = Path(path), places, name
         self._lock = threading.Lock()
         self._atlas: Atlas | None = None
         self._mark: object = None
@@ -40,7 +42,7 @@ class Holding:
             if self._atlas is None or mark != self._mark:
                 self._atlas = None
                 try:
-                    self._atlas = Atlas(load(self.path), DiskCache(), places=self._places)
+                    self._atlas = Atlas(load(self.path), DiskCache(), places=self._places, name=self.name)
                 except (KeyError, TypeError, OSError, AttributeError) as error:
                     raise InvalidInput(
                         f"{self.path} cannot be read as a run ({type(error).__name__}: {error}); fit it again."
@@ -63,18 +65,64 @@ class Holding:
         return tuple((s.st_mtime_ns, s.st_size, s.st_ino) for s in found)
 
 
-_held: Holding | None = None
+_held: dict[str, Holding] = {}
+_areas: Path | None = None
 
 
-def hold(path: str | Path, places: Sequence[dict[str, Any]] = ()) -> Holding:
-    """Make a run folder the one this process shows."""
-    global _held
-    _held = Holding(path, places)
-    return _held
+def hold(
+    *paths: str | Path, places: Sequence[dict[str, Any]] = (), areas: str | Path | None = None
+) -> Holding:
+    """Make run folders those that this process shows, and give the first; each is called by its folder's name.
+
+    areas : file of polygons that the page Areas offers
+    """
+    global _areas
+    _held.clear()
+    _areas = None if areas is None else Path(areas)
+    for path in paths:
+        add(path, places)
+    return held()
 
 
-def held() -> Holding:
-    """The run folder this process shows."""
-    if _held is None:
+def add(path: str | Path, places: Sequence[dict[str, Any]] = ()) -> str:
+    """One more run folder to show: the name it goes by, its folder's, with a number where that is taken."""
+    base = name = Path(path).resolve().name or "run"
+    for number in itertools.count(2):
+        known = _held.get(name)
+        if known is None or known.path.resolve() == Path(path).resolve():
+            break
+        name = f"{base}-{number}"
+    _held[name] = Holding(path, places, name)
+    return name
+
+
+def let_go() -> None:
+    """Show no run any more."""
+    _held.clear()
+
+
+def polygons() -> Path | None:
+    """The file of areas that this server was given."""
+    return _areas
+
+
+def names() -> list[str]:
+    """Of the runs, the first one first."""
+    return list(_held)
+
+
+def held(name: str | None = None) -> Holding:
+    """The run of a name that an address gives, or the first.
+
+    Raises
+    ------
+    InvalidInput
+        there is none.
+    """
+    if not _held:
         raise InvalidInput("No run is being shown; start the dashboard with `geogp app run/`.")
-    return _held
+    if not name:
+        return next(iter(_held.values()))
+    if name not in _held:
+        raise InvalidInput(f"There is no run {name[:40]!r} here; choose from {', '.join(_held)}.")
+    return _held[name]

@@ -2,13 +2,13 @@
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 #: Makes the answer for a key; what the function given raises must end the work.
-Maker = Callable[[str | None, Callable[[int, int], None]], T]
+Maker = Callable[[Any, Callable[[int, int], None]], T]
 
 
 class Superseded(Exception):
@@ -19,7 +19,7 @@ class Superseded(Exception):
 class Job(Generic[T]):
     """One answer in the making, and how many wait for it; `ahead` where nobody does who could be kept waiting."""
 
-    key: str | None
+    key: Hashable
     ahead: bool
     waiting: int = 0
     done: int = 0
@@ -51,7 +51,7 @@ class Making(Generic[T]):
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def want(self, key: str | None, *, ahead: bool = False) -> Job[T]:
+    def want(self, key: Hashable, *, ahead: bool = False) -> Job[T]:
         """The job that makes an answer, perhaps begun already; say `leave` when it is no longer waited for."""
         with self._changed:
             found = next((job for job in self._all() if job.key == key), None)
@@ -79,7 +79,7 @@ class Making(Generic[T]):
                 job.error = Superseded()
                 job.over.set()
 
-    def progress(self, key: str | None) -> tuple[str, int, int]:
+    def progress(self, key: Hashable) -> tuple[str, int, int]:
         """What is being done for a key, and how far it is."""
         with self._changed:
             for job in self._all():

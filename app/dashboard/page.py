@@ -1,5 +1,6 @@
 """Streamlit's pages, beside the map: what the panels say of a place. A rerun only calls functions."""
 
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
@@ -9,8 +10,10 @@ import streamlit as st
 from app.dashboard.atlas import Atlas
 from app.dashboard.holding import held
 from app.dashboard.panels import PANELS, Panel, Scene
-from app.dashboard.paths import TITLES, pages
+from app.dashboard.paths import TITLES
 from app.dashboard.setting import MOST_TESTS, Setting, place
+from app.dashboard.sheets import SHEETS
+from app.dashboard.sheets.bar import bar
 from app.dashboard.words import degrees, literal
 from app.errors import InvalidInput
 from geogp.scores import LEVELS
@@ -23,14 +26,28 @@ def page() -> None:
     """All of Streamlit's pages, or one sentence when the run cannot be shown."""
     st.set_page_config(page_title="GeoGP", layout="wide", initial_sidebar_state="auto")
     st.html(STYLE)
-    shown = [st.Page(PAGE_OF[name], title=title, url_path=name) for name, title in TITLES.items()]
+    shown = [st.Page(_drawn(name), title=title, url_path=name) for name, title in TITLES.items()]
     st.navigation([st.Page(start, default=True), *shown], position="hidden").run()
+
+
+def _drawn(name: str) -> Callable[[], None]:
+    def drawn() -> None:
+        of_place() if name == "place" else sheet(name)
+
+    return drawn
+
+
+def sheet(name: str) -> None:
+    """A page of `SHEETS`."""
+    bar(name, TITLES[name])
+    atlas = _opened()
+    if atlas is not None:
+        SHEETS[name](atlas)
 
 
 def start() -> None:
     """Where Streamlit begins: the ways on."""
-    ways = [("Map", "/"), *((page["name"], page["href"]) for page in pages() if page["href"] != "/")]
-    st.html(" ".join(f'<a class="back" href="{href}">{escape(name)}</a>' for name, href in ways))
+    bar("", "GeoGP")
 
 
 def of_place() -> None:
@@ -67,7 +84,7 @@ def marked() -> tuple[float, float] | None:
 def _opened() -> Atlas | None:
     """The atlas of the run, or None when it cannot be shown, which is then said."""
     try:
-        return held().atlas()
+        return held(st.query_params.get("run")).atlas()
     except ValueError as error:
         if not hasattr(error, "exit_code"):
             raise
@@ -199,6 +216,3 @@ def _tests(atlas: Atlas, start: Setting) -> float | None:
             f"Half of the training tiles had {atlas.choices.tests:g} or fewer.",
         )
     )
-
-
-PAGE_OF = {"place": of_place}

@@ -4,7 +4,14 @@ from typing import Any
 
 PAGES, OURS = "/pages", "/geogp"
 #: Streamlit's pages: address -> title in the bar of the map.
-TITLES = {"place": "This place"}
+TITLES = {
+    "place": "This place",
+    "areas": "Areas",
+    "compare": "Compare",
+    "data": "Data",
+    "methods": "Methods",
+    "train": "Train",
+}
 #: What else Streamlit answers below `PAGES`.
 STREAMLIT = ("", "_stcore", "static", "media", "component", "favicon.png", "favicon.ico", "manifest.json")
 

@@ -12,8 +12,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from app.dashboard.atlas import Atlas, Packs
-from app.dashboard.holding import held
+from app.dashboard import areas, taking
+from app.dashboard.atlas import Atlas, Packs, Wanted
+from app.dashboard.holding import held, names
+from app.dashboard.jobs import jobs
 from app.dashboard.making import Superseded, answer
 from app.dashboard.setting import place
 from app.errors import InvalidInput
@@ -34,8 +36,12 @@ def routes() -> list[BaseRoute]:
     return [
         Route("/", _careful(_page), methods=["GET"]),
         Route("/geogp/planes", _planes, methods=["GET"]),
+        Route("/geogp/beside", _careful(_beside), methods=["GET"]),
         Route("/geogp/history", _careful(_history), methods=["GET"]),
         Route("/geogp/slice", _careful(_slice), methods=["GET"]),
+        Route("/geogp/download", _careful(_download), methods=["GET"]),
+        Route("/geogp/file", _careful(_file), methods=["GET"]),
+        Route("/geogp/areas", _careful(_areas), methods=["GET"]),
         Route("/geogp/progress", _progress, methods=["GET"]),
     ]
 
@@ -50,7 +56,7 @@ def _said(error: Exception, status: int) -> Response:
 def _opened(request: Request) -> Atlas | Response:
     """The atlas, or why there is none: the run is gone or altered, or is another than the page was made of."""
     try:
-        atlas = held().atlas()
+        atlas = held(request.query_params.get("run")).atlas()
     except ValueError as error:
         return _said(error, 409)
     named = request.query_params.get("v")
@@ -78,7 +84,7 @@ def _careful(what: Answer) -> Endpoint:
 
 
 def _page(atlas: Atlas, params: Mapping[str, str]) -> Response:
-    return HTMLResponse(atlas.html, headers=FRESH)
+    return HTMLResponse(atlas.html(tuple(names())), headers=FRESH)
 
 
 async def _planes(request: Request) -> Response:
@@ -87,8 +93,8 @@ async def _planes(request: Request) -> Response:
     if isinstance(atlas, Response):
         return atlas
     try:
-        quarter = atlas.choices.quarter(request.query_params)
-        packs = await _made(atlas, quarter, request)
+        wanted = await run_in_threadpool(_wanted, atlas, request.query_params)
+        packs = await _made(atlas, wanted, request)
     except Superseded:
         return Response(status_code=499)
     except ValueError as error:
@@ -99,10 +105,22 @@ async def _planes(request: Request) -> Response:
     return Response(data, media_type=PACK, headers=FOREVER)
 
 
-async def _made(atlas: Atlas, quarter: str | None, request: Request) -> Packs:
-    if (kept := await run_in_threadpool(atlas.kept, quarter)) is not None:
+def _wanted(atlas: Atlas, params: Mapping[str, str]) -> Wanted:
+    """Which planes an address asks for: of a quarter, of the run `other` on the pixels of this, joint `draws`."""
+    if params.get("other"):
+        other = held(params["other"]).atlas()
+        return Wanted(other.choices.quarter(params), other)
+    return Wanted(atlas.choices.quarter(params), draws=bool(params.get("draws")))
+
+
+def _beside(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    return JSONResponse(atlas.pair(held(params.get("other", "")).atlas()), headers=FRESH)
+
+
+async def _made(atlas: Atlas, wanted: Wanted, request: Request) -> Packs:
+    if (kept := await run_in_threadpool(atlas.kept, wanted)) is not None:
         return kept
-    job = atlas.making.want(quarter, ahead=bool(request.query_params.get("ahead")))
+    job = atlas.making.want(wanted, ahead=bool(request.query_params.get("ahead")))
     try:
         while not job.over.is_set():
             if await request.is_disconnected():
@@ -125,15 +143,44 @@ def _slice(atlas: Atlas, params: Mapping[str, str]) -> Response:
     return Response(found.pack(), media_type=PACK, headers=FRESH)
 
 
+def _download(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    """Begins to write what is shown, or says how far that is; with `cancel` ends it."""
+    job = taking.start(atlas, params)
+    if params.get("cancel"):
+        jobs().cancel(job)
+    told = {"job": job.id, "state": job.state, "share": job.share, "command": job.shown}
+    return JSONResponse(told | ({"error": job.problem} if job.state == "failed" else {}), headers=FRESH)
+
+
+def _file(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    job = jobs().get(params.get("job", ""))
+    if job is None or job.state != "done":
+        raise InvalidInput("This download is not there any more; begin it again.")
+    named = {"Content-Disposition": 'attachment; filename="maps.zip"'}
+    return Response(taking.packed(job), media_type="application/zip", headers=FRESH | named)
+
+
+def _areas(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    """Outlines of a table that was computed here, with what is said of each."""
+    job = jobs().get(params.get("job", ""))
+    if job is None or job.state != "done":
+        raise InvalidInput("This table of areas is not known any more; compute it again on the page Areas.")
+    south_west, north_east = atlas.focus
+    return JSONResponse(
+        areas.outlines(areas.found_of(job), (south_west[1] + north_east[1]) / 2), headers=FRESH
+    )
+
+
 async def _progress(request: Request) -> Response:
     try:
-        atlas = held().known
+        atlas = held(request.query_params.get("run")).known
     except InvalidInput as error:
         return _said(error, 409)
     if atlas is None:
         return JSONResponse({"what": "Opening the run", "done": 0, "total": 0}, headers=FRESH)
     try:
-        what, done, total = atlas.making.progress(atlas.choices.quarter(request.query_params))
+        wanted = await run_in_threadpool(_wanted, atlas, request.query_params)
+        what, done, total = atlas.making.progress(wanted)
     except ValueError as error:
         return _said(error, 400)
     return JSONResponse({"what": what, "done": done, "total": total}, headers=FRESH)

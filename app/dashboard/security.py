@@ -108,6 +108,9 @@ class Policy:
             await self.app(scope, receive, send)
             return
         path = scope["path"]
+        if path.startswith("/geogp/") and dict(scope["headers"]).get(b"sec-fetch-site") == b"cross-site":
+            await self._refuse(scope, receive, send, 403, "Another site may not ask for this.")
+            return
         policy = MAP_POLICY if path == "/" else OUR_POLICY if path.startswith("/geogp/") else page_policy()
 
         async def add(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Serve the dashboard of a run on this machine, without the internet."""
+"""Serve the dashboard of runs on this machine, without the internet."""
 
 import gc
 import os
@@ -23,22 +23,23 @@ PAGE = Path(__file__).parent / "script.py"
 
 
 def serve(
-    run_path: str | Path,
-    *,
+    *run_paths: str | Path,
     port: int = 8501,
     host: str = "127.0.0.1",
     open_browser: bool = False,
     places: str | Path | None = None,
+    areas: str | Path | None = None,
 ) -> None:
-    """Show the maps of a run in the browser until interrupted.
+    """Show the maps of runs in the browser until interrupted.
 
     Parameters
     ----------
-    run_path : run folder
+    run_paths : run folders, the first shown first
     port : to listen on
     host : "127.0.0.1" shows it to this machine only; "0.0.0.0" to whoever reaches it
     open_browser : open the page when it is up
     places : a file of names beside those of towns, see `app.workflow.naming.brought`
+    areas : polygons that the page Areas offers, such as counties; they are found by name, too
 
     Raises
     ------
@@ -50,30 +51,34 @@ def serve(
     Nothing is fetched from outside and nothing is sent: Streamlit's usage statistics are off, scripts and styles
     are served from the installed packages, and a Content-Security-Policy forbids the rest.
     """
-    from app.dashboard.holding import hold
+    from app.dashboard.holding import held, hold, names
 
     _check_port(host, port)
-    if (Path(run_path) / "run.json").is_file():
-        print(f"Opening {run_path} ..", file=sys.stderr, flush=True)  # the model's libraries take seconds
+    if (Path(run_paths[0]) / "run.json").is_file():
+        print(f"Opening {run_paths[0]} ..", file=sys.stderr, flush=True)  # the model's libraries take seconds
     from app.workflow.naming import brought
 
-    atlas = hold(run_path, () if places is None else brought(places)).atlas()
+    named = [name for file in (areas, places) if file is not None for name in brought(file)]
+    hold(*run_paths, places=named, areas=areas)
+    first, *_ = [held(name).atlas() for name in names()]  # refuses what is no run before anything is served
     import app.dashboard.page  # noqa: F401  # loads the page's libraries now, not for the first visitor
 
     # Streamlit collects garbage after every rerun; what is imported by now lives as long as the process.
     gc.collect()
     gc.freeze()
-    first = threading.Thread(target=_warm, args=(atlas,), name="first map", daemon=True)
-    first.start()
+    threading.Thread(target=_warm, args=(first,), name="first map", daemon=True).start()
     page = build(lambda: _announce(host, port, open_browser), names=(host.lower(),))
     page.run(config=settings(host, port))
 
 
 def _warm(atlas: "Atlas") -> None:
     """The map that people see first, ready when they come; its failure is told to whoever asks for it."""
+    from app.dashboard.atlas import Wanted
+    from app.dashboard.holding import names
+
     with suppress(Exception):
-        atlas.making.want(atlas.choices.default.quarter)
-        _ = atlas.html
+        atlas.making.want(Wanted(atlas.choices.default.quarter))
+        atlas.html(tuple(names()))
 
 
 def build(started: Callable[[], None] = lambda: None, *, names: Collection[str] = ()) -> "st.App":
@@ -100,6 +105,7 @@ def settings(host: str, port: int) -> dict[str, Any]:
         "server.port": port,
         "server.headless": True,
         "server.fileWatcherType": "none",
+        "server.maxUploadSize": 100,  # MB
         "server.baseUrlPath": PAGES.strip("/"),
         "browser.gatherUsageStats": False,
         "client.toolbarMode": "minimal",

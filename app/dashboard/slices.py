@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from odc.geo.geobox import GeoBox
 from pyproj import Geod
 
-from app.dashboard.caches import MemoryCache
+from app.caches import MemoryCache
 from app.dashboard.words import plain
-from app.workflow.page import PageGrid
-from geogp.blocks import Where
+from app.workflow.page import PageGrid, masked
 from geogp.slices import kernel_slice
 from maps.colours import Scale, paint
 from maps.layers import LAYERS
@@ -157,15 +155,3 @@ class Slices:
             Geod(ellps="WGS84").inv(np.full(n, lon), np.full(n, lat), lons[known], lats[known])[2] / 1000
         )
         return Slice(lat, lon, correlation, away, np.where(known, area, np.float32(np.nan)))
-
-
-def masked(geobox: GeoBox, inside: NDArray[np.bool_]) -> Where:
-    """The mask of a grid as `geogp.predict` asks for it: by parts of that grid."""
-    whole = geobox.affine
-
-    def where(part: GeoBox) -> NDArray[np.bool_]:
-        row = round((whole.f - part.affine.f) / -whole.e)
-        column = round((part.affine.c - whole.c) / whole.a)
-        return inside[row : row + part.height, column : column + part.width]
-
-    return where

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.weighing import GROUND, AreaPoints
 from geogp.areas import Ranks, Surface, ranked
@@ -55,12 +56,14 @@ def drawn(
     exact: bool,
     n_samples: int,
     seed: int,
+    progress: Report | None = None,
 ) -> Drawn:
     """The draws of all kinds of means over the areas inside.
 
     Parameters
     ----------
     thresholds : in the target's unit -> on the model's scale
+    progress : called with (draws done, draws, words)
     """
     W = {kind: points.weights(kind) for kind in points.shares}
     A = len(points.inside)
@@ -79,6 +82,8 @@ def drawn(
             under = (t < score).astype(np.float64)
             for kind in W:
                 below[kind][c][:, part] = W[kind] @ under
+        if progress is not None:
+            progress(start, n_samples, "")
     for kind in W:  # an area may have no point of a kind
         lacking = np.diff(W[kind].indptr) == 0
         for values in (means[kind], *below[kind].values()):

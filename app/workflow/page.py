@@ -19,19 +19,23 @@ from app.workflow.distributions import counts_of, distributions, places
 from app.workflow.drawing import near
 from app.workflow.grids import Grid
 from app.workflow.outputs import attribution, titled
+from geogp.areas import surface
+from geogp.blocks import Where
 from geogp.prediction import VARIABLES, attributes, values_at
 from geogp.run import FAR_M, Run
 from maps.atomic import replacing
 from maps.bands import bands, complete
 from maps.colours import Scale, Suppressing, fitted, scales, suppressing
 from maps.layers import LAYERS, MEASURED, WITHIN, listed
-from maps.packing import STEPS
-from maps.page_data import COMPUTED, as_it_is, of_distributions, packs_of
+from maps.packing import STEPS, pack
+from maps.page_data import COMPUTED, as_it_is, of_distributions, packs_of, picture_grid
 from maps.web import page_of
 from maps.words import subtitle
 
 #: Pixels of a page that have a value, about; and of its rectangle.
 INSIDE, WHOLE = 150_000, 4_000_000
+#: Joint draws beside each other, and places of each.
+DRAWS, DRAWN = 6, 12_000
 #: Places that a legend is made from.
 SAMPLE = 1000
 #: Layers that no page shows: they cost more than a page computes at once.
@@ -47,6 +51,7 @@ class PageGrid:
     boundary: dict[str, Any] | None
     max_distance_m: float | None
     note: str = ""
+    mask: NDArray[np.bool_] | None = None
 
     @functools.cached_property
     def places(self) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
@@ -61,19 +66,44 @@ class PageGrid:
     @functools.cached_property
     def options(self) -> dict[str, Any]:
         """Which pixels `predict` and `distributions` compute."""
+        if self.mask is not None:
+            return {"where": masked(self.geobox, self.mask)}
         inside = {} if self.boundary is None else {"where": Grid(self.geobox, self.boundary, None).where}
         return {**inside, "max_distance_m": self.max_distance_m}
 
 
-def page_grid(run: Run, grid: Grid) -> PageGrid:
-    """The pixels of a page of a run, from those of its maps: every k-th, so that each is one of the map's own."""
+def masked(geobox: GeoBox, inside: NDArray[np.bool_]) -> Where:
+    """The mask of a grid as `geogp.predict` asks for it: by parts of that grid."""
+    whole = geobox.affine
+
+    def where(part: GeoBox) -> NDArray[np.bool_]:
+        row = round((whole.f - part.affine.f) / -whole.e)
+        column = round((part.affine.c - whole.c) / whole.a)
+        return inside[row : row + part.height, column : column + part.width]
+
+    return where
+
+
+def beside(page: PageGrid, other: Run) -> PageGrid:
+    """The very pixels of a page, of another run."""
+    return PageGrid(other, page.geobox, page.boundary, None, mask=page.places[0])
+
+
+def page_grid(run: Run, grid: Grid, most_inside: int = INSIDE) -> PageGrid:
+    """The pixels of a page of a run, from those of its maps: every k-th, so that each is one of the map's own.
+
+    most_inside : of its pixels that have a value, about
+    """
     boundary, (rows, columns), note = near(run, grid)
     box = grid.geobox[rows, columns]
     fill = min(1.0, grid.n_inside / (box.shape[0] * box.shape[1]))
-    most = min(WHOLE, INSIDE / max(fill, 1e-9))
+    most = min(WHOLE, most_inside / max(fill, 1e-9))
     step = max(1, int(np.ceil(np.sqrt(box.shape[0] * box.shape[1] / most))))
     first = min(step // 2, min(box.shape) - 1)
     height, width = (max(1, -(-(n - first) // step)) for n in box.shape)
+    if step > 1:
+        coarse = f"the page shows every {_nth(step)} pixel along a side; exported files have all"
+        note = "; ".join(part for part in (note, coarse) if part)
     shift = first + 0.5 - step / 2  # centres stay where they are
     affine = box.affine * Affine.translation(shift, shift) * Affine.scale(step)
     return PageGrid(run, GeoBox((height, width), affine, box.crs), boundary, grid.max_distance_m, note)
@@ -94,6 +124,40 @@ def quarter_packs(
         page.run, page.geobox, quarter=quarter, tests=tests, progress=progress, **page.options
     )
     return packs_of(parts, _added(page, quarter, parts["known"].values))
+
+
+def _nth(n: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st.
+
+    >>> [_nth(n) for n in (2, 3, 4, 12, 21)]
+    ['2nd', '3rd', '4th', '12th', '21st']
+    """
+    end = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{end}"
+
+
+def draws_pack(page: PageGrid, quarter: str | None, n: int = DRAWS) -> bytes:
+    """Joint draws of the surface on fewer pixels of a page, in the target's unit, packed; the header tells their grid.
+
+    Notes
+    -----
+    One joint posterior of `DRAWN` places and n draws of it.
+    """
+    run = page.run
+    step = max(1, int(np.ceil(np.sqrt(page.places[0].sum() / DRAWN))))
+    first = min(step // 2, min(page.geobox.shape) - 1)
+    inside = page.places[0][first::step, first::step]
+    shift = first + 0.5 - step / 2
+    affine = page.geobox.affine * Affine.translation(shift, shift) * Affine.scale(step)
+    box = GeoBox(inside.shape, affine, page.geobox.crs)
+    known, X = places(run, box, run.quarter(quarter), where=masked(box, inside))
+    draws = [run.target.from_score(t) for t in surface(run.model, X).batches(n, 0)]
+    planes = np.concatenate(draws, axis=1).T
+    return pack(
+        known,
+        {f"draw_{k + 1}": (plane, "linear", STEPS, None) for k, plane in enumerate(planes)},
+        picture_grid(box),
+    )
 
 
 def _added(page: PageGrid, quarter: str | None, known: NDArray[np.bool_]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Two runs of the same tiles: what their errors share, and where either target misses its threshold."""
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from app.caches import DiskCache
+from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.grids import Grid
 from app.workflow.means import of_draws
@@ -26,6 +29,8 @@ Array = NDArray[np.float64]
 
 #: Rows that the correlation is learned from at most: its sd is then below .02.
 MOST_ROWS = 4000
+#: The cache's file; raise the number when the formula changes.
+NOTE, FORMAT = "together.json", 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +89,18 @@ class Together:
         return self.other.inputs(carried(self.run, self.other, xy), self.run.quarter(quarter))
 
     def shares(
-        self, found: Surface, points: AreaPoints, quarter: str | None, *, n_samples: int, seed: int
+        self,
+        found: Surface,
+        points: AreaPoints,
+        quarter: str | None,
+        *,
+        n_samples: int,
+        seed: int,
+        progress: Report | None = None,
     ) -> dict[str, Array]:
         """By kind of weights, draws (areas inside, n_samples) of the share whose surface misses either threshold."""
+        if progress is not None:
+            progress(0, n_samples, f"predicting by {self.other.path.name}")
         beside = self.at(points.xy, quarter)
         weights = {kind: points.weights(kind) for kind in points.shares}
         out = {kind: np.empty((W.shape[0], n_samples)) for kind, W in weights.items()}
@@ -97,6 +111,8 @@ class Together:
             under = missed(y_a, self.scores[0], betters[0]) | missed(y_b, self.scores[1], betters[1])
             for kind, W in weights.items():
                 out[kind][:, part] = W @ under.astype(np.float64)
+            if progress is not None:
+                progress(first, n_samples, "drawing both")
         for kind, W in weights.items():  # an area may have no point of a kind
             out[kind][np.diff(W.indptr) == 0] = np.nan
         return out
@@ -172,7 +188,39 @@ def together(
 
 
 def learned_together(run: Run, other: Run, data: str | Path | None = None) -> tuple[Correlation, str]:
-    """The cross-correlation of two runs' errors, from rows that both predicted, and which rows these are."""
+    """The cross-correlation of two runs' errors, from rows that both predicted, and which rows these are.
+
+    Notes
+    -----
+    One prediction of `MOST_ROWS` rows by each run; kept in the user's cache, where it is found when it is asked again.
+    """
+    cache, key = DiskCache(), _key(run, other)
+    if key is not None and (known := _kept(cache.note(key, NOTE))) is not None:
+        return known
+    learned, words = _learned(run, other, data)
+    if key is not None:
+        cache.write_note(key, NOTE, {"correlation": asdict(learned), "from": words})
+    return learned, words
+
+
+def _key(run: Run, other: Run) -> str | None:
+    """Names what the correlation follows from; None of runs that do not tell."""
+    told = [run.weights_sha256, other.weights_sha256, run.data.get("sha256"), other.data.get("sha256")]
+    targets = [run.target.name, other.target.name]
+    if None in told:
+        return None
+    return hashlib.blake2b(repr((FORMAT, told, targets)).encode(), digest_size=10).hexdigest()
+
+
+def _kept(document: Any) -> tuple[Correlation, str] | None:
+    """What was kept, or None."""
+    try:
+        return Correlation(**document["correlation"]), str(document["from"])
+    except (TypeError, KeyError):
+        return None
+
+
+def _learned(run: Run, other: Run, data: str | Path | None) -> tuple[Correlation, str]:
     pair = observations_of(run, data), observations_of(other, data)
     rows, learned_from = _shared(run, other, *pair)
     z, share = [], []

@@ -3,6 +3,8 @@
 async function geogpPage(spec, map) {
   const $ = (id) => document.getElementById(id), frame = $("frame"), flags = frame.dataset;
   const source = spec.server ? serverSource(spec) : insideSource(spec);
+  const runs = source.server && spec.runs || [], others = othersOf(spec, source);
+  spec.layers = spec.layers.filter((l) => l.id !== "either" || runs.length > 1);
   const narrow = () => frame.clientWidth <= 760, S = spec.settings;
   const root = map.getContainer();
   for (const name of ["role", "aria-label"]) root.setAttribute(name, $("map").getAttribute(name));
@@ -19,15 +21,19 @@ async function geogpPage(spec, map) {
     tests: S.counts.length && number("n") > 0 ? nearest(S.counts, number("n")) : spec.start.n,
     level: S.levels.find((l) => Math.abs(100 * l - number("level")) < 1e-6) ?? spec.start.level,
     threshold: bounded(number("t")) && (S.free || S.thresholds.includes(number("t"))) ? number("t") : spec.start.t,
+    other: runs.includes(p.get("other")) && p.get("other") !== spec.run ? p.get("other") : runs.find((name) => name !== spec.run) ?? null,
+    limit: number("ot") > 0 ? number("ot") : null,
   };
   const state = { layer: p.get("layer") || "", fade: p.get("fade") !== "0", far: p.get("far") !== "0", mark: null };
-  let atlas = null, shown = null, settled = false;
+  let atlas = null, shown = null, settled = false, beside = null;
   function remember() {
     if (!settled) return;
     const q = address(), c = map.getCenter();
     const put = (name, value) => value === null || value === undefined ? q.delete(name) : q.set(name, value);
     put("q", wanted.quarter || null); put("n", wanted.tests); put("level", short(100 * wanted.level)); put("t", short(wanted.threshold));
     put("layer", state.layer); put("z", String(Math.round(map.getZoom() * 100) / 100)); put("lat", c.lat.toFixed(4)); put("lon", wrap(c.lng).toFixed(4));
+    const pair = state.layer === "either";
+    put("other", pair ? wanted.other : null); put("ot", pair ? wanted.limit : null); beside?.put(put);
     put("at", state.mark ? state.mark.map((v) => v.toFixed(5)).join(",") : null); put("fade", state.fade ? null : "0"); put("far", state.far ? null : "0");
     try { history.replaceState(null, "", (source.server ? "?" : "#") + q); } catch { /* a page without an address, as in a notebook */ }
     for (const a of $("pages").querySelectorAll("a")) a.search = "?" + q;
@@ -36,7 +42,7 @@ async function geogpPage(spec, map) {
   // ---- map: region, picture, lines, names ------------------------------------------------------------------------------
   map.attributionControl.setPrefix(false); map.attributionControl.addAttribution("GeoGP · Leaflet");
   const grid = gridOf(spec);
-  [["lines", 300], ["picture", 350], ["region", 400], ["names", 450], ["mark", 620]].forEach(([name, z]) => {
+  [["lines", 300], ["picture", 350], ["region", 400], ["areas", 410], ["names", 450], ["mark", 620]].forEach(([name, z]) => {
     const pane = map.createPane(name);
     pane.style.zIndex = z; pane.style.pointerEvents = "none"; pane.classList.add(name);
   });
@@ -51,7 +57,7 @@ async function geogpPage(spec, map) {
   new Painted(grid.canvas, grid.bounds, { pane: "picture", interactive: false }).addTo(map);
   if (spec.region) L.geoJSON(spec.region, { pane: "region", renderer: svg("region"), interactive: false, smoothFactor: .4, style: { weight: 1.1, opacity: .8, fill: false } }).addTo(map);
   const home = () => map.fitBounds(spec.focus, { animate: false, ...(narrow() ? { paddingTopLeft: [12, $("panel").offsetHeight + 12], paddingBottomRight: [12, 90] }
-    : { paddingTopLeft: [300, 24], paddingBottomRight: [24, 90] }) });
+    : { paddingTopLeft: [300, 24], paddingBottomRight: [state.mark ? 346 : 24, 90] }) });
   const here = (lat, lon) => {
     const middle = grid.bounds.getCenter().lng;
     return L.latLng(lat, lon + 360 * Math.round((middle - lon) / 360));
@@ -59,29 +65,36 @@ async function geogpPage(spec, map) {
   const lines = L.layerGroup().addTo(map), renderer = svg("lines"), names = L.layerGroup().addTo(map);
   const label = (group, pane, latlng, name, text, anchor) => L.marker(latlng, { pane, interactive: false, keyboard: false,
     icon: L.divIcon({ className: "", html: make("span", name, text), iconSize: null, iconAnchor: anchor }) }).addTo(group);
+  const covered = () => { // what stands on the map: [left, top, right, bottom] each, in its pixels
+    const o = root.getBoundingClientRect();
+    return [$("panel"), $("place"), $("readout"), root.querySelector(".leaflet-control-zoom")].filter(Boolean).map((node) => node.getBoundingClientRect()).filter((r) => r.width).map((r) => [r.left - o.left, r.top - o.top, r.right - o.left, r.bottom - o.top]);
+  };
+  const overlap = (a, b) => a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1];
   function graticule() {
     lines.clearLayers();
+    const taken = covered(), free = (x, y) => !taken.some((o) => overlap([x - 4, y - 9, x + 52, y + 9], o));
     const b = map.getBounds(), span = Math.max(b.getEast() - b.getWest(), b.getNorth() - b.getSouth());
     const step = [.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30].find((s) => span / s <= 8) || 45, digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
     const style = { pane: "lines", renderer, interactive: false, weight: .7 }, size = map.getSize();
     for (let k = Math.ceil(b.getWest() / step); k * step <= b.getEast(); k++) {
       const lon = k * step, w = wrap(lon);
       L.polyline([[-85, lon], [85, lon]], style).addTo(lines);
-      if (!narrow()) label(lines, "names", [map.containerPointToLatLng([0, 16]).lat, lon], "degree", Math.abs(w).toFixed(digits) + "°" + (w % 180 === 0 ? "" : w < 0 ? " W" : " E"), [-3, 14]);
+      if (!narrow() && free(map.latLngToContainerPoint([0, lon]).x, 8)) label(lines, "names", [map.containerPointToLatLng([0, 16]).lat, lon], "degree", Math.abs(w).toFixed(digits) + "°" + (w % 180 === 0 ? "" : w < 0 ? " W" : " E"), [-3, 14]);
     }
     for (let k = Math.ceil(b.getSouth() / step); k * step <= b.getNorth(); k++) {
       L.polyline([[k * step, b.getWest() - span], [k * step, b.getEast() + span]], style).addTo(lines);
-      if (!narrow()) label(lines, "names", [k * step, map.containerPointToLatLng([size.x - 56, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
+      const y = map.latLngToContainerPoint([k * step, 0]).y - 5, x = [size.x - 56, size.x - 390].find((at) => free(at, y));
+      if (!narrow() && x) label(lines, "names", [k * step, map.containerPointToLatLng([x, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
     }
   }
   function towns() { // the largest that do not stand in each other's way
     names.clearLayers();
-    const taken = [], b = map.getBounds().pad(.02), wide = narrow() ? 8 : 16;
+    const taken = covered(), b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16);
     for (const place of spec.places) {
       const latlng = here(place.lat, place.lon);
       if (place.kind === "area" || !b.contains(latlng)) continue;
       const at = map.latLngToContainerPoint(latlng), box = [at.x - 4, at.y - 9, at.x + 14 + 7 * place.name.length, at.y + 9];
-      if (taken.length >= wide || taken.some((o) => box[0] < o[2] && box[2] > o[0] && box[1] < o[3] && box[3] > o[1])) continue;
+      if (taken.length >= most || taken.some((o) => overlap(box, o))) continue;
       taken.push(box);
       label(names, "names", latlng, "town", place.name, [3, 9]);
     }
@@ -90,6 +103,12 @@ async function geogpPage(spec, map) {
   // ---- words ----------------------------------------------------------------------------------------------------------
   $("title").textContent = spec.title; document.title = spec.title; $("note").textContent = spec.note;
   for (const [name, text] of spec.facts) $("facts").append(make("dt", "", name), make("dd", "", text));
+  if (runs.length > 1) {
+    for (const name of runs) { const o = make("option", "", name); o.value = name; $("run").append(o); }
+    $("run").value = spec.run; $("run-line").hidden = false;
+    $("run").addEventListener("change", () => { const q = address(); q.set("run", $("run").value); location.search = "?" + q; });
+  }
+  $("ways").hidden = !spec.pages.length; $("ways").open = frame.clientWidth > 1200; // for browsers without ::details-content
   for (const page of spec.pages) {
     const link = make("a", "", page.name);
     link.href = page.href;
@@ -99,7 +118,7 @@ async function geogpPage(spec, map) {
   const layerOf = (id) => spec.layers.find((l) => l.id === id);
   const layerNow = () => layerOf(state.layer) || spec.layers[0];
   const fadeOf = (layer) => state.fade && layer.fades ? spec.fade : null;
-  const settingOf = () => ({ quarter: wanted.quarter, tests: wanted.tests, level: wanted.level, threshold: wanted.threshold });
+  const settingOf = () => ({ quarter: wanted.quarter, tests: wanted.tests, level: wanted.level, threshold: wanted.threshold, limit: wanted.limit });
   function subtitle(layer, s) {
     const parts = [], fade = fadeOf(layer);
     if (s.quarter) parts.push(quarterText(s.quarter));
@@ -118,6 +137,30 @@ async function geogpPage(spec, map) {
     return best && away <= 25 ? "Near " + best.name : "";
   }
 
+  // ---- areas of a table -----------------------------------------------------------------------------------------------
+  let areas = null, outlined = null, chosenArea = null;
+  async function showAreas() {
+    const job = p.get("areas");
+    if (!job || !source.server) return;
+    try { areas = areasOf(await source.areas(job)); }
+    catch (error) { $("area-said").textContent = wordsOf(error); $("area-said").hidden = false; return; }
+    $("areas-line").hidden = false;
+    chooseArea(p.get("area"));
+    flags.areas = String(areas.rows.length);
+  }
+  function chooseArea(key) {
+    outlined?.remove();
+    chosenArea = areas.of(key) || null;
+    $("area-said").hidden = !chosenArea; $("area-said").textContent = chosenArea ? chosenArea.name + ": " + chosenArea.said : "";
+    const style = (feature) => ({ weight: feature.properties.key === key ? 3.5 : 1, opacity: .9, fill: false, className: feature.properties.key === key ? "chosen" : "" });
+    const features = areas.rows.filter((row) => row !== chosenArea).concat(chosenArea || []).map((row) => row.feature);
+    outlined = L.geoJSON(features, { pane: "areas", renderer: svg("areas"), interactive: false, smoothFactor: .4, style });
+    if ($("areas").checked) outlined.addTo(map);
+    if (source.server) { const q = address(); chosenArea ? q.set("area", key) : q.delete("area"); try { history.replaceState(null, "", "?" + q); } catch { /* no address */ } remember(); }
+  }
+  $("areas").addEventListener("change", () => { if ($("areas").checked) outlined.addTo(map); else outlined.remove(); });
+  const goArea = () => { const [w, s, e, n] = chosenArea.box; map.fitBounds([[s, w], [n, e]], { animate: false, maxZoom: 12, ...(narrow() ? { paddingTopLeft: [12, $("panel").offsetHeight + 12], paddingBottomRight: [12, 90] } : { paddingTopLeft: [310, 40], paddingBottomRight: [40, 100] }) }); };
+
   // ---- waiting and failing ------------------------------------------------------------------------------------------------
   let retry = null, asking = 0;
   function busy(text, share) {
@@ -125,10 +168,10 @@ async function geogpPage(spec, map) {
     $("busy-text").textContent = text || "";
     if (share === undefined) $("busy-bar").removeAttribute("value"); else $("busy-bar").value = share;
   }
-  async function follow(quarter, signal) { // how far the server is
+  async function follow(quarter, signal, of = source) { // how far the server is
     while (!signal.aborted) {
       try {
-        const now = await source.progress(quarter);
+        const now = await of.progress(quarter);
         const old = shown && shown.quarter !== quarter ? ` The grey map is still ${quarterText(shown.quarter)}.` : "";
         if (signal.aborted) return;
         busy((now.what || "Computing the map") + (quarter ? " of " + quarterText(quarter) : "") + " …" + old, now.total ? now.done / now.total : undefined);
@@ -149,6 +192,13 @@ async function geogpPage(spec, map) {
     if (again) again();
   }
   $("again").addEventListener("click", recover);
+
+  async function waitingFor(quarter, signal, of, make) { // what takes longer than a moment says so
+    const over = new AbortController(), end = () => over.abort();
+    signal.addEventListener("abort", end);
+    const waiting = setTimeout(() => { if (of.server) follow(quarter, over.signal, of); }, 150);
+    try { return await make(); } finally { clearTimeout(waiting); end(); signal.removeEventListener("abort", end); }
+  }
 
   // ---- one state -------------------------------------------------------------------------------------------------------
   let controller = null, likeness = null;
@@ -177,10 +227,16 @@ async function geogpPage(spec, map) {
         const found = await similar(s, mine.signal);
         if (mine.signal.aborted) return;
         colour = found.colour; note = found.note;
+      } else if (layer.id === "either") {
+        const found = await either(s, mine.signal);
+        if (mine.signal.aborted) return;
+        colour = found.colour; note = found.note;
       } else colour = await colourOf(spec, atlas, layer, s, fadeOf(layer));
       const away = state.far && spec.far_km && atlas.has("nearest_m") && !layer.timeless ? await atlas.plane({ plane: "nearest_m" }, s) : null;
       if (mine.signal.aborted) return;
       grid.paint(colour, away && ((k) => away[k] > 1000 * spec.far_km));
+      await beside.paint(mine.signal);
+      if (mine.signal.aborted) return;
       shown = s; frame.classList.remove("old"); busy("");
       grid.canvas.setAttribute("aria-label", fill(layer.title, s));
       $("legend").replaceChildren(...legendOf(spec, layer, s, fadeOf(layer), subtitle(layer, s), note));
@@ -193,7 +249,7 @@ async function geogpPage(spec, map) {
     } catch (error) {
       if (mine.signal.aborted && error.name === "AbortError") return;
       mine.abort(); busy("");
-      if (layer.id === "similar" && error.said) { $("legend").replaceChildren(make("p", "", error.message)); return; }
+      if (["similar", "either"].includes(layer.id) && error.said) { $("legend").replaceChildren(make("p", "", error.message)); return; }
       fail(error, show);
     }
   }
@@ -205,6 +261,29 @@ async function geogpPage(spec, map) {
       const of = shown.quarter, more = await source.more(of);
       if (shown.quarter === of && more.length) { const packs = await source.quarter(of); if (shown.quarter === of) { atlas = atlasOf([...packs, ...more].filter((v, k, all) => all.indexOf(v) === k)); flags.counts = "true"; } }
     } catch { /* asked again when it is needed */ }
+  }
+  let missed = null; // of a pixel, the chance that either limit is missed
+  async function either(s, signal) {
+    busy("Asking how " + spec.run + " and " + wanted.other + " go together …");
+    const found = await others(wanted.other), { pair, settings, unit, start } = found.spec, layer = layerOf("either");
+    if (pair.problem) throw Object.assign(new Error(pair.problem), { said: true });
+    if (wanted.limit === null) s.limit = wanted.limit = pair.limits.at(-1)[1];
+    const quarter = settings.quarters.includes(s.quarter) ? s.quarter : start.q;
+    const theirs = await waitingFor(quarter, signal, found.source, () => planesOf(found, { quarter, tests: null }, signal)), side = (k) => pair.higher[k] ? " below " : " above ";
+    layer.title = layer.plain = layer.short = "Chance of " + pair.words[0] + side(0) + "{threshold}" + (spec.unit ? " " + spec.unit : "") + " or " + pair.words[1] + side(1) + "{limit}" + (unit ? " " + unit : "");
+    layer.of = "of the surface of " + spec.run + " and of " + wanted.other;
+    missed = await eitherOf(atlas, theirs.atlas, s, pair);
+    const values = new Float32Array(atlas.n);
+    for (let i = 0; i < values.length; i++) values[i] = missed(i);
+    $("limit").value = short(s.limit); $("limit-name").textContent = pair.words[1][0].toUpperCase() + pair.words[1].slice(1); $("limit-unit").textContent = unit;
+    $("pairs").replaceChildren(...pair.limits.map(([a, b]) => {
+      const button = make("button", "", short(a) + " / " + short(b));
+      Object.assign(button, { type: "button" });
+      button.setAttribute("aria-pressed", String(a === s.threshold && b === s.limit));
+      button.addEventListener("click", () => { wanted.threshold = a; wanted.limit = b; show(); });
+      return button;
+    }));
+    return { colour: await colourOf(spec, { plane: async () => values }, layer, s, null), note: pair.said };
   }
   async function similar(s, signal) {
     const key = s.quarter + state.mark.join();
@@ -231,6 +310,8 @@ async function geogpPage(spec, map) {
     $("level").value = short(100 * wanted.level); $("tests").value = short(wanted.tests ?? 0);
     if (document.activeElement !== $("threshold")) $("threshold").value = short(wanted.threshold);
     for (const b of $("usual").children) b.setAttribute("aria-pressed", String(b.value === short(wanted.threshold)));
+    const pair = layer.id === "either";
+    $("limit-line").hidden = $("pairs").hidden = !pair; $("usual").hidden = pair; $("threshold-line").firstElementChild.textContent = pair ? layerOf("median")?.plain || "Limit" : "More than";
     $("fade-line").hidden = !spec.fade || !layer.fades; $("fade").checked = state.fade; $("far").checked = state.far;
   }
   function set(name, value) { wanted[name] = value; show(); }
@@ -254,6 +335,10 @@ async function geogpPage(spec, map) {
     clearTimeout(typing);
     typing = setTimeout(() => { const t = $("threshold").valueAsNumber; if (bounded(t) && S.free) set("threshold", t); }, 120);
   });
+  $("limit").addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => { const t = $("limit").valueAsNumber; if (Number.isFinite(t) && Math.abs(t) <= S.most) set("limit", t); }, 120);
+  });
   for (const t of S.thresholds) {
     const button = make("button", "", short(t));
     Object.assign(button, { type: "button", value: short(t) });
@@ -268,7 +353,8 @@ async function geogpPage(spec, map) {
   // ---- value in words ------------------------------------------------------------------------------------------------------
   let last = null;
   const unit = spec.unit ? " " + spec.unit : "";
-  function wordsOfValues(v, s, layer) {
+  function wordsOfValues(v, s, layer, of = spec) {
+    const unit = of.unit ? " " + of.unit : "";
     const parts = [];
     if (v.median === undefined) return v[layer.id] === undefined || Number.isNaN(v[layer.id]) ? [] : [fill(layer.short, s) + ": " + plain(v[layer.id]) + (layer.unit ? " " + layer.unit : "")];
     if (Number.isNaN(v.median)) return [];
@@ -280,11 +366,12 @@ async function geogpPage(spec, map) {
   async function tell(latlng) {
     last = latlng;
     if (!atlas || !shown) return;
-    const i = grid.number(latlng), s = shown, layer = layerNow(), more = [written(latlng.lat, latlng.lng)], town = nearTown(latlng.lat, latlng.lng);
+    const right = beside.at(latlng), i = grid.number(latlng), s = right ? right.s : shown, layer = right ? right.layer : layerNow(), more = [written(latlng.lat, latlng.lng)], town = nearTown(latlng.lat, latlng.lng);
     if (town) more.unshift(town);
-    const values = i < 0 ? null : await valuesAt(i, s);
+    if (right) more.unshift(right.name);
+    const values = i < 0 ? null : right ? await right.atlas.at(i, s, right.spec.layers) : await valuesAt(i, s);
     if (last !== latlng) return; // the pointer has moved on
-    const parts = values ? wordsOfValues(values, s, layer) : [];
+    const parts = values ? wordsOfValues(values, s, layer, right ? right.spec : spec) : [];
     if (!parts.length) parts.push(i >= 0 || grid.inside(latlng) ? "No prediction here" : "Outside the mapped region");
     else {
       if (!["median", "lower", "upper", "exceedance", "pi_width"].includes(layer.id) && values.median !== undefined && values[layer.id] !== undefined) more.push(fill(layer.short, s) + " " + textOf(layer, values[layer.id]));
@@ -294,7 +381,7 @@ async function geogpPage(spec, map) {
     flags.said = latlng.lat.toFixed(4) + "," + wrap(latlng.lng).toFixed(4);
   }
   const textOf = (layer, v) => layer.factor ? "×" + plain(v) : layer.scale.high === 1 && layer.scale.low === 0 ? percent(v) : plain(v) + (layer.unit ? " " + layer.unit : "");
-  const valuesAt = (i, s) => atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)]);
+  const valuesAt = async (i, s) => ({ ...await atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)]), ...(missed && state.layer === "either" ? { either: missed(i) } : {}) });
 
   // ---- the marked place ------------------------------------------------------------------------------------------------------
   let pin = null, asked = null;
@@ -302,7 +389,7 @@ async function geogpPage(spec, map) {
   function mark(latlng) {
     state.mark = latlng ? [latlng.lat, wrap(latlng.lng)] : null;
     frame.classList.toggle("marked", Boolean(latlng));
-    if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; if (state.layer === "similar") state.layer = ""; }
+    if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; standing(); if (state.layer === "similar") state.layer = ""; }
     else if (pin) pin.setLatLng(latlng);
     else pin = L.circleMarker(latlng, { pane: "mark", renderer: svg("mark"), interactive: false, radius: 7, color: "#fff", weight: 2.5, fillColor: "#b3261e", fillOpacity: 1 }).addTo(map);
     if (latlng) { tell(latlng); card(); }
@@ -324,6 +411,7 @@ async function geogpPage(spec, map) {
       $("place-said").textContent = (town ? town + ": " : "") + plain(v.median) + unit + sure;
       $("place-bar").replaceChildren(...(v.lower === undefined ? [] : [intervalBar(v, s, spec.log)]));
       if (v.exceedance !== undefined) facts.push(["Chance of more than " + short(s.threshold) + unit, percent(v.exceedance)]);
+      if (v.either !== undefined) facts.push([fill(layerNow().short, s), percent(v.either)]);
       if (v.within !== undefined && Number.isFinite(v.within)) facts.push(["How sure", "within ×" + plain(v.within)]);
       if (v.measured !== undefined) facts.push(["Nearest measured tile", v.measured < 1 ? "within 1 km" : v.measured.toFixed(1) + " km away"]);
       if (v.explained !== undefined) facts.push(["Known from data", percent(v.explained)]);
@@ -332,9 +420,20 @@ async function geogpPage(spec, map) {
     $("place-where").textContent = [s.quarter && quarterText(s.quarter), spec.averages && s.tests ? "a new tile average of " + testsText(s.tests) : "", written(...state.mark)].filter(Boolean).join(" · ");
     $("place-facts").replaceChildren(...facts.flatMap(([name, text]) => [make("dt", "", name), make("dd", "", text)]));
     $("place-more").replaceChildren();
-    if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"); a.href = spec.details + "?" + address(); $("place-more").replaceChildren(a); }
+    const area = areas && $("areas").checked ? areas.at(...state.mark) : null;
+    if (area) { if (area !== chosenArea) chooseArea(area.key); $("place-facts").append(make("dt", "", area.name), make("dd", "", area.said)); }
+    if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"); a.href = spec.details + "?" + address(); $("place-more").append(a); }
+    if (area) { const a = make("a", "", "Its row in the table"), q = address(); q.set("area", area.key); a.href = "/pages/areas?" + q; $("place-more").append(a); }
     if (v && source.server && S.quarters.length > 1) history_(s);
     flags.card = state.mark.map((x) => x.toFixed(4)).join();
+    standing();
+  }
+  let stood = "";
+  function standing() { // names and degrees keep clear of the card, the mark too
+    const now = covered().join();
+    if (now === stood) return;
+    stood = now; graticule(); towns();
+    if (state.mark) map.panInside(where(), narrow() ? { paddingTopLeft: [24, $("panel").offsetHeight + 24], paddingBottomRight: [24, $("place").offsetHeight + 24] } : { paddingTopLeft: [304, 24], paddingBottomRight: [352, 24] });
   }
   const past = new Map();
   async function history_(s) { // the quarters of this place; level and tests change without asking
@@ -345,10 +444,69 @@ async function geogpPage(spec, map) {
       if (!past.has(key)) { const found = await source.history(state.mark, mine.signal); if (past.size > 50) past.clear(); past.set(key, found); }
       if (mine.signal.aborted || !state.mark || key !== state.mark.map((x) => x.toFixed(5)).join()) return;
       const rows = past.get(key).map((r) => ({ quarter: r.quarter, ...atlas.of(r.counts[s.tests === null ? "" : short(s.tests)], s) }));
-      $("place-history").replaceChildren(historyChart(rows, s.quarter, spec.unit)); flags.history = key;
+      $("place-history").replaceChildren(historyChart(rows, s.quarter, spec.unit)); standing(); flags.history = key;
     } catch (error) { if (error.name !== "AbortError") $("place-history").replaceChildren(make("p", "", wordsOf(error))); }
   }
   $("close").addEventListener("click", () => mark(null));
+
+  // ---- side by side, draws, download ------------------------------------------------------------------------------------------
+  beside = besideOf({ waitingFor, spec, map, S, $, others, layerNow, settingOf, narrow, painted: Painted, fadeOn: () => state.fade, far: () => state.far,
+    changed: (only) => only ? remember() : show() });
+  $("beside").hidden = !source.server;
+  beside.read(p);
+  let drawing = null;
+  $("draws-open").hidden = !source.server;
+  $("draws-open").addEventListener("click", async () => {
+    const layer = layerOf("median") || spec.layers[0];
+    $("draws").showModal(); $("draws-list").replaceChildren();
+    $("draws-said").textContent = "Drawing maps of the surface that fit the data as well as each other …";
+    drawing = new AbortController();
+    try {
+      const n = await drawsSheet(spec, source, layer, wanted.quarter, $, drawing.signal);
+      $("draws-said").textContent = n + " maps of the surface" + (wanted.quarter ? " in " + quarterText(wanted.quarter) : "") + ", each as likely as the others: where they differ, the map is not known. Colours are those of the map of the median.";
+      flags.draws = String(n);
+    } catch (error) { if (error.name !== "AbortError") $("draws-said").textContent = wordsOf(error); }
+  });
+  $("draws-close").addEventListener("click", () => $("draws").close());
+  $("draws").addEventListener("close", () => { drawing?.abort(); delete flags.draws; });
+  for (const [kind, text] of source.server ? [["cog", "GeoTIFF, window in view"], ["gpkg", "GeoPackage, a row a pixel"], ["csv", "CSV, a row a pixel"]] : []) option($("take-kind"), kind, text);
+  const save = (name, href) => { const a = make("a"); a.href = href; a.download = name; a.click(); };
+  const inView = () => names.getLayers().map((m) => spec.places.find((place) => m.getLatLng().equals(here(place.lat, place.lon)))).filter(Boolean);
+  function window_() { // W,S,E,N of the view, or nothing where it holds all
+    const b = map.getBounds();
+    return b.contains(spec.focus) ? "" : [wrap(b.getWest()), b.getSouth(), wrap(b.getWest()) + b.getEast() - b.getWest(), b.getNorth()].map((v) => v.toFixed(4)).join();
+  }
+  async function take() {
+    const layer = layerNow(), s = shown, kind = $("take-kind").value;
+    if (kind === "png") {
+      const facts = spec.facts.filter(([name]) => ["Source", "Licence", "Calibration"].includes(name)).map(([name, text]) => name + ": " + text + ".");
+      const about = fadeOf(layer) ? fill(spec.fade.about, s) : fill(layer.about, s);
+      const caveat = [about[0].toUpperCase() + about.slice(1) + ".", "It maps measured averages, not service on offer. Made " + new Date().toISOString().slice(0, 10) + " with GeoGP.", ...facts];
+      const blob = await poster({ spec, map, grid, layer, setting: s, subtitle: subtitle(layer, s), caveat, fade: fadeOf(layer), towns: inView() }), url = URL.createObjectURL(blob);
+      save(layer.id + (s.quarter ? "_" + s.quarter : "") + ".png", url);
+      setTimeout(() => URL.revokeObjectURL(url), 10000);
+      return "";
+    }
+    const params = { format: kind, layer: layer.id, q: s.quarter ?? "", level: short(100 * s.level), t: short(s.threshold), box: window_() };
+    if (s.tests !== null) params.n = short(s.tests);
+    if (layer.id === "either") Object.assign(params, { other: wanted.other, ot: short(s.limit) });
+    if (state.mark) Object.assign(params, { lat: state.mark[0], lon: state.mark[1] });
+    for (;;) {
+      const job = await source.download(params);
+      if (job.state === "done") { save("maps.zip", source.file(job.job)); return job.command; }
+      if (job.error) throw Object.assign(new Error(job.error), { said: true });
+      $("take-said").textContent = job.state === "waiting" ? "Waits for the one before …" : "Writing" + (job.share ? " " + Math.round(100 * job.share) + "%" : "") + " …";
+      await new Promise((done) => setTimeout(done, 500));
+    }
+  }
+  $("take-go").addEventListener("click", async () => {
+    $("take-go").disabled = true; delete flags.taken;
+    try {
+      const command = await take();
+      $("take-said").replaceChildren(...(command ? ["The command that makes it: ", make("code", "", command)] : ["Done."])); flags.taken = "true";
+    } catch (error) { $("take-said").textContent = wordsOf(error); }
+    $("take-go").disabled = false;
+  });
 
   // ---- pointer, keys -----------------------------------------------------------------------------------------------------------
   map.on("mousemove", (e) => { if (!state.mark) tell(e.latlng); });
@@ -422,7 +580,8 @@ async function geogpPage(spec, map) {
   $("said").textContent = narrow() ? "Tap the map for the value" : "Point at the map, click to mark a place";
   $("where-said").textContent = narrow() ? "" : "Keyboard: Tab to the map, arrows and + −, Enter marks";
   await show();
-  if (!viewed) home(); // again, now that the panel has its height
+  await showAreas();
+  if (chosenArea && !viewed) goArea(); else if (!viewed) home(); // again, now that the panel has its height
   settled = true; graticule(); towns();
   if (start) mark(here(...start));
   remember();

@@ -116,6 +116,8 @@ function atlasOf(packs) {
   };
   const part = (s) => [tail(s), mark(s), s.threshold].join();
   const atlas = {
+    /* Of each place, in sds of the surface, how far its median lies below a value. */
+    async below(v) { const [at, sd] = await Promise.all([get("surface"), get("surface_sd")]), u = scale.working(v); return (i) => (u - at[i]) / sd[i]; },
     n, header, has, knows: (s) => has("location" + mark(s)),
     plane: (layer, s) => layer.formula ? once(layer.formula + part(s), () => formulas[layer.formula](s)) : given.plane(layer, s),
     /* Of one place without a table: what is printed. */

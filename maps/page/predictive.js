@@ -72,6 +72,39 @@ function variance(a, skew) {
   return square * (left ** 3 + right ** 3) / (left + right) - (2 * half * (right - left)) ** 2;
 }
 
+const normal = (u) => u <= 0 ? 0.5 * erfc(-u / Math.SQRT2) : 1 - 0.5 * erfc(u / Math.SQRT2);
+
+/* P(z < h and z' < k) of Gaussian pairs with a correlation: Plackett's integral over it (Drezner and Wesolowsky 1990) by
+   Gauss and Legendre, as `geogp.areas.together.either_below`. */
+function legendre(n) { // nodes and weights on [-1, 1], by Newton
+  const out = [];
+  for (let k = 0; k < n; k++) {
+    let x = Math.cos(Math.PI * (k + 0.75) / (n + 0.5)), slope = 1;
+    for (let t = 0; t < 50; t++) {
+      let a = 1, b = x;
+      for (let j = 2; j <= n; j++) [a, b] = [b, ((2 * j - 1) * x * b - (j - 1) * a) / j];
+      slope = n * (x * b - a) / (x * x - 1);
+      const step = b / slope;
+      x -= step;
+      if (Math.abs(step) < 1e-15) break;
+    }
+    out.push([x, 2 / ((1 - x * x) * slope * slope)]);
+  }
+  return out;
+}
+function bothBelow(correlation) {
+  const angle = 0.5 * Math.asin(correlation), nodes = legendre(Math.abs(correlation) < 0.8 ? 16 : 48).map(([node, weight]) => {
+    const theta = angle * (node + 1);
+    return [Math.sin(theta), 1 / (2 * Math.cos(theta) ** 2), weight * angle / (2 * Math.PI)];
+  });
+  return (h, k) => {
+    const x = Math.max(-38, Math.min(38, h)), y = Math.max(-38, Math.min(38, k)), square = x * x + y * y, product = 2 * x * y;
+    let sum = normal(x) * normal(y);
+    for (const [sine, over, weight] of nodes) sum += weight * Math.exp(-(square - product * sine) * over);
+    return sum;
+  };
+}
+
 /* Tables, for pictures: bilinear between exact values, far finer than a colour. */
 function bilinear(width, height, at) {
   const values = new Float64Array(width * height);

@@ -15,7 +15,7 @@ function serverSource(spec) {
   const kept = new Map(), extra = new Map(); // quarter -> packs
   async function answer(path, params, signal) {
     let response;
-    try { response = await fetch(spec.server + path + "?" + new URLSearchParams({ ...params, v: spec.id }), { signal }); }
+    try { response = await fetch(spec.server + path + "?" + new URLSearchParams({ ...params, v: spec.id, ...(spec.run ? { run: spec.run } : {}), ...(spec.other ? { other: spec.other } : {}) }), { signal }); }
     catch (error) { if (error.name === "AbortError") throw error; throw Object.assign(new Error(GONE), { gone: true }); }
     if (!response.ok) {
       let said = "The server answered " + response.status + ".", changed = false;
@@ -45,6 +45,11 @@ function serverSource(spec) {
       if (!kept.has(q)) { try { remember(kept, q, await pack("planes", { q, ahead: "1" }), 12); } catch { /* asked again when needed */ } }
     },
     progress: async (q) => (await answer("progress", { q: q ?? "" })).json(),
+    beside: async (name) => (await answer("beside", { other: name })).json(),
+    draws: (q, signal) => pack("planes", { q: q ?? "", draws: "1" }, signal),
+    download: async (params) => (await answer("download", params)).json(),
+    file: (job) => spec.server + "file?" + new URLSearchParams({ job, ...(spec.run ? { run: spec.run } : {}) }),
+    areas: async (job) => (await answer("areas", { job })).json(),
     slice: (q, at, signal) => pack("slice", { q: q ?? "", lat: at[0], lon: at[1] }, signal),
     history: async (at, signal) => (await answer("history", { lat: at[0], lon: at[1] }, signal)).json(),
   };

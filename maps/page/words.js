@@ -14,7 +14,7 @@ const testsText = (n) => short(n) + (Number(n) === 1 ? " test" : " tests");
 /* Words of a layer: {level}, {tail}, {threshold} and {tests} are what is chosen. */
 const fill = (text, s) => text
   .replaceAll("{level}", short(100 * s.level) + "%").replaceAll("{tail}", short(50 * (1 - s.level)) + "%")
-  .replaceAll("{threshold}", short(s.threshold)).replaceAll("{tests}", testsText(s.tests));
+  .replaceAll("{threshold}", short(s.threshold)).replaceAll("{limit}", short(s.limit ?? 0)).replaceAll("{tests}", testsText(s.tests));
 
 /* "34.05,-143.2" of an address. */
 function pair(text) {

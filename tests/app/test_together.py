@@ -145,3 +145,24 @@ def test_bad_input_is_one_sentence(options, words, code, cli, run, upload, file,
         result = cli(*line, *options)
         assert result.code == code and words in result.err, result.err
     assert not (tmp_path / "a.csv").exists() and not (tmp_path / "o").exists()
+
+
+def test_how_two_runs_go_together_is_learned_once(run, upload, tmp_path, monkeypatch):
+    from app.workflow import together
+
+    monkeypatch.setenv("GEOGP_CACHE", str(tmp_path / "cache"))
+    a, b = load(run), load(upload)
+    first = together.learned_together(a, b)
+    assert together._learned(a, b, None) == first
+
+    def never(*of):
+        raise AssertionError("learned again")
+
+    monkeypatch.setattr(together, "_learned", never)
+    assert together.learned_together(a, b) == first
+    with pytest.raises(AssertionError, match="again"):
+        together.learned_together(b, a)  # another pair
+    (note,) = (tmp_path / "cache").rglob(together.NOTE)
+    note.write_text('{"correlation": 1}')
+    with pytest.raises(AssertionError, match="again"):
+        together.learned_together(a, b)  # what is no answer is none

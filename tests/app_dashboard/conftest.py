@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pytest
 import torch
 from pyproj import CRS, Transformer
 
+from app.caches import DiskCache
+from app.cli import main
 from app.dashboard import holding
 from app.dashboard.atlas import Atlas
-from app.dashboard.caches import DiskCache
+from data_pipelines.synthetic import write_world
 from geogp import GPRegressor, load
 from geogp import run as runs
 
@@ -46,6 +49,8 @@ def facts(**data: Any) -> dict[str, Any]:
             "quarters": ["2023Q3", "2023Q4"],
             "last_quarter": "2023Q4",
             "boundary": polygon(),
+            "sha256": 64 * "0",
+            "path": "none.parquet",
             "region": HOSTILE,
             "type": "fixed",
             **data,
@@ -95,15 +100,6 @@ def run_path(fitted: tuple[GPRegressor, np.ndarray], tmp_path_factory: pytest.Te
     return save(tmp_path_factory.mktemp("runs") / "island", *fitted)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """No test reads or writes the user's cache."""
-    folder = tmp_path_factory.mktemp("cache")
-    old, os.environ["GEOGP_CACHE"] = os.environ.get("GEOGP_CACHE"), str(folder)
-    yield folder
-    os.environ.pop("GEOGP_CACHE") if old is None else os.environ.update(GEOGP_CACHE=old)
-
-
 @pytest.fixture(scope="session")
 def atlas(run_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
     return Atlas(load(run_path), DiskCache(tmp_path_factory.mktemp("atlas")))
@@ -113,7 +109,7 @@ def atlas(run_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
 def shown(run_path: Path) -> Iterator[holding.Holding]:
     """The tiny run as the one this process shows."""
     yield holding.hold(run_path)
-    holding._held = None
+    holding.let_go()
 
 
 def free_port() -> int:
@@ -122,11 +118,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
-def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
-    """The dashboard in a process of its own: its address."""
+@contextmanager
+def serving(cache_folder: Path, *arguments: str) -> Iterator[str]:
+    """A dashboard in a process of its own: its address."""
     port = free_port()
-    command = [sys.executable, "-m", "app", "app", str(run_path), "--port", str(port), "--no-open"]
+    command = [sys.executable, "-m", "app", "app", *arguments, "--port", str(port), "--no-open"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GEOGP_CACHE": str(cache_folder)}
     root = Path(__file__).parents[2]
     with subprocess.Popen(
@@ -148,6 +144,32 @@ def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
         yield address
         process.terminate()
         process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def server(run_path: Path, cache_folder: Path) -> Iterator[str]:
+    """The dashboard of the tiny run."""
+    with serving(cache_folder, str(run_path)) as address:
+        yield address
+
+
+TINY = ("--method", "dbk-silu", "--split", "random", "--rank", "32", "--hidden", "32", "--epochs", "20")
+
+
+@pytest.fixture(scope="session")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Download and upload of one small world, scored."""
+    folder = tmp_path_factory.mktemp("two")
+    write_world(folder / "world", size="small")
+    table = folder / "obs.parquet"
+    assert (
+        main(["ingest", "--source", "synthetic", "--root", str(folder / "world"), "-o", str(table), "-q"])
+        == 0
+    )
+    for target in ("download", "upload"):
+        assert main(["fit", str(table), "--target", target, *TINY, "-o", str(folder / target), "-q"]) == 0
+        assert main(["evaluate", str(folder / target), "-q"]) == 0
+    return [folder / "download", folder / "upload"]
 
 
 LATITUDE, LONGITUDE = Transformer.from_crs(LAEA, "EPSG:4326", always_xy=True).transform(6000, 0)[::-1]

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from app.dashboard.atlas import Atlas
-from app.dashboard.caches import DiskCache
+from app.caches import DiskCache
+from app.dashboard.atlas import Atlas, Wanted
 from app.workflow.distributions import COUNTS, counts_of, distributions
-from app.workflow.page import Legend
+from app.workflow.grids import grid_of
+from app.workflow.page import Legend, page_grid
 from geogp import load, storage
 from geogp.prediction import VARIABLES
 from geogp.predictive import Predictive
@@ -20,7 +21,7 @@ from maps.packing import unpack
 
 @pytest.fixture(scope="module")
 def planes(atlas: Atlas) -> tuple[dict, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    first, others = atlas._made("2023Q4", lambda done, total: None)
+    first, others = atlas._made(Wanted("2023Q4"), lambda done, total: None)
     assert others is not None
     header, values = unpack(first)
     return header, values, unpack(others)[1]
@@ -101,14 +102,14 @@ def test_what_progress_raises_ends_the_work(atlas: Atlas) -> None:
 
 def test_the_next_start_reads_what_was_computed(run_path: Path, tmp_path: Path) -> None:
     first = Atlas(load(run_path), DiskCache(tmp_path))
-    assert first.kept("2023Q4") is None
-    made = first._made("2023Q4", lambda done, total: None)
+    assert first.kept(Wanted("2023Q4")) is None
+    made = first._made(Wanted("2023Q4"), lambda done, total: None)
     legend = first.legend
     second = Atlas(load(run_path), DiskCache(tmp_path))
     second.run.model.engine_.moments_by_count = None  # type: ignore[method-assign]  # nothing may be computed
     second.run.model.engine_.moments = None  # type: ignore[method-assign]  # nothing may be computed
-    assert second.kept("2023Q4") == made and second.legend == legend
-    assert second.kept("2023Q3") is None
+    assert second.kept(Wanted("2023Q4")) == made and second.legend == legend
+    assert second.kept(Wanted("2023Q3")) is None
 
 
 @pytest.mark.parametrize("junk", [b"", b"\x93NUMPY junk", b"\x80\x04K\x01.", b"null"])
@@ -118,8 +119,8 @@ def test_a_damaged_cache_is_computed_again(run_path: Path, tmp_path: Path, junk:
         path = tmp_path / atlas.id / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(junk)
-    assert atlas.kept("2023Q4") is None
-    first, _ = atlas._made("2023Q4", lambda done, total: None)
+    assert atlas.kept(Wanted("2023Q4")) is None
+    first, _ = atlas._made(Wanted("2023Q4"), lambda done, total: None)
     assert unpack(first)[0]["n"] == int(atlas.page.places[0].sum())
     assert atlas.legend.scales["level"].high > atlas.legend.scales["level"].low > 0
 
@@ -127,7 +128,7 @@ def test_a_damaged_cache_is_computed_again(run_path: Path, tmp_path: Path, junk:
 def test_a_cache_that_cannot_be_written_does_no_harm(run_path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     atlas = Atlas(load(run_path), DiskCache(tmp_path / "file"))
-    assert atlas._made("2023Q4", lambda done, total: None)[0] and atlas.kept("2023Q4") is None
+    assert atlas._made(Wanted("2023Q4"), lambda done, total: None)[0] and atlas.kept(Wanted("2023Q4")) is None
 
 
 def test_a_legend_survives_its_document(atlas: Atlas) -> None:
@@ -196,3 +197,10 @@ def test_engines_give_the_same_by_count_as_one_by_one(atlas: Atlas) -> None:
     engine = atlas.run.model.engine_
     for n, together in zip(counts, engine.moments_by_count(X, counts), strict=True):
         torch.testing.assert_close(together.stack(), engine.moments(X, n).stack())
+
+
+def test_a_page_of_fewer_pixels_says_so(atlas: Atlas) -> None:
+    whole, few = (page_grid(atlas.run, grid_of(atlas.run), n) for n in (150_000, 500))
+    assert "pixel along a side" not in whole.note and whole.places[0].sum() > 4000
+    assert few.note.endswith("the page shows every 3rd pixel along a side; exported files have all")
+    assert 400 < few.places[0].sum() < 700

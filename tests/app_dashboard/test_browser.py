@@ -304,7 +304,10 @@ def test_the_map_takes_the_readers_colours(chromium: Any, server: str) -> None:
 def test_a_phone(chromium: Any, server: str) -> None:
     visit = Visit(chromium, server, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert not visit.map.locator("#list").is_visible()
+    assert not visit.map.locator("#list").is_visible() and not visit.map.locator("#pages").is_visible()
+    visit.map.locator("#ways > summary").tap()
+    assert visit.page.get_by_role("link", name="Areas").is_visible()
+    visit.map.locator("#ways > summary").tap()
     visit.map.locator("#layers > summary").tap()
     visit.map.get_by_role("radio", name="How sure").tap()
     visit.wait('[data-layer="within"]')
@@ -315,6 +318,25 @@ def test_a_phone(chromium: Any, server: str) -> None:
     visit.wait("[data-card]")
     card = visit.page.locator("#place").bounding_box()
     assert card["x"] >= 0 and card["x"] + card["width"] <= 390 and card["y"] + card["height"] <= 845
+    visit.close()
+
+
+UNDER = """() => {
+    const boxes = s => [...document.querySelectorAll(s)].map(n => n.getBoundingClientRect()).filter(r => r.width);
+    const cards = boxes('#panel, #place, #readout');
+    return boxes('.degree, .town').concat(boxes('.leaflet-mark-pane path')).filter(
+        r => cards.some(c => r.left < c.right && r.right > c.left && r.top < c.bottom && r.bottom > c.top)).length;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_stands_under_the_cards(chromium: Any, server: str, width: int) -> None:
+    """A place marked where its card will be comes into view, and degrees and names keep clear."""
+    visit = Visit(chromium, server, HUB, viewport={"width": width, "height": 800})
+    visit.click(0.6 if width == 390 else 0.93, 0.85 if width == 390 else 0.4)
+    visit.wait("[data-card]")
+    assert visit.page.locator(".degree, .town").count() > 3 or width == 390
+    assert visit.page.evaluate(UNDER) == 0
     visit.close()
 
 

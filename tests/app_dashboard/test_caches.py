@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from app.dashboard.caches import DiskCache, MemoryCache
+from app.caches import DiskCache, MemoryCache
 from geogp import GPRegressor
 from geogp.blocks import MomentsCache
 

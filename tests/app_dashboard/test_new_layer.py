@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.dashboard.atlas import Atlas
-from app.dashboard.caches import DiskCache
+from app.caches import DiskCache
+from app.dashboard.atlas import Atlas, Wanted
 from geogp import load
 from maps.bands import complete
 from maps.layers import LAYERS, Layer
@@ -31,12 +31,12 @@ def test_it_is_listed_with_its_legend_and_its_plane(
 ) -> None:
     before = Atlas(load(run_path), DiskCache(tmp_path))
     assert "ratio" not in before.legend.scales  # and its legend now lies in the cache
-    before._made("2023Q4", lambda done, total: None)
+    before._made(Wanted("2023Q4"), lambda done, total: None)
     monkeypatch.setitem(LAYERS, "ratio", FACTOR)
     atlas = Atlas(load(run_path), DiskCache(tmp_path))
     (entry,) = [layer for layer in atlas.spec()["layers"] if layer["id"] == "ratio"]
     assert entry["plane"] == "ratio" and entry["title"] == "Ratio of the ends of the 95% prediction interval"
     assert "95% intervals" in entry["of"] and entry["scale"]["high"] > entry["scale"]["low"] >= 1
-    values = unpack(atlas._made("2023Q4", lambda done, total: None)[0])[1]
+    values = unpack(atlas._made(Wanted("2023Q4"), lambda done, total: None)[0])[1]
     ds = complete(atlas.run.predict(atlas.page.geobox, **atlas.page.options))
     np.testing.assert_allclose(values["ratio"], ds["ratio"].values[values["known"]], rtol=2e-3)

@@ -108,7 +108,7 @@ def copy(run_path: Path, tmp_path: Path) -> Iterator[Path]:
     path = Path(shutil.copytree(run_path, tmp_path / "run"))
     holding.hold(path)
     yield path
-    holding._held = None
+    holding.let_go()
 
 
 def test_an_altered_run_is_one_clear_sentence(copy: Path) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from app.dashboard.atlas import Atlas
-from app.dashboard.caches import DiskCache
+from app.caches import DiskCache
+from app.dashboard.atlas import Atlas, Wanted
 from geogp import load
 from geogp.run import save
 from maps.packing import unpack
@@ -41,7 +41,7 @@ def test_the_map_of_a_plain_run(plain_model, tmp_path: Path, target: str, bounda
     assert spec["settings"]["positive"] == atlas.choices.positive == spec["log"]
     assert spec["settings"]["counts"] == [] and spec["unit"] == atlas.unit
     assert ("within" in {layer["id"] for layer in spec["layers"]}) == (target == "latency")
-    first, others = atlas._made(None, lambda done, total: None)
+    first, others = atlas._made(Wanted(None), lambda done, total: None)
     assert others is None and unpack(first)[1]["known"].sum() > 1000
     assert atlas.unit in atlas.reading(LAT, LON, setting)["words"]
     assert np.isfinite(atlas.slices.of(LAT, LON, setting.quarter).alike)

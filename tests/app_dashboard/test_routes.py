@@ -162,7 +162,7 @@ def copy(run_path: Path, tmp_path: Path) -> Iterator[Path]:
     path = Path(shutil.copytree(run_path, tmp_path / "run"))
     holding.hold(path)
     yield path
-    holding._held = None
+    holding.let_go()
 
 
 def test_a_run_that_is_gone_or_altered_is_said_and_comes_back(copy: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.evidence import MEASURED, PARTLY, Evidence, evidence_of
 from app.workflow.grids import check_resolution
@@ -149,6 +150,7 @@ def areas(
     either: tuple[float | None, float | None] = (None, None),
     seed: int = 0,
     overwrite: bool = False,
+    progress: Report | None = None,
 ) -> Areas:
     """Average a run's surface over the polygons of a file; write the table and, beside it, the covariances.
 
@@ -183,6 +185,7 @@ def areas(
     beside : a run of another target of the same tiles: `share_either_missed`, its sd and ends, of what misses the limit
         of either target (below it; above where lower is better), and `people_either_missed`
     either : the limits of this run and of `beside`, in their units
+    progress : called with (draws done, draws, words)
 
     Raises
     ------
@@ -205,6 +208,8 @@ def areas(
     for c in limits:
         check_threshold(c, "--thresholds")
     scores = {c: float(goal.to_score(c)) for c in limits}
+    if progress is not None and beside is not None:
+        progress(0, n_samples, "learning how the runs go together")
     pair = None if beside is None else together(run, beside, either, data=data)
     frame = read_polygons(polygons)
     column, keys = keys_of(frame, key)
@@ -222,8 +227,19 @@ def areas(
     points = points_of(parts, whole_m2, ground, resolution_m, run.model.most_places, others)
     if not len(points.xy):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
+    if progress is not None:
+        progress(0, n_samples, f"predicting {len(points.xy):,} places")
     found = surface(run.model, run.inputs(points.xy, quarter))
-    draws = drawn(found, points, goal, scores, exact=exactly(found), n_samples=n_samples, seed=seed)
+    draws = drawn(
+        found,
+        points,
+        goal,
+        scores,
+        exact=exactly(found),
+        n_samples=n_samples,
+        seed=seed,
+        progress=progress,
+    )
     columns = summaries(found, points, goal, draws, level=level)
     by = PEOPLE if PEOPLE in others else GROUND
     facts: dict[str, Any] = {
@@ -237,7 +253,7 @@ def areas(
         counts, facts["whole"] = people_below(draws, by, people[points.inside], level)
         columns |= {PEOPLE: people[points.inside], **counts}
     if pair is not None:
-        shares = pair.shares(found, points, quarter, n_samples=n_samples, seed=seed)
+        shares = pair.shares(found, points, quarter, n_samples=n_samples, seed=seed, progress=progress)
         columns |= columns_of(shares, GROUND, level)
         facts |= pair.facts()
         notes.append(pair.note())

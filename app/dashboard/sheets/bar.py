@@ -1,0 +1,70 @@
+"""What all pages beside the map have in common: the bar of links, jobs in progress, tables."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from app.dashboard.jobs import Job, jobs
+from app.dashboard.paths import pages
+from app.dashboard.words import literal
+
+#: Seconds between two looks at a job.
+LOOK = 1.0
+
+
+def bar(here: str, title: str) -> None:
+    """Links to the other pages, which keep the address, and the page's own title."""
+    query = st.query_params.to_dict()
+    links = []
+    for page in pages():
+        mark = ' aria-current="page"' if page["href"].endswith(f"/{here}") else ""
+        links.append(
+            f'<a href="{page["href"]}{asked(query)}" target="_self"{mark}>{escape(page["name"])}</a>'
+        )
+    st.html(f'<nav class="bar" aria-label="Pages">{"".join(links)}</nav>')
+    st.title(title, anchor=False)
+
+
+def asked(query: Mapping[str, str]) -> str:
+    """A query as the end of a link in HTML; nothing for none."""
+    return f"?{escape(urlencode(query))}" if query else ""
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> None:
+    """A table of cells that are HTML already; numbers are flush right from the second column on."""
+    head = "".join(f"<th>{cell}</th>" for cell in header)
+    body = ""
+    for k, row in enumerate(rows):
+        mark = ' class="chosen"' if k == chosen else ""
+        body += f"<tr{mark}>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
+    st.html(
+        f'<div class="table" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+@st.fragment(run_every=LOOK)
+def watch(key: str) -> None:
+    """How far a job is, and a way to end it; the page runs again when it is over."""
+    job = jobs().get(key)
+    if job is None or job.over:
+        st.rerun()
+        return
+    said = "waits for the one before" if job.state == "waiting" else (job.what or job.told[-1:] or "starting")
+    said = said if isinstance(said, str) else said[0]
+    st.progress(job.share, text=literal(f"{job.title}: {said}, {job.seconds:.0f} s"))
+    if st.button("Cancel", key=f"cancel-{key}"):
+        jobs().cancel(job)
+        st.rerun()
+
+
+def outcome(job: Job, cancelled: str = "Nothing of it is left.") -> bool:
+    """Whether a job is done; until then its progress is shown, or why it failed."""
+    if not job.over:
+        watch(job.id)
+    elif job.state == "failed":
+        st.error(literal(job.problem), icon=None)
+    elif job.state == "cancelled":
+        st.info(f"This was cancelled. {cancelled}", icon=None)
+    return job.state == "done"

@@ -17,6 +17,10 @@ from shapely.geometry.base import BaseGeometry
 
 from data_pipelines import quadkey
 from data_pipelines.errors import InvalidInput
+from data_pipelines.repair import repaired
+
+#: Of the polygon that a table and its runs carry: 5 MB of JSON. Alaska's at 1:500,000 has 117,000.
+MOST_VERTICES = 200_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +41,14 @@ class Region:
 
     @classmethod
     def from_polygon(cls, name: str, shape: BaseGeometry) -> "Region":
-        """The region of a polygon in WGS84 degrees; parts on both sides of 180 degrees are brought together."""
-        shape = _unroll(shape if shapely.is_valid(shape) else shapely.make_valid(shape))
+        """The region of a polygon in WGS84 degrees; parts on both sides of 180 degrees are brought together.
+
+        Raises
+        ------
+        InvalidInput
+            No degrees, no polygon, or one that crosses itself too often to be repaired.
+        """
+        shape = _unroll(repaired(shape, f"Region {name!r}"))
         west, south, east, north = shape.bounds
         if south < -90 or north > 90 or east - west > 360:
             raise InvalidInput(
@@ -143,18 +153,20 @@ class Region:
         return str(first), str(last)
 
     def boundary(self) -> dict[str, Any] | None:
-        """GeoJSON geometry of the polygon, cut at 180 degrees (RFC 7946), to 0.1 m; None for a box."""
+        """GeoJSON geometry of the polygon, cut at 180 degrees (RFC 7946); None for a box.
+
+        To 0.1 m, or, of more than `MOST_VERTICES`, as finely as so many show it: by steps of 1, 2, 4 m, ..
+        """
         if self.bbox is not None:
             return None
-        west, _, east, _ = self.shape.bounds
+        shape = _thinned(self.shape)
+        west, _, east, _ = shape.bounds
         if west >= -180 and east <= 180:
-            return _geojson(self.shape)
+            return _geojson(shape)
         cut = [
             shift(part, -turn)
             for turn in (-360.0, 0.0, 360.0)
-            for part in polygons(
-                shapely.intersection(self.shape, shapely.box(turn - 180, -90, turn + 180, 90))
-            )
+            for part in polygons(shapely.intersection(shape, shapely.box(turn - 180, -90, turn + 180, 90)))
         ]
         return _geojson(shapely.MultiPolygon(cut))
 
@@ -194,6 +206,15 @@ def polygons(shape: BaseGeometry) -> list[BaseGeometry]:
 def shift(shape: BaseGeometry, degrees: float) -> BaseGeometry:
     """The geometry moved east."""
     return shapely.transform(shape, lambda xy: xy + [degrees, 0.0]) if degrees else shape
+
+
+def _thinned(shape: BaseGeometry) -> BaseGeometry:
+    """The shape with at most `MOST_VERTICES`, unless it has more parts than that: at 1 km it is left as it is."""
+    metres = 1.0
+    while shapely.get_num_coordinates(shape) > MOST_VERTICES and metres < 1000.0:
+        shape = shapely.simplify(shape, metres / 111_195.0, preserve_topology=True)
+        metres *= 2
+    return shape
 
 
 def _geojson(shape: BaseGeometry) -> dict[str, Any]:

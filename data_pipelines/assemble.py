@@ -178,9 +178,11 @@ def _flags(table: pa.Table) -> dict[str, int]:
         name, what = column.name, column.measures
         if column.positive and name in table.column_names and table.column(name).null_count < table.num_rows:
             values = numbers(table.column(name))
+            finite = values[np.isfinite(values)]
             counts[f"null_{what}"] = int(np.isnan(values).sum())
-            counts[f"nonpositive_{what}"] = int((values <= 0).sum())
-            counts[f"absurd_{what}"] = int((values > column.absurd).sum())
+            counts[f"infinite_{what}"] = int(np.isinf(values).sum())
+            counts[f"nonpositive_{what}"] = int((finite <= 0).sum())
+            counts[f"absurd_{what}"] = int((finite > column.absurd).sum())
     devices, tests = (numbers(table.column(name)) for name in ("devices", "tests"))
     counts["more_devices_than_tests"] = int((devices > tests).sum())
     return counts

@@ -1,6 +1,7 @@
 """Observations become a run: read, split, train, store; resumable after a kill, deterministic by seed."""
 
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from app.workflow.outputs import refuse_taken, surface_of
 from app.workflow.predictors import raster_predictor
 from app.workflow.rows import Array, Flags, Rows, read_rows
 from app.workflow.unfinished import UnfinishedFit
+from data_pipelines import former
+from data_pipelines.errors import DataWarning
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
 from geogp.engines.asked import device_named
@@ -134,6 +137,8 @@ def fit(
     output = Path(output)
     refuse_taken(output, overwrite)
     rows = read_rows(observations, target, counts)
+    if other := former.note(rows.metadata, output.parent, (former.RUNS,)):
+        warnings.warn(other, DataWarning, stacklevel=2)
     part = make_split(rows.table, split, seed)
     masks = {name: rows.usable & (part == name) for name in PARTS}
     if not masks["train"].any():

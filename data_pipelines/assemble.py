@@ -202,4 +202,7 @@ def _around(lon: Degrees, lat: Degrees) -> shapely.Polygon:
     turned = lon % 360
     if np.ptp(turned) < np.ptp(lon):
         lon = turned
-    return shapely.box(lon.min() - 1e-3, lat.min() - 1e-3, lon.max() + 1e-3, lat.max() + 1e-3)
+    south, north = max(lat.min() - 1e-3, -90.0), min(lat.max() + 1e-3, 90.0)
+    east = min(lon.max() + 1e-3, lon.min() - 1e-3 + 360.0)
+    box = shapely.box(lon.min() - 1e-3, south, east, north)
+    return shapely.segmentize(box, 45.0)  # edges that can go one way round only

@@ -21,7 +21,7 @@ from data_pipelines import download
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
-from data_pipelines.regions import Region, polygons, shift
+from data_pipelines.regions import Region, polygons, shift, unwound
 from data_pipelines.repair import repaired
 
 STATES_URL = "https://www2.census.gov/geo/tiger/GENZ2023/shp/cb_2023_us_state_500k.zip"
@@ -123,7 +123,7 @@ def _in_degrees(frame: geopandas.GeoDataFrame, path: Path) -> geopandas.GeoDataF
         ) from error
     if len(degrees) and not np.isfinite(degrees.total_bounds).all():
         raise InvalidInput(f"{path} has coordinates that do not exist in its CRS ({frame.crs.name}).")
-    return degrees
+    return degrees if frame.crs.is_geographic else degrees.set_geometry(degrees.geometry.map(unwound))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from pyproj import CRS, Transformer
 
+from maps.clock import now
 from maps.sinks.base import Job, Output
 
 NAME = "item.json"
@@ -42,7 +43,7 @@ def item(job: Job, outputs: Sequence[Output]) -> dict[str, Any]:
     attrs = job.attrs
     shape, bbox = _footprint(job)
     when = _quarter(str(attrs.get("quarter", "")))
-    made = datetime.now(UTC)
+    made = now()
     known = {k: _plain(attrs[k]) for k in ("method", "target", "level", "tests", "calibration") if k in attrs}
     found = pystac.Item(
         id=_slug("-".join(str(attrs[k]) for k in ("title", "quarter") if attrs.get(k)) or "geogp"),

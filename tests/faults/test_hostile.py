@@ -48,6 +48,29 @@ def test_the_fuzzer_sees_what_is_wrong(tmp_path) -> None:
     assert found.read == 3 and len(found.bad) == 2 and "SIGABRT" in str(found), str(found)
 
 
+def test_a_footer_that_ends_the_process_is_refused(tmp_path) -> None:
+    """Mutation 1,907 of a GeoParquet: Arrow 26 aborts where it has a size statistic of another length."""
+    import shutil
+
+    from data_pipelines.intact import Damaged, check_intact
+
+    path = tmp_path / "points.parquet"
+    shutil.copy(Path(__file__).parents[1] / "data" / "footer-that-aborts.bin", path)
+    with pytest.raises(Damaged, match=r"points\.parquet is damaged \(its footer"):
+        check_intact(path)
+
+
+def test_a_footer_that_never_ends_is_refused(monkeypatch) -> None:
+    import time
+
+    from data_pipelines import intact
+
+    monkeypatch.setattr(intact, "MOST_SECONDS", 1)
+    started = time.perf_counter()
+    assert not intact._survives(lambda: time.sleep(60)) and time.perf_counter() - started < 10
+    assert intact._survives(lambda: None)
+
+
 def test_a_flipped_bit_is_never_data(seeds, tmp_path, count) -> None:
     """A table of ours and a zip carry checksums: each single flipped bit is refused, or changes no value."""
     import numpy as np

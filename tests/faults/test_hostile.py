@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import fuzzing
+from tests.faults.conftest import MUTATIONS
 
 FORMATS = ("parquet", "geoparquet", "csv", "geojson", "shapefile zip", "geotiff", "toml", "run folder")
 
@@ -21,7 +22,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.filterwarnings("ignore")
 def test_a_mutated_file_is_refused_or_read(seeds, name, count) -> None:
     make, read = fuzzing.formats(seeds)[name]
-    found = fuzzing.play(make, read, count(25, 10_000))
+    found = fuzzing.play(make, read, count(25, MUTATIONS))
     assert not found.bad, str(found)
     assert found.refused > 0
 

@@ -40,6 +40,7 @@ class FitConfig(BaseModel):
     predictor: str | None = None
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    deterministic: bool = False
     model: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -178,9 +178,11 @@ def _flags(table: pa.Table) -> dict[str, int]:
         name, what = column.name, column.measures
         if column.positive and name in table.column_names and table.column(name).null_count < table.num_rows:
             values = numbers(table.column(name))
+            finite = values[np.isfinite(values)]
             counts[f"null_{what}"] = int(np.isnan(values).sum())
-            counts[f"nonpositive_{what}"] = int((values <= 0).sum())
-            counts[f"absurd_{what}"] = int((values > column.absurd).sum())
+            counts[f"infinite_{what}"] = int(np.isinf(values).sum())
+            counts[f"nonpositive_{what}"] = int((finite <= 0).sum())
+            counts[f"absurd_{what}"] = int((finite > column.absurd).sum())
     devices, tests = (numbers(table.column(name)) for name in ("devices", "tests"))
     counts["more_devices_than_tests"] = int((devices > tests).sum())
     return counts
@@ -200,4 +202,7 @@ def _around(lon: Degrees, lat: Degrees) -> shapely.Polygon:
     turned = lon % 360
     if np.ptp(turned) < np.ptp(lon):
         lon = turned
-    return shapely.box(lon.min() - 1e-3, lat.min() - 1e-3, lon.max() + 1e-3, lat.max() + 1e-3)
+    south, north = max(lat.min() - 1e-3, -90.0), min(lat.max() + 1e-3, 90.0)
+    east = min(lon.max() + 1e-3, lon.min() - 1e-3 + 360.0)
+    box = shapely.box(lon.min() - 1e-3, south, east, north)
+    return shapely.segmentize(box, 45.0)  # edges that can go one way round only

@@ -21,11 +21,14 @@ from data_pipelines import download
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
-from data_pipelines.regions import Region, polygons, shift
+from data_pipelines.regions import Region, polygons, shift, unwound
+from data_pipelines.repair import repaired
 
 STATES_URL = "https://www2.census.gov/geo/tiger/GENZ2023/shp/cb_2023_us_state_500k.zip"
 #: A column that only one vintage has -> the vintage
 VINTAGES = {"UACE10": "2010", "UACE20": "2020"}
+#: Of a file of polygons: GDAL reads a million vertices of GeoJSON (40 MB) in 2 to 5 s.
+MOST_BYTES = 2**30
 
 
 def state(code: str, states: str | Path | None = None) -> tuple[Region, download.Fetched]:
@@ -80,6 +83,11 @@ def read_polygons(path: Path, near: Region | None = None) -> geopandas.GeoDataFr
     """
     if not path.exists():
         raise InvalidInput(f"The file {path} does not exist.")
+    if path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
+        raise InvalidInput(
+            f"{path} has {size / 2**30:.3g} GiB, more than {MOST_BYTES / 2**30:g} for polygons; cut it to the place, or "
+            "simplify it (ogr2ogr -simplify)."
+        )
     remedy = "; give a zipped shapefile, GeoPackage, GeoJSON or GeoParquet."
     with refusing(f"{path} cannot be read as a vector file", remedy):
         check_intact(path)
@@ -100,13 +108,9 @@ def _polygons(path: Path, near: Region | None) -> geopandas.GeoDataFrame:
     if near is None and not areal.any():
         kinds = _listed(sorted({str(t) for t in frame.geometry.geom_type})) if len(frame) else "no feature"
         raise InvalidInput(f"{path} holds no polygon ({kinds}); give a file of polygons.")
-    return _in_degrees(_repaired(frame[areal]), path)
-
-
-def _repaired(frame: geopandas.GeoDataFrame) -> geopandas.GeoDataFrame:
-    """The same polygons, valid."""
-    bad = ~frame.geometry.is_valid
-    return frame.set_geometry(frame.geometry.where(~bad, frame.geometry.make_valid())) if bad.any() else frame
+    frame = frame[areal]
+    valid = frame.geometry.map(lambda shape: repaired(shape, str(path)))
+    return _in_degrees(frame.set_geometry(valid), path)
 
 
 def _in_degrees(frame: geopandas.GeoDataFrame, path: Path) -> geopandas.GeoDataFrame:
@@ -119,7 +123,7 @@ def _in_degrees(frame: geopandas.GeoDataFrame, path: Path) -> geopandas.GeoDataF
         ) from error
     if len(degrees) and not np.isfinite(degrees.total_bounds).all():
         raise InvalidInput(f"{path} has coordinates that do not exist in its CRS ({frame.crs.name}).")
-    return degrees
+    return degrees if frame.crs.is_geographic else degrees.set_geometry(degrees.geometry.map(unwound))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,14 @@
 """Whether a file is whole, as far as its own format can say: Parquet footers, zip directories and checksums."""
 
+import faulthandler
+import os
+import resource
+import signal
 import struct
+import time
+import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,6 +18,8 @@ from data_pipelines.errors import InvalidInput
 
 #: Most bytes that a zip may unpack to, and that a Parquet footer may have.
 MOST_UNPACKED, MOST_FOOTER = 8 * 2**30, 256 * 2**20
+#: For reading a footer.
+MOST_SECONDS = 20
 
 
 class Damaged(InvalidInput):
@@ -30,7 +39,8 @@ def check_intact(path: Path, name: str | None = None) -> None:
 
     Notes
     -----
-    Cost: a zip is unpacked once, in pieces, for its checksums; of Parquet the footer is read.
+    Cost: a zip is unpacked once, in pieces, for its checksums; of Parquet the footer is read twice, first in a copy of the
+    process.
     """
     if not path.is_file():
         return
@@ -94,20 +104,55 @@ def _check_parquet(path: Path, name: str) -> None:
         footer, end = int.from_bytes(file.read(4), "little"), file.read(4)
     if start != b"PAR1" or end != b"PAR1" or not 0 < footer <= min(size - 12, MOST_FOOTER):
         raise Damaged(f"{name} is not a readable Parquet file (it has no whole footer); fetch it again.")
+    if not _survives(lambda: _check_columns(path, name, size - footer - 8)):
+        raise Damaged(f"{name} is damaged (its footer cannot be read); fetch it again.")
     try:
-        metadata = pq.read_metadata(path)
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            for at in range(group.num_columns):
-                column = group.column(at)
-                first = column.data_page_offset
-                if column.has_dictionary_page and column.dictionary_page_offset is not None:
-                    first = min(first, column.dictionary_page_offset)
-                if first < 4 or column.total_compressed_size < 0:
-                    raise Damaged(f"{name} is damaged (a column lies nowhere); fetch it again.")
-                if first + column.total_compressed_size > size - footer - 8:
-                    raise Damaged(f"{name} is damaged (a column ends beyond the file); fetch it again.")
+        _check_columns(path, name, size - footer - 8)
     except Damaged:
         raise
     except Exception as error:
         raise Damaged(f"{name} is damaged ({reason(error)}); fetch it again.") from error
+
+
+def _check_columns(path: Path, name: str, end: int) -> None:
+    """Every column chunk lies before the footer, which starts at byte `end`."""
+    metadata = pq.read_metadata(path)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for at in range(group.num_columns):
+            column = group.column(at)
+            first = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset is not None:
+                first = min(first, column.dictionary_page_offset)
+            if first < 4 or column.total_compressed_size < 0:
+                raise Damaged(f"{name} is damaged (a column lies nowhere); fetch it again.")
+            if first + column.total_compressed_size > end:
+                raise Damaged(f"{name} is damaged (a column ends beyond the file); fetch it again.")
+
+
+def _survives(work: Callable[[], None]) -> bool:
+    """Whether a process that does the work lives on: Arrow ends it over some footers (parquet::ParquetException).
+
+    The process is a copy of this one and only reads a file; one that takes longer than `MOST_SECONDS` is ended.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: the copy touches none
+        child = os.fork()
+    if child == 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            faulthandler.disable()
+            work()
+        except BaseException:
+            pass  # this process, doing the same, says it in words
+        finally:
+            os._exit(0)
+    for _ in range(MOST_SECONDS * 500):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.WIFEXITED(status)
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False

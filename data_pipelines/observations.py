@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_pipelines import geoparquet
+from data_pipelines import former, geoparquet
 from data_pipelines.arrow import numbers
 from data_pipelines.assemble import assemble, causes
 from data_pipelines.atomic import refuse_existing
@@ -116,9 +116,12 @@ def ingest(
 
     Notes
     -----
-    A row is dropped only for an undecodable quadkey, a place outside, or as a repeat of the same tile and
-    quarter (the row with the most tests stays). Odd values are counted under `flagged` and kept; what is
-    unusable for one target is dropped by `for_target` when that target is fitted.
+    A row is dropped only for an undecodable quadkey, a place outside, as a repeat of the same tile and quarter
+    (the row with the most tests stays), or, of points, for a value that is none or infinite. Odd values of tiles are
+    counted under `flagged` and kept; what is unusable for one target is dropped by `for_target` when it is fitted.
+
+    Where a source of the same name and date was another file when a table or run of the output's folder was made,
+    a warning says so.
 
     Cost: one pass over the files; memory holds one batch of 262,144 rows and the rows kept.
 
@@ -154,8 +157,9 @@ def ingest(
         _expected(collected.sources, expect_sha256)
         about = {"source": source, "type": request.type}
         table, metadata = assemble(collected, entry.tiled, place, place_record, request.urban, about)
+        other = former.note(metadata, output.parent)
         geoparquet.write(table, metadata, output, overwrite=overwrite)
-    notes = _notes(metadata)
+    notes = _notes(metadata) + ((other,) if other else ())
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=2)
     return IngestReport(output, metadata, time.perf_counter() - started, notes)
@@ -213,9 +217,12 @@ def for_target(
         there = [str(c.measures) for c in MEASURED if c.name in table.column_names]
         raise InvalidInput(f"The table has no target {name!r}; it has {', '.join(there) or 'none'}.")
     values = numbers(table.column(column))
-    null = ~np.isfinite(values)
-    bad = ~null & (values <= 0) if positive else np.zeros_like(null)
-    return ~(null | bad), {f"null_{name}": int(null.sum()), f"nonpositive_{name}": int(bad.sum())}
+    null, infinite = np.isnan(values), np.isinf(values)
+    bad = np.isfinite(values) & (values <= 0) if positive else np.zeros_like(null)
+    dropped = {f"null_{name}": int(null.sum()), f"nonpositive_{name}": int(bad.sum())}
+    if infinite.any():
+        dropped[f"infinite_{name}"] = int(infinite.sum())
+    return ~(null | infinite | bad), dropped
 
 
 def _type(source: str, entry: Source, type: str | None) -> str | None:

@@ -17,6 +17,10 @@ from shapely.geometry.base import BaseGeometry
 
 from data_pipelines import quadkey
 from data_pipelines.errors import InvalidInput
+from data_pipelines.repair import repaired
+
+#: Of the polygon that a table and its runs carry: 5 MB of JSON. Alaska's at 1:500,000 has 117,000.
+MOST_VERTICES = 200_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +41,14 @@ class Region:
 
     @classmethod
     def from_polygon(cls, name: str, shape: BaseGeometry) -> "Region":
-        """The region of a polygon in WGS84 degrees; parts on both sides of 180 degrees are brought together."""
-        shape = _unroll(shape if shapely.is_valid(shape) else shapely.make_valid(shape))
+        """The region of a polygon in WGS84 degrees; parts on both sides of 180 degrees are brought together.
+
+        Raises
+        ------
+        InvalidInput
+            No degrees, no polygon, or one that crosses itself too often to be repaired.
+        """
+        shape = _unroll(repaired(shape, f"Region {name!r}"))
         west, south, east, north = shape.bounds
         if south < -90 or north > 90 or east - west > 360:
             raise InvalidInput(
@@ -84,10 +94,13 @@ class Region:
     def crs(self) -> pyproj.CRS:
         """Lambert azimuthal equal-area, metres, its centre the polygon's centroid rounded to 0.1 degree.
 
-        The centroid, not the middle of the box: far islets must not pull the centre away from the land.
+        The centroid, not the middle of the box: far islets must not pull the centre away from the land. Of what is
+        wider than half a turn, that on the sphere: of a cap it is the pole.
         """
-        middle = self.shape.centroid
-        return local_crs(middle.x, middle.y)
+        west, _, east, _ = self.shape.bounds
+        if east - west > 180 and (middle := _middle_on_sphere(self.shape)):
+            return local_crs(*middle)
+        return local_crs(self.shape.centroid.x, self.shape.centroid.y)
 
     def turn(self, lon: ArrayLike) -> NDArray[np.float64]:
         """Longitudes brought within half a turn of the region's middle."""
@@ -143,18 +156,20 @@ class Region:
         return str(first), str(last)
 
     def boundary(self) -> dict[str, Any] | None:
-        """GeoJSON geometry of the polygon, cut at 180 degrees (RFC 7946), to 0.1 m; None for a box."""
+        """GeoJSON geometry of the polygon, cut at 180 degrees (RFC 7946); None for a box.
+
+        To 0.1 m, or, of more than `MOST_VERTICES`, as finely as so many show it: by steps of 1, 2, 4 m, ..
+        """
         if self.bbox is not None:
             return None
-        west, _, east, _ = self.shape.bounds
+        shape = _thinned(self.shape)
+        west, _, east, _ = shape.bounds
         if west >= -180 and east <= 180:
-            return _geojson(self.shape)
+            return _geojson(shape)
         cut = [
             shift(part, -turn)
             for turn in (-360.0, 0.0, 360.0)
-            for part in polygons(
-                shapely.intersection(self.shape, shapely.box(turn - 180, -90, turn + 180, 90))
-            )
+            for part in polygons(shapely.intersection(shape, shapely.box(turn - 180, -90, turn + 180, 90)))
         ]
         return _geojson(shapely.MultiPolygon(cut))
 
@@ -185,15 +200,70 @@ def local_crs(lon: float, lat: float) -> pyproj.CRS:
     return pyproj.crs.ProjectedCRS(conversion, name=name, geodetic_crs=pyproj.CRS.from_epsg(4326))
 
 
+def _middle_on_sphere(shape: BaseGeometry) -> tuple[float, float] | None:
+    """Longitude and latitude of the mean of the shape's unit vectors, from some 16,000 of them; None without any."""
+    west, south, east, north = shape.bounds
+    lon = np.linspace(west, east, 257)[:-1] + (east - west) / 512
+    lat = np.linspace(south, north, 65)[:-1] + (north - south) / 128
+    u, v = (a.ravel() for a in np.meshgrid(lon, lat))
+    inside = shapely.contains_xy(shape, u, v)
+    u, v = np.radians(u[inside]), np.radians(v[inside])
+    x, y, z = (
+        float((c * np.cos(v)).sum()) for c in (np.cos(v) * np.cos(u), np.cos(v) * np.sin(u), np.sin(v))
+    )
+    size = float(np.cos(v).sum())
+    if np.hypot(x, y) < 1e-3 * size:
+        x = y = 0.0
+    if not size or np.hypot(z, np.hypot(x, y)) < 0.1 * size:
+        return None
+    return float(np.degrees(np.arctan2(y, x))), float(np.degrees(np.arctan2(z, np.hypot(x, y))))
+
+
 def polygons(shape: BaseGeometry) -> list[BaseGeometry]:
     """The polygons of a geometry, without the lines and points that repairs and cuts leave."""
     parts = shapely.get_parts(shapely.get_parts(shape))
     return [part for part in parts if shapely.get_type_id(part) == 3 and not part.is_empty]
 
 
+def in_one_turn(shape: BaseGeometry) -> BaseGeometry:
+    """The polygons with all longitudes within -180..180, cut there where they go beyond."""
+    west, _, east, _ = shape.bounds
+    if west >= -180 and east <= 180:
+        return shape
+    turns = np.arange(np.floor((west + 180) / 360), np.floor((east + 180) / 360) + 1) * 360.0
+    return shapely.MultiPolygon(
+        [
+            shift(part, -turn)
+            for turn in turns.tolist()
+            for part in polygons(shapely.intersection(shape, shapely.box(turn - 180, -90, turn + 180, 90)))
+        ]
+    )
+
+
+def unwound(shape: BaseGeometry) -> BaseGeometry:
+    """What a (multi)polygon of another projection becomes in degrees, within -180..180.
+
+    Its edges go the shorter way round; one about a pole reaches up to it.
+    """
+    west, _, east, _ = shape.bounds
+    if not east - west > 180:
+        return shape
+    parts = [part for whole in polygons(shape) for part in polygons(in_one_turn(_unroll_polygon(whole)))]
+    return parts[0] if len(parts) == 1 else shapely.MultiPolygon(parts)
+
+
 def shift(shape: BaseGeometry, degrees: float) -> BaseGeometry:
     """The geometry moved east."""
     return shapely.transform(shape, lambda xy: xy + [degrees, 0.0]) if degrees else shape
+
+
+def _thinned(shape: BaseGeometry) -> BaseGeometry:
+    """The shape with at most `MOST_VERTICES`, unless it has more parts than that: at 1 km it is left as it is."""
+    metres = 1.0
+    while shapely.get_num_coordinates(shape) > MOST_VERTICES and metres < 1000.0:
+        shape = shapely.simplify(shape, metres / 111_195.0, preserve_topology=True)
+        metres *= 2
+    return shape
 
 
 def _geojson(shape: BaseGeometry) -> dict[str, Any]:
@@ -229,7 +299,7 @@ def _unroll(shape: BaseGeometry) -> BaseGeometry:
 
 
 def _unroll_polygon(polygon: BaseGeometry) -> BaseGeometry:
-    """A polygon with edges longer than half a turn, each taken the shorter way round, across 180 degrees.
+    """A polygon with edges longer than half a turn, each taken the shorter way round, across 180 degrees or a pole.
 
     That is how a file in a polar or Alaskan projection comes back to degrees. Others are left as they are.
     """
@@ -240,6 +310,19 @@ def _unroll_polygon(polygon: BaseGeometry) -> BaseGeometry:
     for ring in rings:
         ring[:, 0] = np.unwrap(ring[:, 0], period=360)
         ring[:, 0] += 360 * np.round((rings[0][0, 0] - ring[0, 0]) / 360)
+    if abs(rings[0][-1, 0] - rings[0][0, 0]) > 180:  # it winds about a pole
+        inner = shapely.union_all([in_one_turn(_filled(ring)) for ring in rings[1:]])
+        return shapely.difference(in_one_turn(_filled(rings[0])), inner)
     unrolled = shapely.Polygon(rings[0], rings[1:])
     ok = unrolled.is_valid and 0 < unrolled.area < polygon.area
     return unrolled if ok else polygon
+
+
+def _filled(ring: NDArray[np.float64]) -> BaseGeometry:
+    """What an unwrapped ring encloses; of one that winds about a pole, all up to it."""
+    start, end = ring[0, 0], ring[-1, 0]
+    if abs(end - start) < 180:
+        return shapely.Polygon(ring)
+    pole = np.copysign(90.0, ring[:, 1].mean())
+    back = np.linspace(end, start, 9)  # edges of 45 degrees: none that could go the other way round
+    return shapely.Polygon(np.vstack([ring, np.column_stack([back, np.full(9, pole)])]))

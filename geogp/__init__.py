@@ -29,6 +29,7 @@ _WHERE = {
     "predict": "geogp.run",
     "values_at": "geogp.prediction",
     "kernel_slice": "geogp.slices",
+    "deterministic": "geogp.engines.threads",
     "area_moments": "geogp.areas",
     "change_map": "geogp.areas",
     "suggest_places": "geogp.suggest",
@@ -39,6 +40,7 @@ _WHERE = {
 
 if TYPE_CHECKING:
     from geogp.areas import area_moments, change_map
+    from geogp.engines.threads import deterministic
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
@@ -64,6 +66,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure", "Run",
-    "area_moments", "change_map", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
+    "area_moments", "change_map", "deterministic", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
     "save", "suggest_places", "summarise", "values_at",
 ]  # fmt: skip

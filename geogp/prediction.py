@@ -3,7 +3,6 @@
 The moments of a pixel are computed once (`geogp.blocks`); every variable is a formula on them.
 """
 
-import datetime
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from geogp.blocks import (
 from geogp.data import Moments
 from geogp.errors import InvalidInput, check_count, check_level, check_metres, check_threshold
 from geogp.predictive import Predictive
+from geogp.storage.clock import now
 from geogp.targets import Target
 
 Formula = Callable[[Mapped, Target, Moments, float], NDArray[np.float64]]
@@ -303,13 +303,12 @@ def _where_finite(planes: Plane, formula: Callable[[Moments], NDArray[np.float64
 def attributes(run: Mapped, quarter: str | None, tests: float | None, level: float) -> dict[str, Any]:
     """What the Dataset says of itself: CF, and what maps need of the target."""
     goal, method = run.target, run.model.method
-    now = datetime.datetime.now(datetime.UTC)
     return {
         "Conventions": "CF-1.8",
         "title": f"{goal.words.capitalize()}: posterior median, prediction intervals and exceedance probability",
         "institution": "made with GeoGP",
         "source": f"GeoGP method {method}",
-        "history": f"{now:%Y-%m-%dT%H:%M:%SZ} geogp.predict",
+        "history": f"{now():%Y-%m-%dT%H:%M:%SZ} geogp.predict",
         "comment": f"Medians and intervals describe new {goal.noun}"
         + (", as measured, not the service on offer." if goal.noun == Target.noun else "."),
         "method": method,

@@ -223,7 +223,18 @@ class Run:
         return Support(self.tensors("support")["positions_m"].numpy())
 
     def inputs(self, xy: ArrayLike, quarter: str | None = None) -> Float[np.ndarray, "N D"]:
-        """What the model takes at places xy (N, 2) in `crs`, in a quarter (default the last): (N, D)."""
+        """What the model takes at places xy (N, 2) in `crs`, in a quarter (default the last): (N, D).
+
+        Raises
+        ------
+        InvalidInput
+            as `quarter`; a model that takes something else.
+        """
+        if (takes := self.model.n_features_in_) != 2 + self.has_time:
+            raise InvalidInput(
+                f"{self.path} has a model of {takes} columns, and places{' and times' if self.has_time else ''} are "
+                f"{2 + self.has_time}; fit it again."
+            )
         places = np.asarray(xy, dtype=np.float64).reshape(-1, 2)
         when = self.quarter(quarter)
         if not self.has_time:

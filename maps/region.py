@@ -20,6 +20,7 @@ from maps.grid import Window, continuous, is_geographic, wkt_of
 DENSE_DEGREES = 0.05  # longest edge after densifying: 5.5 km bows by less than 1 m in a metric projection
 NEAR_M = 50_000.0  # parts of a region farther than this from every measured place are left out of maps
 
+WELD_M = 0.01  # what two sides of a cut at 180 degrees may differ by after they were carried to a plane
 BESIDE = 1.25  # parts beside them are shown while the frame grows by this at most
 
 
@@ -73,9 +74,7 @@ def polygon(geometry: Mapping[str, Any]) -> BaseGeometry:
         shape = _unwrap(shape)
     if not shape.is_valid:
         shape = shapely.make_valid(shape)
-    parts = [
-        p for p in shapely.get_parts(shapely.get_parts(shape)) if p.geom_type == "Polygon" and p.area > 0
-    ]
+    parts = polygons_of(shape)
     if not parts:
         raise InvalidInput("The region has no area: all its points lie on a line.")
     whole = shapely.MultiPolygon(parts) if len(parts) > 1 else parts[0]
@@ -118,7 +117,18 @@ def to_crs(shape: BaseGeometry, crs: Any) -> BaseGeometry:
     moved = shapely.transform(dense, _projection(target))
     if not np.isfinite(shapely.get_coordinates(moved)).all():
         raise InvalidInput(f"Part of the region cannot be expressed in the grid's CRS ({target.name}).")
+    if (
+        np.abs(shapely.bounds(shapely.get_parts(shape))[:, ::2]) >= 180
+    ).any():  # weld what was cut at 180 degrees
+        whole = shapely.set_precision(shapely.make_valid(moved), WELD_M)
+        return shapely.union_all(polygons_of(whole))
     return moved if moved.is_valid else shapely.make_valid(moved)
+
+
+def polygons_of(shape: BaseGeometry) -> list[BaseGeometry]:
+    """The polygons of a geometry that have an area."""
+    parts = shapely.get_parts(shapely.get_parts(shape))
+    return [p for p in parts if p.geom_type == "Polygon" and p.area > 0]
 
 
 def _projection(target: CRS) -> Callable[[NDArray[Any]], NDArray[Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from pyproj import CRS, Transformer
 
+from maps.clock import now
 from maps.sinks.base import Job, Output
 
 NAME = "item.json"
@@ -42,7 +43,7 @@ def item(job: Job, outputs: Sequence[Output]) -> dict[str, Any]:
     attrs = job.attrs
     shape, bbox = _footprint(job)
     when = _quarter(str(attrs.get("quarter", "")))
-    made = datetime.now(UTC)
+    made = now()
     known = {k: _plain(attrs[k]) for k in ("method", "target", "level", "tests", "calibration") if k in attrs}
     found = pystac.Item(
         id=_slug("-".join(str(attrs[k]) for k in ("title", "quarter") if attrs.get(k)) or "geogp"),
@@ -116,7 +117,11 @@ def _footprint(job: Job) -> tuple[dict[str, Any], list[float]]:
     good = np.isfinite(lon) & np.isfinite(lat)
     lon = np.unwrap(lon[good], period=360)
     lon -= 360 * np.floor((lon.mean() + 180) / 360)
-    outline = shapely.make_valid(shapely.Polygon(np.column_stack([lon, lat[good]])))
+    lonlat = np.column_stack([lon, lat[good]])
+    if polar := abs(lon[-1] - lon[0]) > 180:  # the outline goes round a pole, which the grid holds
+        back = np.linspace(lon[-1], lon[0], 9)
+        lonlat = np.vstack([lonlat, np.column_stack([back, np.full(9, np.copysign(90.0, lat[good].mean()))])])
+    outline = shapely.make_valid(shapely.Polygon(lonlat))
     west, south, east, north = outline.bounds
     if west >= -180 and east <= 180:
         return shapely.geometry.mapping(outline), [west, south, east, north]
@@ -128,7 +133,7 @@ def _footprint(job: Job) -> tuple[dict[str, Any], list[float]]:
         for k in (-1, 0, 1)
     ]
     whole = shapely.union_all([part for part in parts if part.area > 0])
-    turn = [(v + 180) % 360 - 180 for v in (west, east)]
+    turn = [-180.0, 180.0] if polar else [(v + 180) % 360 - 180 for v in (west, east)]
     return shapely.geometry.mapping(whole), [turn[0], south, turn[1], north]
 
 

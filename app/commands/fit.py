@@ -55,6 +55,13 @@ def fit(
     time_limit: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop then, resumable, with exit status 4.")
     ] = None,
+    deterministic: Annotated[
+        bool | None,
+        typer.Option(
+            "--deterministic",
+            help="One thread: the same weights to the last bit whatever the number of cores. Slower on many.",
+        ),
+    ] = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Train a method; an unfinished run with identical arguments goes on where it stopped."""
@@ -72,7 +79,7 @@ def fit(
     }
     given = {
         "target": target, "method": method, "split": split, "refit": refit, "seed": seed, "device": device,
-        "counts": counts, "predictor": None if predictor is None else str(predictor),
+        "counts": counts, "predictor": None if predictor is None else str(predictor), "deterministic": deterministic,
     }  # fmt: skip
     chosen = fit_config(config, given, model)
     with console.progress("fitting") as progress:

@@ -14,6 +14,7 @@ from pyproj import CRS, Transformer
 from pyproj.exceptions import CRSError, ProjError
 
 from app.errors import InvalidInput
+from data_pipelines.regions import unwound
 from data_pipelines.sources import SOURCES
 from geogp.errors import check_metres
 from geogp.run import Run
@@ -301,7 +302,10 @@ def _clip(boundary: dict[str, Any], bounds: Box) -> dict[str, Any]:
     west, south, east, north = bounds
     east += 360 * (west > east)
     turns = shapely.union_all([shapely.box(west + t, south, east + t, north) for t in (-360, 0, 360)])
-    return dict(shapely.geometry.mapping(shapely.intersection(polygon(boundary), turns)))
+    cut = shapely.intersection(polygon(boundary), turns)
+    return dict(
+        shapely.geometry.mapping(shapely.segmentize(cut, 45.0))
+    )  # edges that can go one way round only
 
 
 def _cut(ground: Any, bounds: Box, own: CRS) -> Any:
@@ -316,18 +320,17 @@ def _cut(ground: Any, bounds: Box, own: CRS) -> Any:
             "of 180 degrees."
         )
     to_degrees = Transformer.from_crs(own, 4326, always_xy=True)
-    middle = to_degrees.transform(*shapely.get_coordinates(ground.centroid)[0])[0]
 
     def to_lonlat(xy: NDArray[Any]) -> NDArray[Any]:
         u, v = to_degrees.transform(xy[:, 0], xy[:, 1])
-        return np.column_stack([middle + (np.asarray(u) - middle + 180) % 360 - 180, v])
+        return np.column_stack([u, v])
 
     def project(xy: NDArray[Any]) -> NDArray[Any]:
         u, v = Transformer.from_crs(4326, own, always_xy=True).transform(xy[:, 0], xy[:, 1])
         return np.column_stack([u, v])
 
     # In degrees: a large box has no outline in the plane of a region far from it.
-    lonlat = shapely.transform(shapely.segmentize(ground, 5000.0), to_lonlat)
+    lonlat = unwound(shapely.transform(shapely.segmentize(ground, 5000.0), to_lonlat))
     turns = shapely.union_all([shapely.box(west + t, south, east + t, north) for t in (-360, 0, 360)])
     cut = shapely.intersection(shapely.make_valid(lonlat), turns)
     if cut.is_empty or cut.area == 0:

@@ -10,7 +10,7 @@ from pyproj import CRS
 from app.errors import InvalidInput
 from app.workflow.knowing import Known, span
 from app.workflow.rows import ALL, Flags, Rows, observations_of, rows_for
-from data_pipelines import quarters
+from data_pipelines import former, quarters
 from geogp.run import Run
 
 
@@ -109,6 +109,8 @@ def _of_other(run: Run, known: Known, rows: Rows) -> News:
             "them first, in a command of its own."
         )
     notes = [f"of {span(there)} in {rows.path} only what the run did not know was added"] if old else []
+    if names := former.changed(rows.metadata, run.data):
+        notes.append(former.sentence(names, str(run.path)))
     return News(rows, rows.usable & ~np.isin(labels, sorted(old)), labels, notes=tuple(notes))
 
 

@@ -1,7 +1,6 @@
 """What workflows write: refused where something is, and told as a manifest tells it."""
 
 import hashlib
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from app.errors import InvalidInput
 from data_pipelines.sources import SOURCES
 from geogp.run import Run
+from geogp.storage import clock
 
 
 def refuse_taken(path: Path, overwrite: bool) -> None:
@@ -61,7 +61,7 @@ def attribution(run: Run) -> dict[str, str]:
 
 def now() -> str:
     """Now, as manifests write it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return f"{clock.now():%Y-%m-%dT%H:%M:%SZ}"
 
 
 def file_entry(folder: Path, path: Path, kind: str, layers: Sequence[str] = ()) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from shapely.geometry.base import BaseGeometry
 from app.errors import InvalidInput
 from app.workflow.grids import Box, usual_reach_m
 from data_pipelines.intact import Damaged, check_intact
+from data_pipelines.regions import unwound
 from geogp.run import Run, Support
 from maps.region import polygon, to_crs
 
@@ -149,7 +150,7 @@ def in_plane(frame: "geopandas.GeoDataFrame", run: Run) -> list[BaseGeometry]:
         raise InvalidInput(
             f"Row {bad[0]} of the polygons has coordinates that do not exist in its CRS ({crs.name})."
         )
-    return [to_crs(polygon(shapely.geometry.mapping(shape)), plane) for shape in degrees]
+    return [to_crs(polygon(shapely.geometry.mapping(unwound(shape))), plane) for shape in degrees]
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,8 @@ MOST_M = 5e7
 ALL = "all"
 #: What a run keeps of a table's metadata.
 KEPT = (
-    "source", "type", "region", "crs", "boundary", "bbox", "missing_quarters", "urban", "sources", "value_unit",
+    "source", "type", "region", "crs", "boundary", "boundary_source", "bbox", "missing_quarters", "urban", "sources",
+    "value_unit",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import shapely
 from app.errors import InvalidInput
 from app.workflow.outputs import now
 from data_pipelines.atomic import atomic_path
+from maps.clock import in_gdal
 
 if TYPE_CHECKING:
     import geopandas
@@ -58,7 +59,10 @@ def write_table(
             again: Any = pd.read_csv(temporary, dtype=str)
         elif kind == "gpkg":
             about = json.dumps({"schema": 1, **facts, "created": now()})
-            table.to_file(temporary, driver="GPKG", layer=layer, layer_metadata={"geogp": about}, index=False)
+            with in_gdal():
+                table.to_file(
+                    temporary, driver="GPKG", layer=layer, layer_metadata={"geogp": about}, index=False
+                )
             again = geopandas.read_file(temporary, layer=layer)
         else:
             table.to_parquet(temporary, index=False)

@@ -130,7 +130,8 @@ def _collected(file: _File, request: Request) -> Collected:
     inside = usable.copy()
     if request.place is not None:
         inside[usable] = request.place.holds_points(lon[usable], lat[usable])
-    rows = np.flatnonzero(inside)
+    none, infinite = np.isnan(given["value"]), np.isinf(given["value"])
+    rows = np.flatnonzero(inside & ~none & ~infinite)
     columns: dict[str, NDArray[Any]] = {"value": given["value"][rows]}
     if "count" in given:
         columns["tests"] = np.round(given["count"][rows])
@@ -141,7 +142,12 @@ def _collected(file: _File, request: Request) -> Collected:
         at=(lon[rows], lat[rows]),
         quarters=sorted(set(columns["quarter"].tolist())) if "quarter" in columns else [],
         rows_read=file.table.num_rows,
-        dropped={"no_place": int((~usable).sum()), "outside": int((usable & ~inside).sum())},
+        dropped={
+            "no_place": int((~usable).sum()),
+            "outside": int((usable & ~inside).sum()),
+            "without_value": int((inside & none).sum()),
+            "infinite_value": int((inside & infinite).sum()),
+        },
         sources=[{**file.fetched.record, "rows_read": file.table.num_rows, "rows_kept": len(rows)}],
         about={"value_unit": request.value_unit},
     )

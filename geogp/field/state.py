@@ -151,7 +151,7 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
         facts["degrees_of_freedom"],
         tensors["shift"],
         tuple(facts["loss"]),
-        facts["weighted"],
+        facts.get("weighted", False),  # absent before observations could be weighed as Student-t
         _row_noise(tensors),
     )
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maps.bands import Band
+from maps.clock import in_gdal
 from maps.sinks.base import Output
 from maps.sinks.geoparquet import as_binary
 from maps.sinks.rows import Columns, RowSink
@@ -84,17 +85,18 @@ class GpkgSink(RowSink):
         kept = {name: v for name, v in columns.items() if name not in ("x", "y")}
         table = pa.table({**kept, "geometry": geometry})
         about: dict[str, Any] = {} if self._written else {"layer_metadata": {"geogp": json.dumps(self.about)}}
-        write_arrow(
-            table,
-            self._path,
-            layer=self.layer,
-            driver="GPKG",
-            geometry_name="geometry",
-            geometry_type="Polygon",
-            crs=self.job.crs_wkt,
-            append=self._written,
-            **about,
-        )
+        with in_gdal():
+            write_arrow(
+                table,
+                self._path,
+                layer=self.layer,
+                driver="GPKG",
+                geometry_name="geometry",
+                geometry_type="Polygon",
+                crs=self.job.crs_wkt,
+                append=self._written,
+                **about,
+            )
         self._written = True
 
     def _squares(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[Any]:

@@ -22,8 +22,11 @@ def csv(tmp_path):
     path.write_text(
         "x,y,temperature,n,when,note\n"
         "-157.85,21.30,-2.5,3,2023-12-31,a\n"
-        "-157.90,21.35,,1,2023-01-01,b\n"
+        "-157.90,21.35,4,1,2023-01-01,b\n"
         ",21.4,7,1,2023-07-02T12:00:00,c\n"
+        "-157.91,21.36,,1,2023-01-01,e\n"
+        "-157.92,21.37,nan,1,2023-01-01,f\n"
+        "-157.93,21.38,-inf,1,2023-01-01,g\n"
         "2.35,48.85,9,2,2022-04-01,d\n"
     )
     return path
@@ -34,14 +37,15 @@ def test_csv_becomes_observations_of_value(csv, out):
     report = ingest_table(file=csv, columns=columns, bbox=(-161, 18, -154, 23), value_unit="degC", output=out)
     table, metadata = read(out)
     assert metadata["targets"] == ["value"] and metadata["value_unit"] == "degC"
-    assert metadata["dropped"] == {"no_place": 1, "outside": 1} and report.rows_kept == 2
+    causes = {"no_place": 1, "outside": 1, "without_value": 2, "infinite_value": 1}
+    assert metadata["dropped"] == causes and report.rows_kept == 2
     rows = table.to_pandas().sort_values("quarter")
     assert rows.quarter.tolist() == ["2023Q1", "2023Q4"] and rows.quadkey.isna().all()
     assert rows.tests.tolist() == [1, 3] and rows.devices.isna().all() and rows.urban.isna().all()
     np.testing.assert_allclose(rows.time_years, [2023.0, 2023 + 364 / 365])
     mask, dropped = for_target(table, "value", positive=False)
-    assert dropped == {"null_value": 1, "nonpositive_value": 0} and mask.sum() == 1
-    assert "2 of 4 rows kept" in report.summary()
+    assert dropped == {"null_value": 0, "nonpositive_value": 0} and mask.sum() == 2
+    assert "2 of 7 rows kept (1 no place, 1 outside, 2 without value, 1 infinite value)" in report.summary()
 
 
 def test_without_place_or_time_all_rows_stay(csv, out):

@@ -79,3 +79,11 @@ def test_sorted_keys_of_a_block_lie_between_its_corners():
     keys = sorted(quadkey.encode(x, y).tolist())
     first, last = quadkey.encode([100, 139], [300, 329])
     assert (keys[0], keys[-1]) == (first, last)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2**16 - 1)] * 2), min_size=1, max_size=20))
+def test_packed_tiles_are_told_apart_and_come_back(places):
+    x, y = np.array(places).T
+    codes = quadkey.pack(x, y)
+    assert codes.tolist() == [a * 65_536 + b for a, b in places]
+    assert [v.tolist() for v in quadkey.unpack(codes)] == [x.tolist(), y.tolist()]

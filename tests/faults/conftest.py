@@ -9,17 +9,34 @@ import pytest
 import geogp
 from geogp.run import save
 from tests.app.conftest import cli, command, run, shell, table, world, world_folder
+from tests.faults.table import lines
 
 __all__ = ["cli", "command", "run", "shell", "table", "world", "world_folder"]
 
+#: Of each format, with `make test-faults`.
+MUTATIONS = int(os.environ.get("GEOGP_MUTATIONS") or 10_000)
 #: Set by `make test-faults`.
 FULL = bool(os.environ.get("GEOGP_FAULTS_FULL"))
 
 
-@pytest.fixture(scope="session")
-def count():
+@pytest.fixture
+def count(record_property):
     """How often a fault is played: a few times in the suite, all of them with `make test-faults`."""
-    return lambda few, many: many if FULL else few
+
+    def chosen(few, many):
+        times = many if FULL else few
+        record_property("times", times if isinstance(times, int) else len(times))
+        return times
+
+    return chosen
+
+
+def pytest_terminal_summary(terminalreporter):
+    """After `make test-faults`: what was played, how often, and what came of it."""
+    if FULL:
+        done = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
+        for line in lines(report for report in done if report.when == "call"):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,24 @@ def killed_at(instant: int, work: Callable[..., Any], *arguments: Any) -> bool:
     return code == -signal.SIGKILL
 
 
+def killed_after(seconds: float, work: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether `work`, in a process of its own, was killed so long after it began; else it had ended well before."""
+    process = multiprocessing.get_context("fork").Process(target=_alone, args=(work, arguments))
+    process.start()
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+    process.join()
+    code = process.exitcode
+    assert code in (0, -signal.SIGKILL), f"the process ended with {code}"
+    return code == -signal.SIGKILL
+
+
+def _alone(work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    one_thread()
+    work(*arguments)
+
+
 def changes(work: Callable[..., Any], *arguments: Any) -> int:
     """How many instants there are to kill `work` at; it is played to its end once."""
     told, tell = multiprocessing.Pipe(duplex=False)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import fuzzing
+from tests.faults.conftest import MUTATIONS
 
 FORMATS = ("parquet", "geoparquet", "csv", "geojson", "shapefile zip", "geotiff", "toml", "run folder")
 
@@ -21,7 +22,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.filterwarnings("ignore")
 def test_a_mutated_file_is_refused_or_read(seeds, name, count) -> None:
     make, read = fuzzing.formats(seeds)[name]
-    found = fuzzing.play(make, read, count(25, 10_000))
+    found = fuzzing.play(make, read, count(25, MUTATIONS))
     assert not found.bad, str(found)
     assert found.refused > 0
 
@@ -46,6 +47,29 @@ def test_the_fuzzer_sees_what_is_wrong(tmp_path) -> None:
 
     found = fuzzing.play(lambda folder, i: i, read, 5)
     assert found.read == 3 and len(found.bad) == 2 and "SIGABRT" in str(found), str(found)
+
+
+def test_a_footer_that_ends_the_process_is_refused(tmp_path) -> None:
+    """Mutation 1,907 of a GeoParquet: Arrow 26 aborts where it has a size statistic of another length."""
+    import shutil
+
+    from data_pipelines.intact import Damaged, check_intact
+
+    path = tmp_path / "points.parquet"
+    shutil.copy(Path(__file__).parents[1] / "data" / "footer-that-aborts.bin", path)
+    with pytest.raises(Damaged, match=r"points\.parquet is damaged \(its footer"):
+        check_intact(path)
+
+
+def test_a_footer_that_never_ends_is_refused(monkeypatch) -> None:
+    import time
+
+    from data_pipelines import intact
+
+    monkeypatch.setattr(intact, "MOST_SECONDS", 1)
+    started = time.perf_counter()
+    assert not intact._survives(lambda: time.sleep(60)) and time.perf_counter() - started < 10
+    assert intact._survives(lambda: None)
 
 
 def test_a_flipped_bit_is_never_data(seeds, tmp_path, count) -> None:

@@ -3,17 +3,21 @@
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import data_pipelines.staging
 import geogp
 import geogp.storage.staging
 import maps.staging
+from app.workflow import fit
+from data_pipelines.observations import ingest
 from geogp.storage import update_facts
 from maps.raster import export
-from tests.faults.killing import changes, killed_at, some
+from tests.faults.killing import changes, killed_after, killed_at, some
 from tests.faults.made_maps import made_map
 
 FORMATS = ("cog", "netcdf")
@@ -130,6 +134,74 @@ def test_areas_and_covariances_are_of_one_run(tmp_path, count) -> None:
         assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f.name for f in files)
         n += count(2, 1)
     assert n > 4
+
+
+def make_table(folder: Path, name: str, overwrite: bool) -> Path:
+    columns = {"x": "lon", "y": "lat", "value": "v"}
+    return ingest(
+        source="csv", file=folder / f"{name}.csv", columns=columns, output=folder / "out" / "o.parquet",
+        overwrite=overwrite,
+    ).path  # fmt: skip
+
+
+@pytest.fixture
+def two_sources(tmp_path: Path) -> Path:
+    """Two files of points, and the tables that they become."""
+    (tmp_path / "out").mkdir()
+    for seed, name in enumerate(("old", "new")):
+        rows = np.random.default_rng(seed).uniform([-159, 20, 0], [-158, 21, 1], (400, 3))
+        text = "".join(f"{a:.6f},{b:.6f},{v:.6f}\n" for a, b, v in rows)
+        (tmp_path / f"{name}.csv").write_text("lon,lat,v\n" + text)
+        shutil.copy(make_table(tmp_path, name, True), tmp_path / f"{name}.parquet")
+    (tmp_path / "out" / "o.parquet").unlink()
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore::data_pipelines.errors.DataWarning")
+def test_a_killed_ingest_leaves_the_old_table_or_the_new(two_sources, count) -> None:
+    """At each change of the file system and at random instants; the table made again is the same to the last byte."""
+    out = two_sources / "out" / "o.parquet"
+    old, new = ((two_sources / f"{name}.parquet").read_bytes() for name in ("old", "new"))
+    for overwrite in (False, True):
+        make_table(two_sources, "old", True)
+        total = changes(make_table, two_sources, "new", True)
+        rng = np.random.default_rng(0)
+        instants = some(total, count(4, total)) + list(rng.uniform(0.0, 0.15, count(4, 100)))
+        for instant in instants:
+            out.write_bytes(old) if overwrite else out.unlink(missing_ok=True)
+            kill = killed_at if isinstance(instant, int) else killed_after
+            kill(instant, make_table, two_sources, "new", overwrite)
+            found = out.read_bytes() if out.exists() else b""
+            assert found in ((old, new) if overwrite else (b"", new))
+            if found != new:
+                make_table(two_sources, "new", overwrite)  # needs no clean-up, and no flag that was not there
+            assert out.read_bytes() == new and [p.name for p in out.parent.iterdir()] == ["o.parquet"]
+
+
+@pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
+def test_a_fit_killed_again_and_again_ends_where_an_unbroken_one_does(two_sources, count) -> None:
+    table = two_sources / "new.parquet"
+    small = {"rank": 8, "hidden": 8, "epochs": 6, "batch_size": 64}
+
+    def work(name: str) -> None:
+        fit(
+            table, output=two_sources / "out" / name, target="value", method="dbk-rbf", model=small,
+            checkpoint_seconds=0.0,
+        )  # fmt: skip
+
+    started = time.monotonic()
+    assert not killed_after(60.0, work, "unbroken")
+    takes = time.monotonic() - started
+    wanted = geogp.load(two_sources / "out" / "unbroken").weights_sha256
+    rng = np.random.default_rng(0)
+    for number in range(count(1, 20)):
+        kills, name = 0, f"run{number}"
+        while not (two_sources / "out" / name).exists():
+            kills += killed_after(takes * float(rng.uniform(0.1, 0.7)) * (1 + kills / 4), work, name)
+        geogp.storage.staging.sweep(two_sources / "out")  # as the next command beside it does
+        assert geogp.load(two_sources / "out" / name).weights_sha256 == wanted and kills
+        assert sorted(p.name for p in (two_sources / "out").iterdir()) == [name, "unbroken"]
+        shutil.rmtree(two_sources / "out" / name)
 
 
 def test_a_score_of_the_old_run_is_not_stored_on_the_new(cli, run, tmp_path, monkeypatch) -> None:

@@ -154,6 +154,31 @@ def test_a_source_of_another_hash_is_refused(points, tmp_path) -> None:
     ingest(source="csv", file=points, columns=COLUMNS, expect_sha256=(sha256(points).upper(),), output=out)
 
 
+def test_a_fit_to_a_changed_source_says_so(points, tmp_path) -> None:
+    """The run beside it was fitted to another file of the same name."""
+    from app.workflow import fit
+    from data_pipelines.errors import DataWarning
+
+    small = {"rank": 8, "hidden": 8, "epochs": 1}
+    tables = [tmp_path / name / "o.parquet" for name in "ab"]
+    for value, table in enumerate(tables):
+        table.parent.mkdir()
+        points.write_text(points.read_text().replace(",11\n", f",{11 + value}\n"))
+        ingest(source="csv", file=points, columns=COLUMNS, output=table)
+    fit(tables[0], output=tmp_path / "run", target="value", method="dbk-rbf", model=small)
+    with pytest.warns(DataWarning, match=r"points\.csv is not what .*/run was made from"):
+        fit(tables[1], output=tmp_path / "other", target="value", method="dbk-rbf", model=small)
+
+
+def test_infinite_values_are_counted_by_name() -> None:
+    from data_pipelines.observations import for_target
+
+    table = pa.table({"v": [1.0, np.inf, -np.inf, np.nan, None, 0.0]})
+    usable, dropped = for_target(table, "v", positive=True)
+    assert usable.tolist() == [True, *[False] * 5]
+    assert dropped == {"null_v": 2, "nonpositive_v": 1, "infinite_v": 2}
+
+
 # -- places ---------------------------------------------------------------------------------------------
 
 

@@ -136,6 +136,17 @@ def test_a_run_of_another_making_is_one_sentence(copy, change, words) -> None:
         assert "update geogp" not in str(caught.value)
 
 
+def test_a_model_of_other_columns_is_one_sentence(copy) -> None:
+    """A run whose facts say a time that its model was not fitted with."""
+    facts = json.loads((copy / "run.json").read_text())
+    facts["model"]["parameters"]["time"] = 0
+    (copy / "run.json").write_text(json.dumps({k: v for k, v in facts.items() if k != "files"}))
+    write_sums(copy)
+    with pytest.raises(InvalidInput, match="has a model of 2 columns") as caught:
+        geogp.load(copy).inputs([[0.0, 0.0]])
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("crs", ["junk", 7, "EPSG:999999", {"a": 1}, 'LOCAL_CS["x"]'])
 def test_a_junk_crs_is_one_sentence(copy, crs) -> None:
     update_facts(copy, {"data": {"crs": crs}})

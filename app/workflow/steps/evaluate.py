@@ -2,7 +2,6 @@
 
 import errno
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from app.workflow.rows import labels, observations_of
 from app.workflow.scoring import scored, strata
 from geogp import storage
 from geogp.run import FAR_M, Run, opened
+from geogp.storage import clock
 from geogp.targets import target
 
 #: What a system says of a folder that may not be changed, or not be renamed (a mounted one).
@@ -102,7 +102,7 @@ def evaluate(
         **about,
         far_m=FAR_M,
         observations_sha256=rows.sha256,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=clock.now().isoformat(timespec="seconds"),
     )
     document = {
         "schema": 1,

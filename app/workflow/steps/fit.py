@@ -1,10 +1,11 @@
 """Observations become a run: read, split, train, store; resumable after a kill, deterministic by seed."""
 
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,16 @@ from app.workflow.outputs import refuse_taken, surface_of
 from app.workflow.predictors import raster_predictor
 from app.workflow.rows import Array, Flags, Rows, read_rows
 from app.workflow.unfinished import UnfinishedFit
+from data_pipelines import former
+from data_pipelines.errors import DataWarning
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
+from geogp.engines import threads
 from geogp.engines.asked import device_named
 from geogp.estimator import GPRegressor
 from geogp.methods import DEFAULT
 from geogp.run import Run, save
+from geogp.storage import clock
 from geogp.update import recondition
 
 #: Seconds between checkpoints of an unfinished fit.
@@ -84,6 +89,7 @@ def fit(
     predictor: str | Path | None = None,
     seed: int = 0,
     device: str = "auto",
+    deterministic: bool = False,
     model: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
@@ -109,6 +115,7 @@ def fit(
     predictor : a raster file whose pixels, in the target's unit, are the mean; with method "fmgp"
     seed : of split and training
     device : "cpu", "cuda" or "auto"
+    deterministic : fit inside `geogp.deterministic`: the same weights, whatever the number of threads
     model : further parameters of `geogp.GPRegressor`, such as rank or steps
     overwrite : replace a finished run
     progress : called with (epochs done, epochs, words)
@@ -134,6 +141,8 @@ def fit(
     output = Path(output)
     refuse_taken(output, overwrite)
     rows = read_rows(observations, target, counts)
+    if other := former.note(rows.metadata, output.parent, (former.RUNS,)):
+        warnings.warn(other, DataWarning, stacklevel=2)
     part = make_split(rows.table, split, seed)
     masks = {name: rows.usable & (part == name) for name in PARTS}
     if not masks["train"].any():
@@ -152,12 +161,13 @@ def fit(
         "model": dict(model or {}),
         "device": device_named(device),
         "torch": torch.__version__,
+        **({"deterministic": True} if deterministic else {}),
     }
     make = partial(_estimator, arguments, rows, raster)
     training = UnfinishedFit(
         storage.partial_folder(output), arguments, progress, checkpoint_seconds, time_limit_seconds
     )
-    with training.locked():
+    with training.locked(), threads.deterministic() if deterministic else nullcontext():
         estimator, refitted = _train(training, rows, masks, make, bool(refit))
         fitted = _fitted(estimator, masks["train"] | masks["val"] if refit else masks["train"])
         known, statistics = what_is_known(estimator, rows, fitted)
@@ -172,7 +182,7 @@ def fit(
             "fit_seconds": round(training.seconds(), 2),
             "peak_rss_mb": round(peak_rss_mb(), 1),
             "versions": versions(),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": clock.now().isoformat(timespec="seconds"),
             "scores": None,
         }
         tensors = {"split": _split(rows, part, fitted), "support": known.to_tensors(), **statistics}

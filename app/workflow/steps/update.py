@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from data_pipelines.splits import PARTS
 from geogp.basis.statistics import Statistic
 from geogp.estimator import GPRegressor
 from geogp.run import Run, load, save
+from geogp.storage import clock
 from geogp.storage.staging import staged
 from geogp.update import STATISTICS, observed_times, recondition, refresh, summarise, way
 
@@ -243,7 +243,7 @@ def _facts(
     if news.rows is not None:
         source = {"path": str(news.rows.path), "sha256": news.rows.sha256}
     step = {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": clock.now().isoformat(timespec="seconds"),
         "forgotten": dropped,
         "added": news.known.rows,
         "from": source,

@@ -23,7 +23,7 @@ from maps.mercator import MercatorGrid, mercator_grid
 from maps.packing import FINE, STEPS, pack
 from maps.region import around, places_of, polygon
 from maps.render import frame
-from maps.words import level_text, new_text, subtitle, surface_text, target_text, target_unit
+from maps.words import level_text, new_text, quarter_of, subtitle, surface_text, target_text, target_unit
 
 #: Layers that the page's script computes from distributions, as `maps/page/planes.js` has them.
 COMPUTED = (
@@ -120,7 +120,7 @@ def of_values(
             **_bounds(ds),
         },
         "start": {
-            "q": str(ds.attrs.get("quarter") or "") or None,
+            "q": quarter_of(ds) or None,
             "n": None if tests is None else float(tests),
             "level": level,
             "t": thresholds[-1] if thresholds else 0.0,
@@ -189,7 +189,7 @@ def of_distributions(
             **_bounds(ds),
         },
         "start": {
-            "q": str(ds.attrs.get("quarter") or "") or None,
+            "q": quarter_of(ds) or None,
             "n": None if tests is None or not len(counts) else float(tests),
             "level": level,
             "t": float(thresholds[-1]),

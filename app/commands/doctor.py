@@ -28,7 +28,7 @@ def doctor(
     report, started = examine(), time.perf_counter()
     document, rows, problems = report.document(), report.rows(), list(report.problems)
     if self_test:
-        from app.workflow.steps import self_test as test
+        from app.workflow import self_test as test
 
         with console.progress("playing faults") as progress:
             played = test.self_test(progress)

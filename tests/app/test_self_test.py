@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.workflow.steps import self_test
+from app.workflow import self_test
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ OUT    ?= demo
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
-.PHONY: setup notebooks demo test test-fast test-faults test-notebooks check format docs bench bench-accuracy bench-app clean
+.PHONY: setup notebooks demo test test-fast test-faults test-demo test-notebooks check format docs bench bench-accuracy bench-app clean
 
 setup: $(VENV)/.installed
 
@@ -73,6 +73,9 @@ test-fast: $(VENV)/.installed-test
 
 test-notebooks: $(VENV)/.installed-test
 	GEOGP_NOTEBOOKS=all $(PYTEST) tests/notebooks
+
+test-demo: $(VENV)/.installed-test
+	GEOGP_DEMO=whole $(PYTEST) tests/app/test_demo.py
 
 test-faults: $(VENV)/.installed-test
 	GEOGP_FAULTS_FULL=1 $(PYTEST) --timeout 3600 -v tests/faults

@@ -1,6 +1,7 @@
 """`geogp demo`: the whole way, on the small world in every run and on the real one where time allows."""
 
 import json
+import os
 
 import pytest
 
@@ -61,6 +62,9 @@ def test_a_poor_demo_fails_after_saying_where_its_manifest_is(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    os.environ.get("GEOGP_DEMO") != "whole", reason="two minutes: make test-demo; the small one always runs"
+)
 def test_the_demo(shell, tmp_path):
     result = shell("demo", "--out", tmp_path / "demo", timeout=280)  # one of two cores is another test's
     assert result.code == 0, result.err

@@ -274,7 +274,9 @@ def test_compare_refuses_with_a_sentence(options, status, fragment, cli, table):
     assert result.code == status and fragment in result.err and len(result.err.strip().splitlines()) == 1
 
 
-def test_compare_in_folds_scores_every_row_once(cli, table, tmp_path):
+def test_compare_in_folds_scores_every_row_once(cli, table, tmp_path, monkeypatch):
+    # Here, not in processes of their own, which other tests start.
+    monkeypatch.setattr("app.workflow.steps.compare.apart", lambda work, what, /, **asked: work(**asked))
     line = (
         "compare",
         table,

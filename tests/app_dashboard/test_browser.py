@@ -336,6 +336,10 @@ def test_nothing_stands_under_the_cards(chromium: Any, server: str, width: int) 
     visit.click(0.6 if width == 390 else 0.93, 0.85 if width == 390 else 0.4)
     visit.wait("[data-card]")
     assert visit.page.locator(".degree, .town").count() > 3 or width == 390
+    for _ in range(50):  # the map glides for a moment
+        if not visit.page.evaluate(UNDER):
+            break
+        visit.page.wait_for_timeout(100)
     assert visit.page.evaluate(UNDER) == 0
     visit.close()
 

@@ -37,12 +37,12 @@ def ended(job: Job) -> Job:
 
 def test_a_run_is_fitted_and_appears_with_its_scores(shown_one: None, two_runs: list[Path]) -> None:
     page = opened("train")
-    page.selectbox(key="method").set_value("sgpr").run()
+    page.selectbox(key="method").set_value("vbll").run()
     page.selectbox(key="target").set_value("latency").run()
     page.text_input(key="name").set_value("fresh").run()
     page.button(key="train").click().run()
     job = job_of(page)
-    assert "--target latency --method sgpr --split random --counts tests -o fresh" in job.shown
+    assert "--target latency --method vbll --split random --counts tests -o fresh" in job.shown
     assert ended(job).state == "done", job.told
     page.run()  # the run is taken in, its scoring begins
     assert holding.names() == ["download", "fresh"]
@@ -51,7 +51,7 @@ def test_a_run_is_fitted_and_appears_with_its_scores(shown_one: None, two_runs: 
     page.run()
     assert not page.exception
     run = load(two_runs[0].parent / "fresh")
-    assert run.model.method == "sgpr" and run.scores is not None
+    assert run.model.method == "vbll" and run.scores is not None
     assert f"{100 * run.scores['scores']['coverage95']:.1f}% inside 95%" in html(page)
     assert 'href="/?run=fresh"' in html(page)
 

@@ -15,6 +15,11 @@ import pytest  # noqa: E402
 import geogp  # noqa: E402, F401
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Notebooks first: each takes long, one after the other, and another worker would wait for the last of them."""
+    items.sort(key=lambda item: "tests/notebooks/" not in item.nodeid)
+
+
 @pytest.fixture(autouse=True)
 def nothing_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is said once in a session is said once in a test."""

@@ -279,14 +279,14 @@ def test_existing_outputs_are_refused_then_replaced(ds, tmp_path, name) -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_an_interruption_leaves_nothing_half_written(make, Counter, tmp_path, name) -> None:
     """Ctrl-C in the second window: no file, no temporary folder; an older export stays whole."""
-    lazy = make((600, 600), 500.0, counter=Counter(fail_after=1))
+    lazy = make((1030, 60), 500.0, counter=Counter(fail_after=1))
     with pytest.raises(KeyboardInterrupt):
         WRITERS[name](lazy, tmp_path / "new")
     assert not (tmp_path / "new").exists()
     WRITERS[name](make(), tmp_path)
     before = contents(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        WRITERS[name](make((600, 600), 500.0, counter=Counter(fail_after=1)), tmp_path, overwrite=True)
+        WRITERS[name](make((1030, 60), 500.0, counter=Counter(fail_after=1)), tmp_path, overwrite=True)
     assert contents(tmp_path) == before
 
 

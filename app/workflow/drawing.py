@@ -35,7 +35,9 @@ def near(run: Run, grid: Grid) -> tuple[dict[str, Any] | None, tuple[slice, slic
     whole = (slice(0, grid.shape[0]), slice(0, grid.shape[1]))
     if grid.boundary is None:
         return None, whole, ""
-    boundary, left_out = with_data(run, grid.boundary)
+    boundary, left_out = grid.boundary, grid.left_out
+    if left_out is None:
+        boundary, left_out = with_data(run, grid.boundary)
     if not left_out:
         return grid.boundary, whole, ""
     left, bottom, right, top = to_crs(polygon(boundary), grid.wkt).bounds

@@ -43,12 +43,14 @@ class Grid:
     geobox : in any CRS; boundary : GeoJSON polygon in degrees, or None
     max_distance_m : the farthest a pixel may lie from a training place, None for any distance
     note : what was decided, when that should be said
+    left_out : parts of the region away from its data that the map leaves out; None where nobody looked
     """
 
     geobox: GeoBox
     boundary: dict[str, Any] | None
     max_distance_m: float | None
     note: str = ""
+    left_out: int | None = None
 
     @cached_property
     def mask(self) -> Mask:
@@ -115,7 +117,7 @@ def grid_of(
         options that contradict each other, an unknown CRS, bounds outside the region, too many pixels.
     """
     boundary = run.boundary
-    left_out = 0
+    left_out = None
     if boundary is not None and like is None and bounds is None:
         boundary, left_out = with_data(run, boundary)
     reach, words = _distance(max_distance_m), ""
@@ -155,7 +157,7 @@ def grid_of(
         )
     if bounds is not None and boundary is not None:
         boundary = _clip(boundary, bounds)
-    return Grid(_snapped(box, side * unit, target), boundary, reach, words)
+    return Grid(_snapped(box, side * unit, target), boundary, reach, words, left_out)
 
 
 def with_data(run: Run, boundary: dict[str, Any]) -> tuple[dict[str, Any], int]:

@@ -8,6 +8,7 @@ import shapely
 from pyproj import CRS
 
 from app.errors import InvalidInput
+from app.workflow.drawing import near
 from app.workflow.grids import MAX_INSIDE, RESOLUTION_M, grid_of
 from geogp.run import Run, load
 from maps.region import polygon
@@ -114,6 +115,8 @@ def test_a_far_islet_makes_no_map_of_the_sea(loaded, world):
     run = Run(loaded.path, {**loaded.facts, "data": data}, loaded.model)
     grid = grid_of(run, resolution_m=2000)
     assert grid.shape == plain.shape and grid.n_inside == plain.n_inside
+    assert near(run, grid)[2] == "pictures leave out 1 parts of the region beyond 50 km of any data"
+    assert near(run, plain)[2] == ""
     assert "leaves out 1 part of the region beyond 50 km of any data; --bounds" in grid.note
     asked = grid_of(run, resolution_m=2000, bounds=(lon - 0.1, lat - 0.1, lon + 0.2, lat + 0.2))
     assert 20 < asked.n_inside < 40 and "leaves out" not in asked.note

@@ -283,11 +283,11 @@ def beyond_words(run: Run, median: Sequence[float] | None) -> str:
     low, high = run.target.from_score(np.array(run.model.target_range_))
     if median is None or (low <= median[0] and median[1] <= high):
         return ""
-    unit = run.target.unit_words(run.unit)
+    reached = f"{median[0]:.4g} to {median[1]:.4g} {run.target.unit_words(run.unit)}".rstrip()
     return (
-        f"medians reach from {median[0]:.4g} to {median[1]:.4g} {unit}, measured was {low:.4g} to {high:.4g}: beyond that "
-        "the trend goes on far from data; `explained` shows where, --max-distance leaves it out"
-    ).replace("  ", " ")
+        f"medians reach from {reached}, measured was {low:.4g} to {high:.4g}: beyond that the trend goes on far from data; "
+        "`explained` shows where, --max-distance leaves it out"
+    )
 
 
 def _about(run: Run) -> dict[str, Any]:

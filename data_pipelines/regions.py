@@ -162,16 +162,7 @@ class Region:
         """
         if self.bbox is not None:
             return None
-        shape = _thinned(self.shape)
-        west, _, east, _ = shape.bounds
-        if west >= -180 and east <= 180:
-            return _geojson(shape)
-        cut = [
-            shift(part, -turn)
-            for turn in (-360.0, 0.0, 360.0)
-            for part in polygons(shapely.intersection(shape, shapely.box(turn - 180, -90, turn + 180, 90)))
-        ]
-        return _geojson(shapely.MultiPolygon(cut))
+        return _geojson(in_one_turn(_thinned(self.shape)))
 
     @cached_property
     def _prepared(self) -> BaseGeometry:

@@ -13,7 +13,7 @@ from geogp.field.columns import Columns
 from geogp.field.kernel import LocalKernel
 from geogp.field.observations import Observations
 from geogp.field.student import heavy_tailed, student_weights
-from geogp.linalg import cholesky
+from geogp.linalg import cholesky, inverse_factor
 
 #: Relative to the covariance's mean diagonal; the noise variances usually dominate it.
 JITTER = 1e-12
@@ -80,6 +80,11 @@ class Neighbourhoods:
         with torch.no_grad():
             weights = student_weights(self.among, own, self.of_neighbours(y), degrees_of_freedom)
         return own / weights
+
+    def whitener(self, seen: Observations, degrees_of_freedom: float | None) -> Float[Tensor, "B k k"]:
+        """Inverse Cholesky factor of the neighbours' covariance, their noise included."""
+        noise = self.noise(seen.noise_variance, seen.value, degrees_of_freedom)
+        return inverse_factor(factor(self.among + torch.diag_embed(noise)))
 
 
 @dataclass(frozen=True)

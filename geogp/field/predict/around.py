@@ -20,7 +20,7 @@ from geogp.field import neighbours
 from geogp.field.columns import Columns
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS
-from geogp.field.solve import Neighbourhoods, factor
+from geogp.field.solve import Neighbourhoods
 from geogp.field.surroundings import (
     NAMES,
     SAME,
@@ -31,7 +31,6 @@ from geogp.field.surroundings import (
     busyness_of,
     nowhere,
 )
-from geogp.linalg import inverse_factor
 
 Array = NDArray[np.float64]
 
@@ -186,8 +185,7 @@ class Shared(Columns):
         kernel, seen = known.on_device
         index = asked.rows.to(seen.X.device)
         near = Neighbourhoods.among_rows(kernel, seen.X, index)
-        noise = near.noise(seen.noise_variance, seen.value, known.gp.tails)
-        half = inverse_factor(factor(near.among + torch.diag_embed(noise)))
+        half = near.whitener(seen, known.gp.tails)
         rows = near.rows
         return cls(
             X=seen.X[rows],

@@ -11,8 +11,7 @@ from torch import Tensor
 from geogp.field import neighbours
 from geogp.field.conditioned import Conditioned
 from geogp.field.predict.around import SEARCHED_AT_ONCE, Asked, asked_of, blended
-from geogp.field.solve import Neighbourhoods, factor
-from geogp.linalg import inverse_factor
+from geogp.field.solve import Neighbourhoods
 
 
 def correlation(
@@ -40,8 +39,7 @@ def correlation(
 
     def ready(some: Asked) -> Callable[[slice, Tensor], Tensor]:
         near = Neighbourhoods.among_rows(kernel, seen.X, some.rows.to(device))
-        noise = near.noise(seen.noise_variance, seen.value, known.gp.tails)
-        half = inverse_factor(factor(near.among + torch.diag_embed(noise)))
+        half = near.whitener(seen, known.gp.tails)
         X, present = seen.X[near.rows], near.present[:, None, :].to(columns.dtype)
         leaning = half.mT @ (half @ near.of_neighbours(columns))
 

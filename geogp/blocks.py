@@ -196,7 +196,25 @@ class Blocks:
         return out
 
 
-class LazyPlane(BackendArray):
+class _Lazy(BackendArray):
+    """An array of a grid that is computed when it is read."""
+
+    shape: tuple[int, ...]
+
+    def variable(self, dims: tuple[str, ...], attrs: dict[str, Any]) -> xr.Variable:
+        """The variable of a Dataset that reads itself from here, by blocks."""
+        attrs = {**attrs, "grid_mapping": "spatial_ref"}
+        chunks = dict.fromkeys(dims[-2:], BLOCK)
+        return xr.Variable(dims, indexing.LazilyIndexedArray(self), attrs, {"preferred_chunks": chunks})
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Plane:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> Plane:
+        raise NotImplementedError
+
+
+class LazyPlane(_Lazy):
     """One variable of a grid, a formula on the planes of its blocks; with `leading` values the first axis runs over
     them, and the formula is told which.
 
@@ -216,13 +234,6 @@ class LazyPlane(BackendArray):
         self.shape = shape if leading is None else (len(leading), *shape)
         self.dtype = np.dtype("float32")
 
-    def variable(self, dims: tuple[str, ...], attrs: dict[str, Any]) -> xr.Variable:
-        """The variable of a Dataset that reads itself from here."""
-        return _lazy(self, dims, attrs)
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Plane:
-        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
-
     def _read(self, key: tuple[Any, ...]) -> Plane:
         *lead, rows, columns = key
         # Integers become slices of one, steps are applied after reading, so that blocks see plain windows.
@@ -238,19 +249,12 @@ class LazyPlane(BackendArray):
         return np.stack([self.formula(values, float(c))[after] for c in chosen]) if len(chosen) else empty
 
 
-class LazyStack(BackendArray):
+class LazyStack(_Lazy):
     """Variables of one shape and formula on several grids of moments, along a new first axis."""
 
     def __init__(self, parts: Sequence[LazyPlane]):
         self.parts = parts
         self.shape, self.dtype = (len(parts), *parts[0].shape), parts[0].dtype
-
-    def variable(self, dims: tuple[str, ...], attrs: dict[str, Any]) -> xr.Variable:
-        """The variable of a Dataset that reads itself from here."""
-        return _lazy(self, dims, attrs)
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Plane:
-        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> Plane:
         first, rest = key[0], indexing.BasicIndexer(key[1:])
@@ -258,13 +262,6 @@ class LazyStack(BackendArray):
             return self.parts[int(first)][rest]
         read = [part[rest] for part in self.parts[first]]
         return np.stack(read) if read else np.empty((0, *self.parts[0][rest].shape), self.dtype)
-
-
-def _lazy(array: BackendArray, dims: tuple[str, ...], attrs: dict[str, Any]) -> xr.Variable:
-    """A variable that reads itself from an array of a grid, by blocks."""
-    attrs = {**attrs, "grid_mapping": "spatial_ref"}
-    chunks = dict.fromkeys(dims[-2:], BLOCK)
-    return xr.Variable(dims, indexing.LazilyIndexedArray(array), attrs, {"preferred_chunks": chunks})
 
 
 def _as_slice(key: Any, n: int) -> tuple[slice, Any]:

@@ -50,7 +50,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         rows, weighed as `validation` lies beside them (see `geogp.basis.capacity`), by methods that train by
         minibatches on some 3,000 or more rows; else 1, 4, 12. None: those
     epochs : None trains for about `steps` steps
-    steps, batch_size, learning_rate : of the schedule
+    steps, batch_size, learning_rate : of the schedule. `geogp` and `local-gp` take steps as those of the kernel's fit,
+        epochs and hidden as those of the smooth noise (`geogp.field.FieldOptions`)
 
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
         them on the training rows ("identity" for a method that fixes the scale); quantiles and exceedance go through it

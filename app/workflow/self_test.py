@@ -32,7 +32,7 @@ KILLS = 12
 BASIS = METHODS[DEFAULT].without_position
 SMALL: dict[str, dict[str, Any]] = {
     BASIS: {"rank": 8, "hidden": 8, "epochs": 2, "batch_size": 64},
-    DEFAULT: {"options": {"steps": 3, "epochs": 2}},
+    DEFAULT: {"steps": 3, "epochs": 2},
 }
 #: By what predictions may differ, in sds of the data, where only the order of sums does.
 TOLERANCE = 1e-9

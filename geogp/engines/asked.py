@@ -61,8 +61,13 @@ def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: i
         weights=_weights(asked),
         seed=int(asked["random_state"] or 0),
         device=device_named(asked["device"]),
-        options=dict(asked["options"] or {}),
+        options={**_own_settings(asked, row), **(asked["options"] or {})},
     )
+
+
+def _own_settings(asked: Mapping[str, Any], row: Method) -> dict[str, Any]:
+    """Settings that an engine takes as options of its own, where they were asked for."""
+    return {name: asked[name] for name in engine_of(row).own_settings(row) if asked[name] is not None}
 
 
 #: Most bytes that the square matrices of a setting may take, and most of what is counted in a fit.

@@ -89,6 +89,11 @@ class Engine(ABC):
         return NETWORK_FAR, RESIDUALS[row.residual].far_behind_network
 
     @classmethod
+    def own_settings(cls, row: Method) -> tuple[str, ...]:
+        """Parameters of `GPRegressor` that it takes as options of the same name, since it has no network to train."""
+        return ()
+
+    @classmethod
     def update_kind(cls, row: Method) -> str:
         """How runs of a row are updated: `STATISTICS`, `OBSERVATIONS`, or "" where they cannot be."""
         return ""

@@ -66,6 +66,10 @@ class LocalEngine(Engine):
         )
 
     @classmethod
+    def own_settings(cls, row: Method) -> tuple[str, ...]:
+        return ("steps", "epochs", "hidden") if row.engine == LOCAL else ()
+
+    @classmethod
     def update_kind(cls, row: Method) -> str:
         return OBSERVATIONS
 

@@ -126,3 +126,9 @@ def test_a_second_fit_and_an_update_answer_for_themselves():
     assert not np.array_equal(newer.predict(X), before) and np.array_equal(model.predict(X), before)
     model.fit(X, -y)
     assert np.corrcoef(model.predict(X), before)[0, 1] < 0
+
+
+def test_a_local_field_takes_steps_epochs_and_width_of_its_own():
+    X, y = field(40)
+    model = geogp.GPRegressor("geogp", steps=4, epochs=2, hidden=8, options={"epochs": 3}).fit(X, y)
+    assert model.engine_.plan.options == {"steps": 4, "epochs": 3, "hidden": 8}

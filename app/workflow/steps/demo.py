@@ -20,7 +20,7 @@ from app.workflow.steps.slice import slice_of
 from data_pipelines.observations import ingest
 from data_pipelines.synthetic import World, write_world
 from geogp import storage
-from geogp.methods import DEFAULT
+from geogp.methods import DEFAULT, METHODS
 from geogp.run import Run
 from geogp.targets import TARGETS
 
@@ -129,7 +129,7 @@ def demo(
         method=method,
         split="random",
         seed=seed,
-        model={"steps": STEPS[size]},
+        model={} if METHODS[method].engine == "local" else {"steps": STEPS[size]},
         overwrite=True,
     )
     clock(f"fitted {method} on {fitted.facts['rows']['fitted']:,} rows")

@@ -232,7 +232,7 @@ def small(method, **changes):
     """A fit of a second: tiny rank and network, few epochs."""
     settings = {"rank": 36, "hidden": 8, "epochs": 3, "fourier_scales": (1.0,), "random_state": 0, **changes}
     if METHODS[method].engine == "local":
-        settings["options"] = {"n_targets": 500, "steps": 60, **settings.get("options", {})}
+        settings["options"] = {"n_targets": 300, "steps": 12, **settings.get("options", {})}
     return GPRegressor(method, **settings)
 
 

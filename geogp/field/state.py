@@ -166,8 +166,10 @@ def _noise(tensors: dict[str, Tensor], options: FieldOptions) -> SmoothNoise | N
     own = {name.removeprefix(NOISE): v for name, v in tensors.items() if name.startswith(NOISE)}
     if not own:
         return None
-    noise = new_smooth_noise(len(own["center"]), hidden=options.hidden)
-    noise.load_state_dict(_named_as_here(own))
+    own = _named_as_here(own)
+    scales = len(own["intercept"]) == 5  # as earlier runs have it
+    noise = new_smooth_noise(len(own["center"]), hidden=options.hidden, scales_surface=scales)
+    noise.load_state_dict(own)
     return noise.eval()
 
 

@@ -1,10 +1,11 @@
 """Noise, and a shift with the count, that vary smoothly with the surroundings.
 
-    u | x, n ~ skewed Student-t( r̄(x) + δ(x, n),  scale² = a(x) v(x) + τ²(x) + s²(x) / n,  ν(x),  γ(x, n) )
+    u | x, n ~ skewed Student-t( r̄(x) + δ(x, n),  scale² = v(x) + τ²(x) + s²(x) / n,  ν(x),  γ(x, n) )
 
 r̄ and v are the local GP's moments; δ (the count shift b(n), which is larger where r is poorly known),
-log a, log τ², log s², log ν and log γ are outputs of one small network of the surroundings, a deep basis with linear
-weights on top, fitted by the exact likelihood of rows that were held out.
+log τ², log s², log ν and log γ are outputs of one small network of the surroundings, a deep basis with linear
+weights on top, fitted by the exact likelihood of rows that were held out. The surface's variance is the local GP's own:
+rows say what v and the noise are together, and nothing of either alone.
 """
 
 from collections.abc import Callable
@@ -45,35 +46,31 @@ class Parts:
 
 
 class SmoothNoise(nn.Module):
-    """Count shift, latent factor, τ², s², degrees of freedom and skewness as smooth functions of the
-    surroundings.
+    """Count shift, τ², s², degrees of freedom and skewness as smooth functions of the surroundings.
 
     Parameters
     ----------
     n_inputs : features of the surroundings and of the count
     hidden : width; two residual layers
-
-    Notes
-    -----
-    The latent factor a satisfies a(x) v(x) <= a₀ v₀ with v₀ the prior variance of r and a₀ the factor where
-    v(x) = v₀: log a = log a₀ + o(x) (1 − v/v₀) with o <= 1, and log(v/v₀) <= −(1 − v/v₀). So the latent sd
-    returns to the prior's far from data and exceeds it nowhere.
+    scales_surface : with a factor a on v, too, as earlier runs have it. a(x) v(x) <= a₀ v₀ with v₀ the prior
+        variance of r and a₀ the factor where v(x) = v₀: log a = log a₀ + o(x) (1 − v/v₀) with o <= 1
     """
 
     center: Tensor
     scale: Tensor
 
-    def __init__(self, n_inputs: int, hidden: int = 64):
+    def __init__(self, n_inputs: int, hidden: int = 64, *, scales_surface: bool = False):
         super().__init__()
+        self.scales_surface = scales_surface
         self.register_buffer("center", torch.zeros(n_inputs, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(n_inputs, dtype=torch.float64))
         self.first = nn.Linear(n_inputs, hidden)
         self.layers = nn.ModuleList([nn.Linear(hidden, hidden) for _ in range(2)])
-        self.last = nn.Linear(hidden, 6)
+        self.last = nn.Linear(hidden, 6 if scales_surface else 5)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
-        #: log a, log τ², log s², log (ν - 2.1) and log γ where the network says nothing.
-        self.intercept = nn.Parameter(torch.tensor([0.0, -4.0, 0.0, 1.0, 0.0]))
+        #: (log a,) log τ², log s², log (ν - 2.1) and log γ where the network says nothing.
+        self.intercept = nn.Parameter(torch.tensor([0.0, -4.0, 0.0, 1.0, 0.0])[0 if scales_surface else 1 :])
 
     def start_from(self, features: Tensor, tau2: float, s2: float, degrees_of_freedom: float) -> None:
         """Standardise by `features` (N, n_inputs); begin at a constant noise."""
@@ -81,10 +78,8 @@ class SmoothNoise(nn.Module):
             self.center.copy_(features.mean(0))
             spread = features.std(0, unbiased=False)
             self.scale.copy_(torch.where(spread > 1e-8, spread, torch.ones_like(spread)))
-            start = torch.tensor(
-                [1.0, max(tau2, 1e-6), max(s2, 1e-6), max(degrees_of_freedom - SMALLEST_DF, 0.1), 1.0]
-            )
-            self.intercept.copy_(start.log())
+            start = [max(tau2, 1e-6), max(s2, 1e-6), max(degrees_of_freedom - SMALLEST_DF, 0.1), 1.0]
+            self.intercept[-4:] = torch.tensor(start).log()
 
     def forward(
         self, features: Tensor, mean: Tensor, variance: Tensor, prior_variance: Tensor, counts: Tensor
@@ -94,20 +89,23 @@ class SmoothNoise(nn.Module):
         h = nn.functional.silu(self.first(z))
         for layer in self.layers:
             h = h + nn.functional.silu(layer(h))
-        shift, flex, tau, s, tails, skew = self.last(h).double().unbind(-1)
-        start = self.intercept.double()
+        shift, *factor, tau, s, tails, skew = self.last(h).double().unbind(-1)
+        start = self.intercept.double()[-4:]
+        latent = self._scaled(variance, prior_variance, factor[0]) if factor else variance
+        noise = torch.exp(start[0] + tau.clamp(-6.0, 6.0)) + torch.exp(start[1] + s.clamp(-4.0, 4.0)) / counts
+        df = SMALLEST_DF + torch.exp(start[2] + tails.clamp(-2.0, 3.0))
+        log_skewness = MOST_LOG_SKEWNESS * torch.tanh(start[3] + skew)
+        return Parts(mean + shift * torch.sqrt(variance + 0.1), latent, noise, df, log_skewness)
+
+    def _scaled(self, variance: Tensor, prior_variance: Tensor, flex: Tensor) -> Tensor:
         known = 1.0 - (variance / prior_variance).clamp(0.0, 1.0)
         # tanh(0.55) ~ 1/2: no output means no change; the bounds are e^-3 and e^1.
         flex = 2.0 * torch.tanh(flex + 0.5493061443340549) - 1.0
-        latent = variance * torch.exp(start[0] + flex * known)
-        noise = torch.exp(start[1] + tau.clamp(-6.0, 6.0)) + torch.exp(start[2] + s.clamp(-4.0, 4.0)) / counts
-        df = SMALLEST_DF + torch.exp(start[3] + tails.clamp(-2.0, 3.0))
-        log_skewness = MOST_LOG_SKEWNESS * torch.tanh(start[4] + skew)
-        return Parts(mean + shift * torch.sqrt(variance + 0.1), latent, noise, df, log_skewness)
+        return variance * torch.exp(self.intercept[0].double() + flex * known)
 
     def prior_factor(self) -> float:
         """a₀: what the prior variance of r is multiplied with."""
-        return float(self.intercept[0].detach().double().exp())
+        return float(self.intercept[0].detach().double().exp()) if self.scales_surface else 1.0
 
 
 @dataclass(frozen=True)
@@ -165,7 +163,9 @@ def fit_smooth_noise(
     return history
 
 
-def new_smooth_noise(n_inputs: int, *, hidden: int = 64, seed: int = 0) -> SmoothNoise:
+def new_smooth_noise(
+    n_inputs: int, *, hidden: int = 64, seed: int = 0, scales_surface: bool = False
+) -> SmoothNoise:
     """A network whose starting weights depend on the seed alone.
 
     Examples
@@ -179,4 +179,4 @@ def new_smooth_noise(n_inputs: int, *, hidden: int = 64, seed: int = 0) -> Smoot
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return SmoothNoise(n_inputs, hidden)
+        return SmoothNoise(n_inputs, hidden, scales_surface=scales_surface)

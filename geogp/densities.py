@@ -140,3 +140,5 @@ MATERN: dict[str, Callable[[Tensor], Tensor]] = {
     "matern32": lambda distance: _three_halves(math.sqrt(3.0) * distance),
     "matern52": lambda distance: _five_halves(math.sqrt(5.0) * distance),
 }
+#: Its order ν by name.
+MATERN_ORDER = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}

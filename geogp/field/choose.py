@@ -1,16 +1,17 @@
 """Which local Gaussian process predicts held-out rows best: candidates, each fitted and judged alike."""
 
+import itertools
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
-from geogp.field.left_out import HOLD_OUT_FROM, LeftOut
+from geogp.field.left_out import HOLD_OUT_FROM, SIDES, LeftOut
 from geogp.field.likelihood import conditional_log_density, fit_local_gp, leave_one_out_log_density
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
-from geogp.field.options import FieldOptions
+from geogp.field.options import ROUGH, FieldOptions
 from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
@@ -22,6 +23,8 @@ VARY_FROM, VARY_AT = 10_000, 16
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches; where each step sees all rows, steps are so many times longer and fewer.
 RATE, LONGER = 0.04, 2
+#: Steps with single rows for one with a block, in time.
+ROWS_BETWEEN = 2
 #: About so many targets of a kind judge the candidates.
 JUDGES = 800
 
@@ -119,23 +122,31 @@ class Trials:
         )
 
     def judged(self, gp: LocalGP) -> Candidate:
-        """All kinds of missing data count alike."""
+        """All kinds of missing data count alike, but for sides."""
         if self.few:
             return Candidate(gp, left_out_one_by_one(gp, self))
-        return Candidate(gp, sum(held_out_density(gp, self, t) for t in self.judges.values() if t))
+        judges = {kind: targets for kind, targets in self.judges.items() if targets}
+        say = {kind: SIDES if kind == "sides" else 1.0 for kind in judges}
+        return Candidate(gp, sum(say[kind] * held_out_density(gp, self, t) for kind, t in judges.items()))
 
 
 def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
-    """Kernel and noise that predict held-out rows best, over all kinds of missing data alike.
+    """Kernel and noise that predict held-out rows best, over all kinds of missing data.
 
     Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they
     are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones:
-    both kernels are tried. In time most places have a history of their own, and the kernel of the single rows
-    serves gaps as well. Where rows are many or it is asked for, lengths and variance may vary over space. A mean
+    both kernels are tried, and rough ones beside smooth ones. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and variance may vary over space. A mean
     that shifts with the count stays only where held-out rows gain by it.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
+    if start.time_axis is not None and blocks:
+        rows = _in_turns(rows, blocks, ROWS_BETWEEN)
+    rough = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
+    start = rough if trials.few and start.time_axis is None else start
     best = trials.fitted("rows", rows, start, weighted=True)
+    if start.time_axis is None and len(start.smoothness) > 1 and not trials.few:
+        best = _better(best, trials.fitted("rough", rows, rough, weighted=True))
+        start = replace(start, smoothness=best.gp.kernel.smoothness)
     if heavy_tailed(best.gp.degrees_of_freedom):
         unweighted = trials.judged(replace(best.gp, weighted=False))
         if unweighted.density > best.density:
@@ -145,8 +156,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         wide = trials.fitted("wide", rows, start.term(len(start.smoothness) - 1), weighted=best.gp.weighted)
         best = _better(best, wide)
     if blocks and start.time_axis is None:
-        gaps = [*blocks, *trials.left_out["sides"]]
-        mixed = [s for i, gap in enumerate(gaps) for s in (rows[i % len(rows)], gap)]
+        mixed = _in_turns(rows, [*blocks, *trials.left_out["sides"]], 1)
         best = _better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
     if places := _places_to_vary_at(trials, start):
         flat = Variation.flat(trials.X[:, :2], places, trials.options.seed)
@@ -156,6 +166,12 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         still = replace(best.gp, count_shift=torch.zeros_like(best.gp.count_shift))
         best = _better(trials.judged(still), best)
     return best.gp
+
+
+def _in_turns(rows: Targets, gaps: Targets, between: int) -> Targets:
+    """So many sets of single rows, then one of a gap, until each gap has had its turn."""
+    turn = itertools.cycle(rows)
+    return [s for gap in gaps for s in (*itertools.islice(turn, between), gap)]
 
 
 def _better(one: Candidate, other: Candidate) -> Candidate:

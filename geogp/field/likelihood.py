@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from geogp.densities import log_density
+from geogp.densities import MATERN_ORDER, log_density
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise, noise_variance
@@ -18,6 +18,9 @@ from geogp.linalg import cholesky
 
 #: Degrees of freedom stay above this, where a Student-t's variance is still finite.
 SMALLEST_DF = 2.05
+#: Each row by itself, no neighbour known, speaks for the variance of the whole: together as this many rows, at most this
+#: share of what rows given their neighbours say; and so many of them at a step.
+ALONE, MOST_ALONE, ALONE_AT_ONCE = 40.0, 0.1, 1024
 
 
 def conditional_log_density(
@@ -119,7 +122,8 @@ def fit_local_gp(
     """Kernel, noise and count shift that make the rows likely given their neighbours.
 
     Maximises the sum of `conditional_log_density` by minibatches (Adam, one cycle), or that of
-    `leave_one_out_log_density`.
+    `leave_one_out_log_density`. Neighbours alone cannot tell a large variance and a long lengthscale from small and short
+    ones: what each row is by itself has a small say, too.
 
     Parameters
     ----------
@@ -146,6 +150,10 @@ def fit_local_gp(
     -----
     O(steps · batch · k³), without sets O(steps · N³).
 
+    References
+    ----------
+    Zhang 2004 (what neighbours tell of a Matérn kernel: v / ℓ^2ν); Varin, Reid and Firth 2011 (composite likelihood)
+
     Examples
     --------
     >>> X = torch.rand(40, 2, generator=torch.Generator().manual_seed(0)).double()
@@ -171,6 +179,7 @@ def fit_local_gp(
                 kernel, X, value, noise, target[pick], index[pick], nu, weighted=weighted
             )
         loss = -density.mean()
+        loss = loss - min(ALONE / len(y), MOST_ALONE) * _alone(kernel, X, value, noise, nu, generator).mean()
         if kernel.variation is not None:
             loss = loss + kernel.variation.penalty() / len(y)
         if (told := model.noise_of_rows()) is not None:
@@ -179,6 +188,20 @@ def fit_local_gp(
         history.append(loss.item())
         tick()
     return model.cpu().learned(history, weighted and student)
+
+
+def _alone(
+    kernel: LocalKernel,
+    X: Tensor,
+    value: Tensor,
+    noise: Tensor,
+    nu: Tensor | None,
+    generator: torch.Generator,
+) -> Tensor:
+    """log p(value_i) of some rows, nothing else known: (m,)."""
+    pick = torch.randint(len(value), (min(len(value), ALONE_AT_ONCE),), generator=generator).to(X.device)
+    v = value[pick]
+    return log_density(v, torch.zeros_like(v), kernel.prior_at(X[pick]) + noise[pick], nu)
 
 
 class _Trained(nn.Module):
@@ -190,7 +213,8 @@ class _Trained(nn.Module):
         super().__init__()
         self.start, self.told, self.student = start, told, student
         self.lengthscale = nn.Parameter(start.log_lengthscale.double().clone())
-        self.variance = nn.Parameter(start.log_variance.double().clone())
+        # Neighbours tell v / ℓ^2ν and little more (Zhang 2004): learned itself, it leaves ℓ free to follow what is far away.
+        self.rate = nn.Parameter(start.log_variance.double() - self._ridge(self.lengthscale.detach()))
         self.shift = nn.Parameter(torch.zeros(n_columns, dtype=torch.float64))
         self.tau2 = nn.Parameter(torch.tensor(math.log(0.1), dtype=torch.float64))
         self.s2 = nn.Parameter(
@@ -209,8 +233,15 @@ class _Trained(nn.Module):
         if bumps is not None:
             stretch, amplitude = of(self.stretch), of(self.amplitude)
             bumps = replace(bumps.to(stretch.device), lengthscale=stretch, variance=amplitude)
-        lengthscale, variance = of(self.lengthscale), of(self.variance)
+        lengthscale = of(self.lengthscale)
+        variance = of(self.rate) + self._ridge(lengthscale)
         return replace(self.start, log_lengthscale=lengthscale, log_variance=variance, variation=bumps)
+
+    def _ridge(self, log_lengthscale: Tensor) -> Tensor:
+        """2ν log ℓ of each component, ℓ the mean over the axes of space."""
+        power = [2.0 * MATERN_ORDER[name] for name in self.start.smoothness]
+        mean = log_lengthscale[:, self.start.space_axes[:2]].mean(1)
+        return torch.tensor(power, dtype=mean.dtype, device=mean.device) * mean
 
     def noise_of_rows(self) -> ToldNoise | None:
         """What tells rows' noises apart, made of the parameters."""
@@ -243,10 +274,11 @@ class _Trained(nn.Module):
 def _one_cycle(model: _Trained, learning_rate: float, steps: int) -> Steps:
     """Adam whose rates rise and fall once.
 
-    The noise travels farther than the kernel (decades of τ²), and must settle before the tails can: twice the rate.
+    The noise travels farther than the lengthscales (decades of τ²), and must settle before the tails can: twice the rate;
+    so does v / ℓ^2ν, which lies far off where ℓ does.
     Each of many bumps sees few rows of a batch, and must not wander with them: a quarter.
     """
-    fast = [p for p in (model.tau2, model.s2, model.tails) if p.requires_grad]
+    fast = [p for p in (model.rate, model.tau2, model.s2, model.tails) if p.requires_grad]
     bumps = [] if model.start.variation is None else [model.stretch, model.amplitude]
     fast += [] if model.told is None else [model.row_coefficients]
     apart = [*fast, *bumps]

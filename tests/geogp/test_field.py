@@ -223,7 +223,8 @@ def test_each_choice_of_the_kernel_goes_to_the_better_held_out_density(
     monkeypatch.setattr(choose, "held_out_density", density)
     chosen = LocalField.fit(X, y, n, time=2 if in_time else None, options=replace(QUICK, smooth=False)).gp
     assert chosen.weighted is weights_win
-    assert (chosen.loss[0] > 2.0) is (blocks_win and not in_time)
+    # In time blocks are among the sets of every fit.
+    assert (chosen.loss[0] > 2.0) is (blocks_win or in_time)
 
 
 @pytest.mark.parametrize("true", [0.0, 1.0])

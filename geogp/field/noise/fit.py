@@ -10,7 +10,7 @@ from torch import Tensor
 from geogp.calibrate import Calibration, fit_calibration
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
-from geogp.field.left_out import LeftOut
+from geogp.field.left_out import SIDES, LeftOut
 from geogp.field.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.observations import canonical
 from geogp.field.predict.moments import moments_of
@@ -21,9 +21,6 @@ from geogp.field.stages import Stages
 CLUSTER_SPACINGS = 30.0
 #: Parts of the validation rows' squares, each calibrated by a noise that did not learn from it.
 FOLDS = 2
-
-#: Rows at the sides count so much of what those of another kind do: few predictions lie beyond the data.
-SIDES = 0.3
 
 #: X, y, counts of rows that are never conditioned on.
 Validation = tuple[Tensor, Tensor, Tensor | None]

@@ -163,7 +163,7 @@ def grid_of(
 def with_data(run: Run, boundary: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """The parts of a run's region around its data (GeoJSON), and how many others there are: a far islet would make the
     rectangle of a map a hundred times as large, one beside the others belongs to it."""
-    if not (run.path / "support.safetensors").is_file():
+    if not run.has_support:
         return boundary, 0
     region = polygon(boundary)
     near = in_frame(region, near_data(region, run.support.positions_m, run.data["crs"]))

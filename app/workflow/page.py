@@ -58,11 +58,6 @@ class PageGrid:
         """Which pixels have values, (H, W), and the model's inputs there in the last quarter, (n, D)."""
         return places(self.run, self.geobox, self.run.quarter(None), **self.options)
 
-    @property
-    def has_support(self) -> bool:
-        """Whether the run records its training places."""
-        return (self.run.path / "support.safetensors").is_file()
-
     @functools.cached_property
     def options(self) -> dict[str, Any]:
         """Which pixels `predict` and `distributions` compute."""
@@ -242,7 +237,7 @@ def legend_of(page: PageGrid) -> Legend:
         }
     if run.target.log10 and (sampled["lower"] > 0).all():
         own[WITHIN.quantity] = fitted(np.sqrt(sampled["upper"] / sampled["lower"]).ravel(), "log")
-    if page.has_support:
+    if run.has_support:
         own[MEASURED.quantity] = fitted(np.maximum(run.support.distances_m(xy) / 1000, 0.2), "log")
     others = [band for band in planes if band.key in _others()]
     added = [as_it_is(band, own[band.layer.quantity], subtitle(ds)) for band in others]
@@ -297,7 +292,7 @@ def spec_of(
         note=page.note,
         added=legend.added,
     )
-    spec["far_km"] = FAR_M / 1000 if page.has_support else None
+    spec["far_km"] = FAR_M / 1000 if run.has_support else None
     spec["coverage"] = None if document is None else _coverage(document)
     return spec
 

@@ -61,8 +61,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         its logarithm, in `dppgp` only
 
     options : further keywords of the method's engine
-    device : "cpu", "cuda" or "auto"
-    random_state : seed; None is seed 0, deterministic too
+    device : "cpu", "cuda" or "auto"; random_state : seed, None is seed 0, deterministic too
 
     Attributes
     ----------

@@ -209,6 +209,11 @@ class Run:
         u, v = (np.atleast_1d(np.asarray(w, dtype=np.float64)) for w in (lon, lat))
         return np.stack(self._transformers[1].transform(u, v), axis=-1)
 
+    @property
+    def has_support(self) -> bool:
+        """Whether it records the training places."""
+        return (self.path / "support.safetensors").is_file()
+
     @cached_property
     def support(self) -> Support:
         """The training places.
@@ -218,7 +223,7 @@ class Run:
         InvalidInput
             the run does not record them.
         """
-        if not (self.path / "support.safetensors").is_file():
+        if not self.has_support:
             raise InvalidInput(f"{self.path} does not record the training places; fit it with `geogp fit`.")
         return Support(self.tensors("support")["positions_m"].numpy())
 

@@ -4,7 +4,8 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -51,9 +52,10 @@ def names(*parts: str) -> set[str]:
     return {canonicalize_name(r.name) for part in parts for r in declared(part)}
 
 
-def imported(folder: str) -> Iterator[tuple[str, set[str]]]:
+@cache
+def imported(folder: str) -> list[tuple[str, set[str]]]:
     """(where, distributions that may provide it) of each import from outside the house."""
-    own = {*PACKAGES, "benchmarks", "tests"}
+    own, found = {*PACKAGES, "benchmarks", "tests"}, []
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -65,7 +67,8 @@ def imported(folder: str) -> Iterator[tuple[str, set[str]]]:
             for top in {m.split(".")[0] for m in modules} - own - sys.stdlib_module_names:
                 # Not installed (an extra): its name is as good as any.
                 providers = {canonicalize_name(d) for d in DISTRIBUTIONS.get(top, [top])}
-                yield f"{path.relative_to(ROOT)}:{node.lineno} imports {top}", providers
+                found.append((f"{path.relative_to(ROOT)}:{node.lineno} imports {top}", providers))
+    return found
 
 
 @pytest.mark.parametrize("use", SERVED)

@@ -65,13 +65,11 @@ def hexagons(atlas: Atlas, resolution: int) -> Path:
     if path.exists():
         return path
     run = atlas.run
-    outline = Ground.of(run).outline
-    xy = shapely.get_coordinates(shapely.segmentize(outline.exterior, 5000)) if run.boundary is None else None
-    if xy is None:
+    if run.boundary is not None:
         shape = shapely.geometry.shape(run.boundary)
     else:
-        lon, lat = run.to_degrees(xy)
-        shape = shapely.Polygon(np.column_stack([lon, lat]))
+        edge = shapely.segmentize(Ground.of(run).outline.exterior, 5000)
+        shape = shapely.Polygon(np.column_stack(run.to_degrees(shapely.get_coordinates(edge))))
     if shape.area / (h3.average_hexagon_area(resolution, "km^2") / 111.0**2) > 2 * MOST_HEXAGONS:
         raise InvalidInput(f"These would be more than {MOST_HEXAGONS:,} hexagons; choose larger ones.")
     found = h3.polygon_to_cells_experimental(h3.geo_to_h3shape(shape), resolution, contain="overlap")

@@ -58,9 +58,7 @@ class Grid:
 
     def where(self, window: GeoBox) -> NDArray[np.bool_]:
         """Which pixels of a window of `geobox` lie inside the region: for `geogp.predict`."""
-        column, row = ~self.geobox.affine * (window.affine.c, window.affine.f)
-        y, x = round(row), round(column)
-        return self.mask.inside(Window(y, y + window.shape[0], x, x + window.shape[1]))
+        return self.mask.inside(window_in(self.geobox, window))
 
     @property
     def wkt(self) -> str:
@@ -88,6 +86,13 @@ class Grid:
     def resolution(self) -> float:
         """Side of a pixel in the unit of the CRS."""
         return abs(float(self.geobox.affine.a))
+
+
+def window_in(whole: GeoBox, part: GeoBox) -> Window:
+    """Where a part of a grid lies in it."""
+    column, row = ~whole.affine * (part.affine.c, part.affine.f)
+    y, x = round(row), round(column)
+    return Window(y, y + part.shape[0], x, x + part.shape[1])
 
 
 def grid_of(
@@ -163,7 +168,7 @@ def grid_of(
 def with_data(run: Run, boundary: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """The parts of a run's region around its data (GeoJSON), and how many others there are: a far islet would make the
     rectangle of a map a hundred times as large, one beside the others belongs to it."""
-    if not (run.path / "support.safetensors").is_file():
+    if not run.has_support:
         return boundary, 0
     region = polygon(boundary)
     near = in_frame(region, near_data(region, run.support.positions_m, run.data["crs"]))

@@ -18,14 +18,19 @@ def peak_rss_mb() -> float:
 
     Linux' VmHWM where there is one: ru_maxrss starts at the size of the process that started this one.
     """
-    try:
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 2**10
-    except OSError:
-        pass
+    if (told := resident("VmHWM")) is not None:
+        return told / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def resident(name: str) -> int | None:
+    """Bytes of this process' memory that Linux tells under a name, "VmRSS" now or "VmHWM" at most; None elsewhere."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 2**10 for line in lines if line.startswith(f"{name}:")), None)
 
 
 def versions() -> dict[str, str]:

@@ -17,7 +17,7 @@ from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.distributions import counts_of, distributions, places
 from app.workflow.drawing import near
-from app.workflow.grids import Grid
+from app.workflow.grids import Grid, window_in
 from app.workflow.outputs import attribution, titled
 from geogp.areas import surface
 from geogp.blocks import Where
@@ -58,11 +58,6 @@ class PageGrid:
         """Which pixels have values, (H, W), and the model's inputs there in the last quarter, (n, D)."""
         return places(self.run, self.geobox, self.run.quarter(None), **self.options)
 
-    @property
-    def has_support(self) -> bool:
-        """Whether the run records its training places."""
-        return (self.run.path / "support.safetensors").is_file()
-
     @functools.cached_property
     def options(self) -> dict[str, Any]:
         """Which pixels `predict` and `distributions` compute."""
@@ -74,14 +69,7 @@ class PageGrid:
 
 def masked(geobox: GeoBox, inside: NDArray[np.bool_]) -> Where:
     """The mask of a grid as `geogp.predict` asks for it: by parts of that grid."""
-    whole = geobox.affine
-
-    def where(part: GeoBox) -> NDArray[np.bool_]:
-        row = round((whole.f - part.affine.f) / -whole.e)
-        column = round((part.affine.c - whole.c) / whole.a)
-        return inside[row : row + part.height, column : column + part.width]
-
-    return where
+    return lambda part: inside[window_in(geobox, part).slices]
 
 
 def beside(page: PageGrid, other: Run) -> PageGrid:
@@ -99,14 +87,20 @@ def page_grid(run: Run, grid: Grid, most_inside: int = INSIDE) -> PageGrid:
     fill = min(1.0, grid.n_inside / (box.shape[0] * box.shape[1]))
     most = min(WHOLE, most_inside / max(fill, 1e-9))
     step = max(1, int(np.ceil(np.sqrt(box.shape[0] * box.shape[1] / most))))
-    first = min(step // 2, min(box.shape) - 1)
-    height, width = (max(1, -(-(n - first) // step)) for n in box.shape)
+    thin, _ = thinned(box, step)
     if step > 1:
         coarse = f"the page shows every {_nth(step)} pixel along a side; exported files have all"
         note = "; ".join(part for part in (note, coarse) if part)
-    shift = first + 0.5 - step / 2  # centres stay where they are
+    return PageGrid(run, thin, boundary, grid.max_distance_m, note)
+
+
+def thinned(box: GeoBox, step: int) -> tuple[GeoBox, slice]:
+    """A grid of every `step`-th pixel of a grid along a side, whose centres are theirs; and which those are, along either."""
+    first = min(step // 2, min(box.shape) - 1)
+    height, width = (-(-(n - first) // step) for n in box.shape)
+    shift = first + 0.5 - step / 2
     affine = box.affine * Affine.translation(shift, shift) * Affine.scale(step)
-    return PageGrid(run, GeoBox((height, width), affine, box.crs), boundary, grid.max_distance_m, note)
+    return GeoBox((height, width), affine, box.crs), slice(first, None, step)
 
 
 def quarter_packs(
@@ -145,12 +139,8 @@ def draws_pack(page: PageGrid, quarter: str | None, n: int = DRAWS) -> bytes:
     """
     run = page.run
     step = max(1, int(np.ceil(np.sqrt(page.places[0].sum() / DRAWN))))
-    first = min(step // 2, min(page.geobox.shape) - 1)
-    inside = page.places[0][first::step, first::step]
-    shift = first + 0.5 - step / 2
-    affine = page.geobox.affine * Affine.translation(shift, shift) * Affine.scale(step)
-    box = GeoBox(inside.shape, affine, page.geobox.crs)
-    known, X = places(run, box, run.quarter(quarter), where=masked(box, inside))
+    box, those = thinned(page.geobox, step)
+    known, X = places(run, box, run.quarter(quarter), where=masked(box, page.places[0][those, those]))
     draws = [run.target.from_score(t) for t in surface(run.model, X).batches(n, 0)]
     planes = np.concatenate(draws, axis=1).T
     return pack(
@@ -242,7 +232,7 @@ def legend_of(page: PageGrid) -> Legend:
         }
     if run.target.log10 and (sampled["lower"] > 0).all():
         own[WITHIN.quantity] = fitted(np.sqrt(sampled["upper"] / sampled["lower"]).ravel(), "log")
-    if page.has_support:
+    if run.has_support:
         own[MEASURED.quantity] = fitted(np.maximum(run.support.distances_m(xy) / 1000, 0.2), "log")
     others = [band for band in planes if band.key in _others()]
     added = [as_it_is(band, own[band.layer.quantity], subtitle(ds)) for band in others]
@@ -297,7 +287,7 @@ def spec_of(
         note=page.note,
         added=legend.added,
     )
-    spec["far_km"] = FAR_M / 1000 if page.has_support else None
+    spec["far_km"] = FAR_M / 1000 if run.has_support else None
     spec["coverage"] = None if document is None else _coverage(document)
     return spec
 

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -86,23 +87,31 @@ def _small_run(path: Path) -> Path:
     return path
 
 
-def _write_for_ever(run: Path) -> None:
+def _write_for_ever(run: Path, at_work: Event) -> None:
+    """Change a run again and again, and say so from the first change on."""
     number = 0
     while True:
         number += 1
         facts = {"nll": float(number)}
         update_facts(run, {"scores": facts}, documents={"certificate.json": facts})
+        at_work.set()
 
 
 def _kills(run: Path) -> Played:
     """Row 1: SIGKILL at random instants while a run is written; it is the old one or the new one, whole."""
     rng, broken = np.random.default_rng(int.from_bytes(os.urandom(4))), []
+    fork = multiprocessing.get_context("fork")
     for _ in range(KILLS):
-        process = multiprocessing.get_context("fork").Process(target=_write_for_ever, args=(run,))
+        at_work = fork.Event()
+        process = fork.Process(target=_write_for_ever, args=(run, at_work))
         process.start()
+        while process.is_alive() and not at_work.wait(0.1):
+            pass
         time.sleep(float(rng.uniform(0.005, 0.1)))
-        os.kill(process.pid or 0, signal.SIGKILL)
+        process.kill()
         process.join()
+        if process.exitcode != -signal.SIGKILL:
+            broken.append("a writer ended before it was killed")
         try:
             load(run)
             sweep(run.parent)

@@ -4,6 +4,7 @@ import io
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maps.bands import Band
-from maps.colours import Scale, paint
+from maps.colours import Scale, table
 from maps.mercator import MERCATOR_HALF, MercatorGrid, mercator_grid
 from maps.sinks.base import Job, Output
 from maps.sinks.cog import PartsSink
@@ -19,6 +20,7 @@ from maps.sinks.cog import PartsSink
 SIDE = 256  # pixels of a tile
 MOST = 1024  # pixels read of a window along a side
 FINEST = 18
+COLOURS = 255  # of a palette, beside the transparent one
 
 
 class PmtilesSink(PartsSink):
@@ -59,11 +61,11 @@ class PmtilesSink(PartsSink):
                 for (name, *_), (band, scale, sources, writer) in zip(self._files, opened):
                     values = where.read(sources)
                     if np.isfinite(values).any():
-                        writer.write_tile(key, _png(paint(values, scale, band.colours)))
+                        writer.write_tile(key, _png(values, scale, band.colours))
                         written[name] += 1
             for (name, *_), (band, scale, _, writer) in zip(self._files, opened):
                 if not written[name]:  # the format has no file without a tile
-                    writer.write_tile(0, _png(np.zeros((SIDE, SIDE, 4), np.uint8)))
+                    writer.write_tile(0, _png(np.full((SIDE, SIDE), np.nan), scale, band.colours))
                     written[name] = 1
                 writer.finalize(_header(grid, finest), self._about(band, scale))
         outputs = []
@@ -173,12 +175,23 @@ def _header(grid: MercatorGrid, finest: int) -> dict[str, Any]:
     }
 
 
-def _png(rgba: NDArray[np.uint8]) -> bytes:
+def _png(values: NDArray[np.floating], scale: Scale, name: str) -> bytes:
+    """A tile's values as a PNG with a palette: nothing, which is transparent, then 255 of the map's 256 colours."""
     from PIL import Image
 
+    t = scale.fraction(values)
+    index = np.where(np.isfinite(t), t * (COLOURS - 1) + 1.5, 0).astype(np.uint8)
+    image = Image.fromarray(index)
+    image.putpalette(_palette(name))
     out = io.BytesIO()
-    Image.fromarray(rgba).save(out, "PNG", compress_level=1)
+    image.save(out, "PNG", transparency=0, compress_level=1)
     return out.getvalue()
+
+
+@cache
+def _palette(name: str) -> bytes:
+    shown = table(name)[np.round(np.linspace(0, 255, COLOURS)).astype(int)]
+    return bytes(3) + shown.tobytes()
 
 
 def _check(path: Path, n: int) -> None:

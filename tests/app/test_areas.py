@@ -24,7 +24,7 @@ def field(table, tmp_path_factory):
     from app.cli import main
 
     path = tmp_path_factory.mktemp("field") / "run"
-    quick = "options={steps=20, n_targets=300, epochs=2, neighbours=24}"
+    quick = "options={steps=20, n_targets=300, epochs=2, neighbours=24, metric=false}"
     line = ["fit", str(table), "--method", "geogp", "--set", quick, "-o", str(path), "-q"]
     assert main(line) == 0
     return path

@@ -29,7 +29,7 @@ def test_a_table_without_devices_says_so(table, tmp_path):
 
 def test_the_run_remembers_what_it_counted_by(cli, table, tmp_path):
     run = tmp_path / "run"
-    quick = "options={n_targets=500, steps=20}"
+    quick = "options={n_targets=300, steps=8, epochs=2, metric=false}"
     plain = ("--method", "local-gp", "--split", "random", "--set", quick)
     assert cli("fit", table, "--counts", "devices", *plain, "-o", run, "-q").code == 0
     facts = json.loads((run / "run.json").read_text())

@@ -22,7 +22,7 @@ from geogp.engines import asked as planning
 from geogp.run import load
 
 TINY = ("--rank", "32", "--hidden", "32", "--epochs", "20")
-LONG = ("--method", "dbk-silu", "--split", "random", "--rank", "16", "--hidden", "16", "--epochs", "150")
+LONG = ("--method", "dbk-silu", "--split", "random", "--rank", "16", "--hidden", "16", "--epochs", "90")
 
 
 def test_the_run_says_what_was_done(run, table):
@@ -254,16 +254,15 @@ def start(command, table, out):
         text=True,
     )
     checkpoint = storage.partial_folder(out) / "checkpoint.json"
-    for _ in range(6000):
+    while True:  # however slow the machine is; pytest's own limit ends it
         if process.poll() is not None:
             pytest.fail(f"the fit ended before it could be interrupted: {process.stderr.read()}")
         try:
             if json.loads(checkpoint.read_text())["progress"]["epoch"] >= 5:
-                break
+                return process
         except (OSError, ValueError, KeyError):
             pass
         time.sleep(0.005)
-    return process
 
 
 def test_a_killed_fit_goes_on_to_the_same_result(cli, command, table, unbroken, tmp_path):
@@ -338,7 +337,7 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
         "--split",
         "forward",
         "--set",
-        "options={n_targets=500, steps=30}",
+        "options={n_targets=300, steps=12, epochs=3, neighbours=24, metric=false}",
         "-q",
     )
     assert cli(*line, "-o", tmp_path / "chosen").code == 0
@@ -359,7 +358,13 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
 
 
 def test_the_default_keeps_a_time_limit_and_goes_on_to_the_same_result(cli, table, tmp_path):
-    line = ("fit", table, "--set", "options={n_targets=500,steps=6}", "-q")
+    line = (
+        "fit",
+        table,
+        "--set",
+        "options={n_targets=300, steps=4, epochs=2, neighbours=24, metric=false}",
+        "-q",
+    )
     assert cli(*line, "-o", tmp_path / "whole").code == 0
     out = tmp_path / "run"
     result = cli(*line, "-o", out, "--time-limit", "0")

@@ -1,6 +1,8 @@
 """`geogp doctor --self-test`: each fault is really played, and what does not hold is said."""
 
 import json
+import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,26 @@ def test_kills_and_damage_hold(small) -> None:
         assert found.broken == () and found.words == "held" and found.times >= 12
 
 
+def test_a_writer_is_killed_at_work_however_slow_it_is(tmp_path, monkeypatch) -> None:
+    run = self_test._small_run(tmp_path / "runs" / "run")
+    honest, written = self_test.update_facts, tmp_path / "written"
+
+    def slow(*args: object, **named: object) -> None:
+        time.sleep(0.2)
+        honest(*args, **named)
+        written.write_text(written.read_text() + "x" if written.exists() else "x")
+
+    monkeypatch.setattr(self_test, "update_facts", slow)
+    monkeypatch.setattr(self_test, "KILLS", 3)
+    assert self_test._kills(run).broken == () and len(written.read_text()) >= 3
+
+
+def test_a_writer_that_fails_is_found_out(small, monkeypatch) -> None:
+    monkeypatch.setattr(self_test, "update_facts", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(self_test, "KILLS", 1)
+    assert self_test._kills(small).broken == ("a writer ended before it was killed",)
+
+
 def test_a_writer_that_writes_in_place_is_found_out(small, tmp_path, monkeypatch) -> None:
     def careless(run: Path, facts: dict, documents: dict) -> None:
         whole = (run / "run.json").read_text()
@@ -35,8 +57,6 @@ def test_a_writer_that_writes_in_place_is_found_out(small, tmp_path, monkeypatch
             for letter in whole:
                 file.write(letter)
                 file.flush()
-
-    import shutil
 
     run = Path(shutil.copytree(small, tmp_path / "run"))
     monkeypatch.setattr(self_test, "update_facts", careless)

@@ -21,7 +21,7 @@ from geogp.storage import folders, staging
 from geogp.update import recondition, refresh, summarise
 
 TINY = ("--rank", "24", "--hidden", "16", "--epochs", "8", "-q")
-FIELD = ("--set", "options={steps=20, n_targets=300, epochs=2}", "-q")
+FIELD = ("--set", "options={steps=20, n_targets=300, epochs=2, neighbours=24, metric=false}", "-q")
 
 
 def fit(cli, table, path, method, *more):

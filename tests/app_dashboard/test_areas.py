@@ -2,7 +2,10 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import geopandas
 import numpy as np
@@ -126,6 +129,15 @@ def test_hexagons_cover_the_region(atlas: Atlas) -> None:
     assert frame.intersects(region).all() and frame["id"].is_unique
     with pytest.raises(InvalidInput, match="choose larger ones"):
         areas.hexagons(atlas, 10)
+
+
+def test_without_a_boundary_hexagons_cover_what_was_measured(atlas: Atlas) -> None:
+    data = {**atlas.run.data, "boundary": None}
+    run = replace(atlas.run, facts={**atlas.run.facts, "data": data})
+    without: Any = SimpleNamespace(id="without-boundary", run=run)
+    frame = geopandas.read_file(areas.hexagons(without, 5))
+    lon, lat = run.to_degrees(run.support.positions_m)
+    assert shapely.contains_xy(frame.union_all(), lon, lat).all() and len(frame) < 60
 
 
 def test_what_is_no_file_of_polygons_is_refused() -> None:

@@ -46,7 +46,7 @@ def exact():
     X = np.column_stack([rng.uniform(0, 9000, (70, 2)), 2020 + rng.integers(0, 4, 70) / 4])
     counts = rng.integers(1, 9, 70).astype(float)
     y = np.sin(X[:, 0] / 3000) + rng.standard_normal(70) * np.sqrt(0.05 + 0.2 / counts)
-    options = {"neighbours": 70, "steps": 8}
+    options = {"neighbours": 70, "steps": 8, "metric": False}
     model = geogp.GPRegressor(
         "local-gp", target_transform="identity", spatial=(0, 1), time=2, options=options
     ).fit(X, y, counts)
@@ -161,7 +161,14 @@ def test_ahead_of_the_data_a_drifting_level_does_not_average_out(smooth):
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.uniform(0, 9000, (1200, 2)), 2020 + rng.integers(0, 6, 1200) / 4])
     y = np.sin(X[:, 0] / 3000) + 0.5 * (X[:, 2] - 2020) + 0.3 * rng.standard_normal(1200)
-    options = {"neighbours": 24, "steps": 20, "n_targets": 300, "epochs": 2, "smooth": smooth}
+    options = {
+        "neighbours": 24,
+        "steps": 20,
+        "n_targets": 300,
+        "epochs": 2,
+        "smooth": smooth,
+        "metric": False,
+    }
     model = geogp.GPRegressor(
         "geogp", target_transform="identity", spatial=(0, 1), time=2, options=options
     ).fit(X, y)
@@ -189,7 +196,7 @@ def test_coverage_of_area_means_of_known_surfaces():
         W[a, rows] = 1 / len(rows)
     X = rng.uniform(0, 7, (n, 2))  # the east has no data
     y = rng.standard_normal(n)
-    options = {"neighbours": 20, "steps": 3}
+    options = {"neighbours": 20, "steps": 3, "metric": False}
     model = plain(geogp.GPRegressor("local-gp", target_transform="identity", options=options).fit(X, y))
     field = model.engine_.field
     scale = field.frame.space_unit
@@ -204,7 +211,7 @@ def test_coverage_of_area_means_of_known_surfaces():
     model.target_mean_, model.target_sd_ = 0.0, 1.0
     both = field.frame.coordinates(torch.as_tensor(np.concatenate([field_rows(field), P])))
     L = np.linalg.cholesky(kernel(both, both).numpy() + 1e-9 * np.eye(n + m))
-    for _ in range(60):
+    for _ in range(40):
         f = L @ rng.standard_normal(n + m)
         value = torch.as_tensor(f[:n] + np.sqrt(0.1) * rng.standard_normal(n))
         knowing(model, seen=replace(field.seen, value=value, noise_variance=torch.full((n,), 0.1).double()))
@@ -259,7 +266,7 @@ def test_every_method_has_area_moments(method):
     X, y = rows(method)
     settings = {"rank": 36, "hidden": 8, "epochs": 2}
     if METHODS[method].engine == "local":
-        settings["options"] = {"steps": 8}
+        settings["options"] = {"steps": 8, "metric": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = geogp.GPRegressor(method, target_transform="identity", **settings).fit(X, y)
@@ -283,9 +290,9 @@ def test_a_basis_with_a_local_residual_has_the_fields_covariance():
     X = rng.uniform(0, 10_000, (500, 2))
     y = np.sin(X[:, 0] / 3000) + 0.3 * np.sin(X[:, 1] / 200) + 0.05 * rng.standard_normal(500)
     small = {"rank": 16, "hidden": 16, "epochs": 3, "fourier_scales": (1.0,), "residual": "local"}
-    model = geogp.GPRegressor("dbk-silu", target_transform="identity", options={"steps": 10}, **small).fit(
-        X, y
-    )
+    model = geogp.GPRegressor(
+        "dbk-silu", target_transform="identity", options={"steps": 10, "metric": False}, **small
+    ).fit(X, y)
     P = rng.uniform(0, 10_000, (80, 2))
     assert model.most_places is None
     found = area_moments(model, P, np.eye(80))

@@ -15,7 +15,7 @@ from geogp.errors import InvalidInput
 from geogp.transforms import Identity
 
 METHODS = {
-    "local-gp": {"options": {"steps": 15, "n_targets": 200, "neighbours": 24}},
+    "local-gp": {"options": {"steps": 15, "n_targets": 200, "neighbours": 24, "metric": False}},
     "gp-rbf": {"epochs": 20},
     "dbk-silu": {"epochs": 10, "rank": 16, "hidden": 16},
 }
@@ -76,7 +76,7 @@ def test_the_variance_of_a_change_counts_what_both_moments_share(fitted):
 
 def test_correlations_by_cells_are_those_of_the_field_given_all():
     X, y, rng = rows(3)
-    options = {"steps": 15, "n_targets": 200}
+    options = {"steps": 15, "n_targets": 200, "metric": False}
     model = geogp.GPRegressor("local-gp", spatial=(0, 1), time=2, options=options).fit(X, y)
     P = torch.as_tensor(rng.uniform(-2000, 11000, (60, 2)))
     before, after = (torch.cat([P, torch.full((60, 1), t).double()], 1) for t in (2020.25, 2021.75))
@@ -97,7 +97,7 @@ def test_correlations_by_cells_are_those_of_the_field_given_all():
 def test_a_change_is_found_where_there_was_one():
     """What rose by 1 did so by more than a half likelier than what did not, and 95% intervals hold the truth."""
     X, y, rng = rows(0, 500)
-    options = {"steps": 15, "n_targets": 200, "neighbours": 24}
+    options = {"steps": 15, "n_targets": 200, "neighbours": 24, "metric": False}
     model = geogp.GPRegressor(
         "local-gp", spatial=(0, 1), time=2, target_transform="identity", options=options
     ).fit(X, y)

@@ -16,6 +16,8 @@ from geogp.field.metric import learned_metric
 from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
 
+#: Of fits whose metric is not asked about.
+QUICK = FieldOptions(steps=20, neighbours=24, n_targets=300, metric=False)
 KERNEL = LocalKernel(
     torch.tensor([[1.0, 0.7], [3.0, 4.0]]).double().log(),
     torch.tensor([0.3, 0.8]).double().log(),
@@ -96,7 +98,7 @@ def plane(n=700, slope=2.0, seed=0):
 def test_a_trend_goes_on_where_nobody_measured_and_doubt_grows_there():
     P, y, held = plane()
     field = LocalField.fit(
-        torch.from_numpy(P[~held]), torch.from_numpy(y[~held]), None, options=FieldOptions(steps=60)
+        torch.from_numpy(P[~held]), torch.from_numpy(y[~held]), None, options=replace(QUICK, steps=60)
     )
     m = field.moments(torch.from_numpy(P[held]))
     miss = y[held] - m.location.numpy()
@@ -112,7 +114,7 @@ def test_a_trend_goes_on_where_nobody_measured_and_doubt_grows_there():
 def test_told_other_observations_the_drift_forgets_the_old_ones():
     P, y, _ = plane(n=500)
     X = torch.from_numpy(P)
-    options = FieldOptions(steps=20, smooth=False)
+    options = QUICK
     field = LocalField.fit(X, torch.from_numpy(y), None, options=options)
     west = torch.from_numpy(np.flatnonzero(P[:, 0] < 15.0))
     told = field.conditioned_on(field.observations(X[west], torch.from_numpy(y)[west], None))
@@ -124,7 +126,7 @@ def test_told_other_observations_the_drift_forgets_the_old_ones():
 
 def test_far_from_the_data_the_plane_levels_off():
     P, y, _ = plane(n=300)
-    field = LocalField.fit(torch.from_numpy(P), torch.from_numpy(y), None, options=FieldOptions(steps=5))
+    field = LocalField.fit(torch.from_numpy(P), torch.from_numpy(y), None, options=replace(QUICK, steps=5))
     away = torch.tensor([[40.0, 20.0], [60.0, 20.0], [1e4, 20.0], [1e6, 20.0]]).double()
     near, next_, far, farther = field.moments(away).location.tolist()
     assert near < next_ < far and far == pytest.approx(farther, abs=1e-6)
@@ -160,8 +162,10 @@ def test_further_columns_carry_what_they_explain():
     P, z = rng.uniform(0, 40.0, (600, 2)), rng.uniform(-1, 1, 600)
     y = np.sin(P[:, 0] / 4) + np.sin(3 * z) + 0.1 * rng.standard_normal(600)
     X = np.column_stack([P, z])
-    with_z = GPRegressor("local-gp", spatial=(0, 1), options={"steps": 60}).fit(X[:500], y[:500])
-    without = GPRegressor("local-gp", spatial=(0, 1), options={"steps": 60}).fit(P[:500], y[:500])
+    options = {"steps": 60, "neighbours": 24, "n_targets": 300, "metric": False}
+    with_z, without = (
+        GPRegressor("local-gp", spatial=(0, 1), options=options).fit(Q[:500], y[:500]) for Q in (X, P)
+    )
     errors = [np.abs(m.predict(Q[500:]) - y[500:]).mean() for m, Q in ((with_z, X), (without, P))]
     assert errors[0] < 0.5 * errors[1]
     moved = X[500:].copy()
@@ -171,7 +175,7 @@ def test_further_columns_carry_what_they_explain():
 
 def test_a_run_from_before_the_drift_has_none():
     P, y, _ = plane(n=300)
-    field = LocalField.fit(torch.from_numpy(P), torch.from_numpy(y), None, options=FieldOptions(steps=5))
+    field = LocalField.fit(torch.from_numpy(P), torch.from_numpy(y), None, options=replace(QUICK, steps=5))
     tensors, facts = field.state()
     old = {k: v for k, v in tensors.items() if not k.startswith("drift.")}
     for name in ("metric", "other_units"):

@@ -9,7 +9,7 @@ import geogp
 from geogp.errors import InvalidInput, NotDistanceAware
 from geogp.run import Run
 
-QUICK = {"steps": 5, "n_targets": 50}
+QUICK = {"steps": 5, "n_targets": 50, "metric": False}
 BOX = GeoBox.from_bbox((400_000, 0, 410_000, 10_000), crs="EPSG:32604", resolution=2000)
 
 

@@ -97,7 +97,7 @@ def world(n, seed):
 @pytest.mark.parametrize("name", DEEP)
 def test_the_credible_interval_covers_the_surface_and_the_noise_is_the_noise(name):
     X, y, _ = world(2000, 0)
-    model = geogp.GPRegressor(name, spread="rescaled", random_state=0).fit(X, y)
+    model = geogp.GPRegressor(name, spread="rescaled", steps=300, rank=64, random_state=0).fit(X, y)
     new, _, surface = world(1500, 1)
     lower, upper = model.interval(new, latent=True)
     # Both variances rest on 200 held-out rows: 10% of their sum is a third of the surface's, .8 to 1.2 of its sd.
@@ -199,8 +199,8 @@ def test_every_deep_row_may_be_rescaled_and_the_others_say_why_not():
 
 def test_heavy_tails_reach_the_predictions_of_a_fitted_deep_basis():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 4))
-    y = np.sin(X[:, 0]) + 0.5 * rng.standard_t(3.0, 3000)
+    X = rng.normal(size=(2500, 4))
+    y = np.sin(X[:, 0]) + 0.5 * rng.standard_t(3.0, 2500)
     held = (X[:1000], y[:1000], None)
     model = geogp.GPRegressor("dbk-rbf", hidden=16, rank=16, epochs=10, random_state=0)
     model.fit(X[1000:], y[1000:], validation=held)

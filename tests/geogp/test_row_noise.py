@@ -9,7 +9,7 @@ import torch
 from geogp.field import FieldOptions, LocalField
 from geogp.field.noise.rows import AROUND, ToldNoise, what_places_say
 
-QUICK = FieldOptions(neighbours=16, n_targets=1200, steps=120, batch=64, epochs=3, hidden=16, metric=False)
+QUICK = FieldOptions(neighbours=16, n_targets=800, steps=40, batch=64, epochs=3, hidden=16, metric=False)
 
 
 def rows(n=200, seed=0, visits=2):
@@ -55,7 +55,7 @@ def test_order_does_not_matter_and_one_place_alone_says_nothing():
     assert (what_places_say(X[:1].repeat(5, 1), y[:5], n[:5]) == 0).all()
 
 
-def half_noisy(n=2400, seed=0):
+def half_noisy(n=1800, seed=0):
     """A smooth surface; noise of sd .1 in the west and .6 in the east."""
     rng = np.random.default_rng(seed)
     P = rng.uniform(0, 1, (n // 3, 2))[rng.integers(0, n // 3, n)]

@@ -36,7 +36,10 @@ def fitted(field):
 
 @pytest.mark.parametrize(
     ("estimator", "check"),
-    [pytest.param(e, c, id=c.func.__name__) for e, c in estimator_checks_generator(geogp.GPRegressor())],
+    [
+        pytest.param(e, c, id=c.func.__name__)
+        for e, c in estimator_checks_generator(geogp.GPRegressor(epochs=60))
+    ],
 )
 def test_scikit_learn_check(estimator, check, monkeypatch):
     if check.func.__name__ == "check_array_api_input":

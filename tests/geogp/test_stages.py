@@ -9,14 +9,14 @@ from geogp.estimator import GPRegressor
 from geogp.field import FieldOptions, LocalField, choose
 from geogp.field.stages import Stages
 
-OPTIONS = FieldOptions(steps=8, n_targets=400, epochs=2)
+OPTIONS = FieldOptions(steps=4, n_targets=200, epochs=1, neighbours=16, hidden=8, metric=False)
 
 
 class Enough(Exception):
     """The time that was allowed is over."""
 
 
-def world(n=1200, seed=0):
+def world(n=1000, seed=0):
     rng = np.random.default_rng(seed)
     P = rng.uniform(0, 30.0, (n, 2))
     y = np.sin(P[:, 0] / 3.0) + np.cos(P[:, 1] / 5.0) + 0.2 * rng.standard_normal(n)
@@ -64,6 +64,8 @@ def test_the_estimators_hooks_hear_of_the_fields_stages():
     X, y = world(500)
     epochs, states = [], []
     hooks = Hooks(on_epoch=lambda done, *_: epochs.append(done), checkpoint=states.append)
-    GPRegressor("local-gp", options={"steps": 5}).fit(X.numpy(), y.numpy(), hooks=hooks)
+    GPRegressor("local-gp", options={"steps": 5, "n_targets": 200, "metric": False}).fit(
+        X.numpy(), y.numpy(), hooks=hooks
+    )
     assert epochs == sorted(epochs) and epochs[-1] >= 1
     assert any("rows/log_lengthscale" in s["model"] for s in states)

@@ -26,7 +26,7 @@ def model():
     X = np.column_stack([rng.uniform(0, 5000, 80), rng.uniform(0, 10_000, 80)])
     y = np.sin(X[:, 0] / 3000) + np.cos(X[:, 1] / 2000) + 0.2 * rng.standard_normal(80)
     model = geogp.GPRegressor(
-        "local-gp", target_transform="identity", options={"neighbours": 100, "steps": 8}
+        "local-gp", target_transform="identity", options={"neighbours": 100, "steps": 8, "metric": False}
     ).fit(X, y)
     field = model.engine_.field
     gp = replace(field.gp, weighted=False, degrees_of_freedom=None)

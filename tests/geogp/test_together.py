@@ -44,7 +44,7 @@ def test_draws_keep_each_surfaces_own_law_and_share_what_they_should() -> None:
     rng = np.random.default_rng(1)
     X = rng.uniform(0, 10, (150, 2))
     models = [
-        GPRegressor("local-gp", options={"steps": 20}).fit(
+        GPRegressor("local-gp", options={"steps": 20, "n_targets": 300, "metric": False}).fit(
             X, np.sin(X[:, i]) + 0.5 * rng.standard_normal(150)
         )
         for i in (0, 1)

@@ -10,7 +10,7 @@ from geogp.methods import METHODS
 from geogp.update import observed_times, recondition, refresh, summarise, updatable, way
 
 TINY = {"epochs": 2, "rank": 8, "hidden": 8}
-QUICK = {"options": {"steps": 20, "n_targets": 300, "epochs": 2}}
+QUICK = {"options": {"steps": 20, "n_targets": 300, "epochs": 2, "metric": False}}
 
 
 def world(n=240, seed=0, time=True):

@@ -1,5 +1,7 @@
 """A local kernel whose lengthscale and variance vary over space: valid, exact, learned, and dropped where idle."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,8 @@ from geogp.field import FieldOptions, LocalField, LocalKernel, choose
 from geogp.field.joint.kernel_sums import kernel_quadratic
 from geogp.field.solve import conditional_moments
 from geogp.field.variation import Variation
+
+QUICK = FieldOptions(smooth=False, varying=9, steps=40, n_targets=600, neighbours=24, metric=False)
 
 
 def bent(seed=0, in_time=False):
@@ -60,7 +64,7 @@ def test_all_neighbours_give_the_dense_gaussian_process():
     torch.testing.assert_close(c.variance, variance, rtol=1e-8, atol=1e-8)
 
 
-def world(rough, n=1500, seed=0):
+def world(rough, n=1200, seed=0):
     """A surface that is `rough` times shorter in the west than in the east."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(0, 20_000, (n, 2))
@@ -73,8 +77,7 @@ def world(rough, n=1500, seed=0):
 @pytest.fixture(scope="module")
 def rough_west():
     X, y, west = world(6.0)
-    options = FieldOptions(smooth=False, varying=9, steps=60, n_targets=600, neighbours=24)
-    return LocalField.fit(X, y, None, options=options), X, y, west
+    return LocalField.fit(X, y, None, options=QUICK), X, y, west
 
 
 def test_short_lengths_are_found_where_the_surface_is_rough(rough_west):
@@ -83,9 +86,7 @@ def test_short_lengths_are_found_where_the_surface_is_rough(rough_west):
     assert variation is not None
     h, _ = variation(field.frame.coordinates(X)[:, :2])
     assert h[torch.from_numpy(west)].mean() < h[torch.from_numpy(~west)].mean() - 0.15
-    plain = LocalField.fit(
-        X, y, None, options=FieldOptions(smooth=False, steps=60, n_targets=600, neighbours=24)
-    )
+    plain = LocalField.fit(X, y, None, options=replace(QUICK, varying=None))
     fresh, value, _ = world(6.0, seed=1)
     density = {}
     for name, f in (("varying", field), ("plain", plain)):
@@ -119,7 +120,7 @@ def test_a_surface_that_varies_is_drawn_as_its_covariance_says(rough_west):
 
 def test_sums_over_a_kernel_that_varies_leave_out_only_what_is_negligible(rough_west):
     field, X, *_ = rough_west
-    C = field.frame.coordinates(X[:1200])
+    C = field.frame.coordinates(X[:1000])
     W = sparse.random_array((3, len(C)), density=0.3, rng=np.random.default_rng(0), format="csr")
     with torch.no_grad():
         K = field.gp.kernel(C, C).numpy()
@@ -130,7 +131,9 @@ def test_sums_over_a_kernel_that_varies_leave_out_only_what_is_negligible(rough_
 def test_areas_take_the_kernel_that_varies():
     X, y, _ = world(6.0, n=700)
     model = geogp.GPRegressor(
-        "local-gp", target_transform="identity", options={"varying": 4, "steps": 20}
+        "local-gp",
+        target_transform="identity",
+        options={"varying": 4, "steps": 20, "n_targets": 300, "metric": False},
     ).fit(X.numpy(), y.numpy())
     assert model.engine_.field.gp.kernel.variation is not None
     found = geogp.area_moments(model, X.numpy()[:20], np.full((1, 20), 1 / 20))
@@ -156,7 +159,7 @@ def test_a_variation_that_predicts_no_better_is_left_out(monkeypatch):
         return type(found)(**{**vars(found), "kernel": kernel})
 
     monkeypatch.setattr(choose, "fit_local_gp", fit)
-    options = FieldOptions(smooth=False, varying=9, n_targets=300, neighbours=24)
+    options = replace(QUICK, n_targets=300)
     assert LocalField.fit(X, y, None, options=options).gp.kernel.variation is None
 
 
@@ -173,6 +176,6 @@ def test_many_rows_over_space_alone_try_it_unasked(monkeypatch, rows, in_time, t
 
     monkeypatch.setattr(choose, "fit_local_gp", fit)
     monkeypatch.setattr("geogp.field.choose.VARY_FROM", 600)
-    options = FieldOptions(smooth=False, n_targets=300, neighbours=16)
+    options = FieldOptions(smooth=False, n_targets=300, neighbours=16, metric=False)
     LocalField.fit(X, y, None, time=2 if in_time else None, options=options)
     assert sum(seen) == tried

@@ -116,7 +116,7 @@ def test_files_hold_it_and_open_again(ds: xr.Dataset, tmp_path, formats) -> None
 @pytest.mark.usefixtures("added")
 def test_it_is_computed_by_window_when_read(make, Counter, tmp_path) -> None:
     counter = Counter()
-    whole = complete(make((3000, 4000), 100.0, counter=counter))
+    whole = complete(make((1200, 1600), 250.0, counter=counter))
     assert counter.windows == []
     assert whole["factor"].attrs == {
         "units": "1",
@@ -128,9 +128,9 @@ def test_it_is_computed_by_window_when_read(make, Counter, tmp_path) -> None:
         whole["shortfall"].attrs["long_name"] == "Probability that download speed stays below the threshold"
     )
     corner = whole["factor"].isel(y=slice(10, 30), x=slice(5, 400, 7))
-    expected = make((3000, 4000), 100.0).isel(y=slice(10, 30), x=slice(5, 400, 7))
+    expected = make((1200, 1600), 250.0).isel(y=slice(10, 30), x=slice(5, 400, 7))
     np.testing.assert_allclose(corner.values, (expected["upper"] / expected["lower"]).values, rtol=1e-6)
-    row = whole["shortfall"].isel(threshold=1, y=slice(7, 8), x=slice(None, None, -400))
+    row = whole["shortfall"].isel(threshold=1, y=slice(7, 8), x=slice(None, None, -160))
     assert row.values.shape == (1, 10)
     counter.windows.clear()
     counter.largest = 0

@@ -181,14 +181,19 @@ def test_pmtiles_show_the_maps_own_colours(done) -> None:
     for (zoom, x, y), data in tiles.items():
         if zoom != header["max_zoom"]:
             continue
-        image = np.array(Image.open(io.BytesIO(data)))
+        with Image.open(io.BytesIO(data)) as png:
+            assert png.mode == "P"  # a byte a pixel
+            image = np.array(png.convert("RGBA"))
+        assert set(np.unique(image[..., 3])) <= {0, 255}
         r, c = (v[::53] for v in np.nonzero(image[..., 3]))
         mx = -MERCATOR_HALF + (x * 256 + c + 0.5) * side
         my = MERCATOR_HALF - (y * 256 + r + 0.5) * side
         lon, lat = Transformer.from_crs(3857, 4326, always_xy=True).transform(mx, my)
         row, col = pixel(done.ds, lon, lat)
         assert done.inside[row, col].all()
-        shown = np.abs(image[r, c, None, :3].astype(int) - ramp).sum(-1).argmin(1) / 255
+        away = np.abs(image[r, c, None, :3].astype(int) - ramp).sum(-1)
+        assert (away.min(1) == 0).all()  # no colour that the legend has not
+        shown = away.argmin(1) / 255
         ends = about["geogp"]["legend"][0]["value"], about["geogp"]["legend"][-1]["value"]
         truth = np.clip(
             np.log(done.ds["median"].values[row, col] / ends[0]) / np.log(ends[1] / ends[0]), 0, 1

@@ -18,6 +18,7 @@ from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.grids import Box, Grid, grid_of
+from app.workflow.machine import resident
 from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
 from app.workflow.sampling import FILE as SAMPLES
 from app.workflow.sampling import check_samples, write_samples
@@ -354,16 +355,9 @@ def _inside(run: Run, grid: Grid) -> int:
 
 def _memory(grid: Grid, n_layers: int) -> int:
     """Bytes that an export takes at its peak, about: the process now, the moments kept, a window in four copies."""
-    now = next(
-        (int(line.split()[1]) * 1024 for line in _status() if line.startswith("VmRSS")), 500 * 2**20
-    )  # kB; without /proc what a fresh process takes
+    now = resident("VmRSS") or 500 * 2**20  # without /proc what a fresh process takes
     held = min(HELD, grid.n_pixels * 64)
     return now + held + 4 * 4 * n_layers * min(BLOCK**2, grid.n_pixels)
-
-
-def _status() -> list[str]:
-    path = Path("/proc/self/status")
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def _formats(formats: Sequence[str]) -> list[str]:

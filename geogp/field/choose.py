@@ -135,16 +135,18 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
 
     Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they
     are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones:
-    both kernels are tried, and rough ones beside smooth ones. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and variance may vary over space. A mean
-    that shifts with the count stays only where held-out rows gain by it.
+    both kernels are tried, and rough ones beside smooth ones where no kernel was asked for; few rows take the rough
+    ones. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
+    variance may vary over space. A mean that shifts with the count stays only where held-out rows gain by it.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:
         rows = _in_turns(rows, blocks, ROWS_BETWEEN)
     rough = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
-    start = rough if trials.few and start.time_axis is None else start
+    open_to_rough = start.time_axis is None and trials.options.components is None
+    start = rough if trials.few and open_to_rough else start
     best = trials.fitted("rows", rows, start, weighted=True)
-    if start.time_axis is None and len(start.smoothness) > 1 and not trials.few:
+    if open_to_rough and not trials.few:
         best = _better(best, trials.fitted("rough", rows, rough, weighted=True))
         start = replace(start, smoothness=best.gp.kernel.smoothness)
     if heavy_tailed(best.gp.degrees_of_freedom):

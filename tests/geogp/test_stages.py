@@ -1,5 +1,7 @@
 """A field's fit in stages: what is computed once is not computed again, and the result is the same."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -69,3 +71,14 @@ def test_the_estimators_hooks_hear_of_the_fields_stages():
     )
     assert epochs == sorted(epochs) and epochs[-1] >= 1
     assert any("rows/log_lengthscale" in s["model"] for s in states)
+
+
+@pytest.mark.parametrize("n", [300, 700])
+@pytest.mark.parametrize(
+    "asked", [None, (("matern32", 8.0, 1.0),), (("matern52", 8.0, 1.0), ("matern12", 40.0, 1.0))]
+)
+def test_a_kernel_that_was_asked_for_keeps_its_smoothness(n, asked):
+    X, y = world(n)
+    fitted = LocalField.fit(X, y, None, options=replace(OPTIONS, components=asked))
+    kinds = fitted.gp.kernel.smoothness
+    assert kinds == tuple(kind for kind, _, _ in asked) if asked else set(kinds) <= {"matern32", "matern12"}

@@ -160,7 +160,7 @@ def fit(
         "seed": seed,
         "model": dict(model or {}),
         "device": device_named(device),
-        "torch": torch.__version__,
+        "versions": {name: versions()[name] for name in ("geogp", "torch")},
         **({"deterministic": True} if deterministic else {}),
     }
     make = partial(_estimator, arguments, rows, raster)

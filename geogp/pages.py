@@ -4,6 +4,7 @@ So it cannot lag behind them. What a page says of places far from data was check
 looking there (`tests/geogp/test_pages.py`).
 """
 
+from geogp.basis.objectives import OBJECTIVES
 from geogp.basis.spread import SPREADS
 from geogp.engines import ENGINES
 from geogp.engines.check import CHOICES, engine_of
@@ -56,6 +57,8 @@ def formula(row: Method) -> list[str]:
         lines.append(
             f"{'spread:':<11}a var f(x) and b σ², a and b the likeliest on training and held-out rows"
         )
+        if OBJECTIVES[row.objective].predictive:
+            lines.append(f"{'':<11}plus c φ' Cov(w) φ in the noise, where held-out rows gain by it")
     return lines
 
 

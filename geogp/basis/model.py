@@ -93,14 +93,15 @@ class LowRankGP(Trainable):
         return Moments(
             mean=self.constant_mean + mean,
             latent_variance=self.factors.surface * variance + residual,
-            noise_variance=self.noise_variance(Z, counts),
+            noise_variance=self.noise_variance(Z, counts, variance),
             prior_variance=self.factors.surface * phi.square().sum(1) + residual,
         )
 
-    def noise_variance(self, Z: Tensor, counts: Tensor | None) -> Tensor:
-        """Of averages of `counts` measurements where the model predicts: (N,)."""
-        variance, floor = self.noise(Z, counts), self.noise.floor
-        return variance if self.factors.noise == 1.0 else floor + self.factors.noise * (variance - floor)
+    def noise_variance(self, Z: Tensor, counts: Tensor | None, of_weights: Tensor) -> Tensor:
+        """Of averages of `counts` measurements where the model predicts, (N,): `of_weights` is phi' Cov(w) phi there."""
+        variance, floor, f = self.noise(Z, counts), self.noise.floor, self.factors
+        variance = variance if f.noise == 1.0 else floor + f.noise * (variance - floor)
+        return variance + f.noise_from_weights * of_weights if f.noise_from_weights else variance
 
     def residual_variance(self, Z: Tensor, h: Tensor, phi: Tensor) -> Tensor:
         """Of the residual where the model predicts, (N,), of what `represent` gave."""

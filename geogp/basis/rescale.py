@@ -41,24 +41,32 @@ SMALLEST_DF = 2.5
 @dataclass(frozen=True)
 class Spread:
     """Rows seen through a model, (n,) float64 each: what the factors do not change (fixed), the variance of the
-    surface, and the noise variance above its floor."""
+    surface, the noise variance above its floor, and the weights' part of the surface's variance."""
 
     y: Tensor
     mean: Tensor
     fixed: Tensor
     surface_variance: Tensor
     noise_variance: Tensor
+    weights_variance: Tensor
 
-    def variance(self, surface: Tensor | float, noise: Tensor | float) -> Tensor:
-        """(n,) of new observations under factors on the surface's variance and on the noise."""
-        return self.fixed + surface * self.surface_variance + noise * self.noise_variance
+    def noise(self, factor: Tensor | float, from_weights: Tensor | float) -> Tensor:
+        """(n,) variances of the noise, what the factors do not change with it."""
+        return self.fixed + factor * self.noise_variance + from_weights * self.weights_variance
 
-    def flat_variance(self, surface: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def variance(self, surface: Tensor | float, noise: Tensor | float, moved: Tensor | float = 0.0) -> Tensor:
+        """(n,) of new observations under factors on the surface's variance and on the noise, and what the weights add
+        to the noise."""
+        return self.noise(noise, moved) + surface * self.surface_variance
+
+    def flat_variance(
+        self, surface: Tensor, noise: Tensor, moved: Tensor | float = 0.0
+    ) -> tuple[Tensor, Tensor]:
         """(n,) of new observations at these places with one surface variance, their mean, and of the noise.
 
         Which places are the harder ones a model knows badly; its error there would pass for a small factor.
         """
-        own = noise * self.noise_variance + self.fixed
+        own = self.noise(noise, moved)
         return own + surface * self.surface_variance.mean(), own
 
 
@@ -78,9 +86,11 @@ def spread_of(model: LowRankGP, data: Data) -> Spread:
             mean, variance = weights.moments(phi)
             own = model.residual.variance(model.expansion, Z, h, phi)
             noise = (model.noise(Z, part.counts) - floor).clamp_min(1e-12)
-            if model.residual.scales_with_basis:
-                variance, own = variance + own, torch.zeros_like(own)
-            parts.append([part.y, model.constant_mean + mean, own + floor, variance, noise])
+            surface, fixed = (
+                (variance + own, floor) if model.residual.scales_with_basis else (variance, own + floor)
+            )
+            fixed = torch.as_tensor(fixed, dtype=own.dtype).expand_as(own)
+            parts.append([part.y, model.constant_mean + mean, fixed, surface, noise, variance])
     return Spread(*(torch.cat(column).double() for column in zip(*parts)))
 
 
@@ -94,10 +104,10 @@ def reached(spread: Spread) -> float:
         surface, noise = logs.clamp(-LARGEST, LARGEST).exp()
         return sharpness_score(spread.y, spread.mean, spread.variance(surface, noise))
 
-    return min(_lowest(score, start)[1] for start in _starts(spread, 2))
+    return min(_lowest(score, start)[1] for start in _starts(spread))
 
 
-def fit_factors(held: Spread, seen: Spread, *, tails: bool = False) -> Factors:
+def fit_factors(held: Spread, seen: Spread, *, moves: bool = False, tails: bool = False) -> Factors:
     """The likeliest factors of held-out and training rows together, each kind counting as one row's mean.
 
     Held-out rows have the squared scale s + v, training rows s² / (s + v) (see above). Log-normal priors about 1
@@ -106,43 +116,46 @@ def fit_factors(held: Spread, seen: Spread, *, tails: bool = False) -> Factors:
 
     Parameters
     ----------
-    tails : read new observations as Student-t where that is clearly likelier on the held-out rows
+    moves : part of the weights' variance may be noise of the place, where that is clearly likelier on the held-out rows
+    tails : read new observations as Student-t, likewise
 
     Notes
     -----
-    O(n) a step of L-BFGS, some 30 of them, twice with tails.
+    O(n) a step of L-BFGS, some 30 of them, for each of these choices once more.
     """
     n = len(held.y)
 
-    def unpacked(p: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        noise = p[1].clamp(-FARTHEST, LARGEST).exp()
-        nu = SMALLEST_DF + p[2].clamp(-4.0, 4.0).exp() if len(p) > 2 else None
-        return p[0].clamp(-FARTHEST, FARTHEST).exp(), noise, nu
+    def unpacked(p: Tensor, moves: bool, tails: bool) -> tuple[Tensor, Tensor, Tensor | float, Tensor | None]:
+        surface, noise = p[0].clamp(-FARTHEST, FARTHEST).exp(), p[1].clamp(-FARTHEST, LARGEST).exp()
+        moved = p[2].clamp(-FARTHEST, FARTHEST).exp() if moves else 0.0
+        return surface, noise, moved, SMALLEST_DF + p[-1].clamp(-4.0, 4.0).exp() if tails else None
 
-    def loss(p: Tensor) -> Tensor:
-        surface, noise, nu = unpacked(p)
-        total, _ = held.flat_variance(surface, noise)
-        whole, own = seen.flat_variance(surface, noise)
-        fit = _nll(held, total, nu) + _nll(seen, own.square() / whole, nu)
-        prior = 0.5 * (p[0] / SURFACE_SD).square() + 0.5 * (p[1] / NOISE_SD).square()
-        return fit + prior / n
+    def best(moves: bool, tails: bool) -> Factors:
+        def loss(p: Tensor) -> Tensor:
+            surface, noise, moved, nu = unpacked(p, moves, tails)
+            total, _ = held.flat_variance(surface, noise, moved)
+            whole, own = seen.flat_variance(surface, noise, moved)
+            fit = _nll(held, total, nu) + _nll(seen, own.square() / whole, nu)
+            prior = 0.5 * (p[0] / SURFACE_SD).square() + 0.5 * (p[1] / NOISE_SD).square()
+            return fit + (prior + 0.5 * (p[2] / SURFACE_SD).square() if moves else prior) / n
 
-    def factors(p: Tensor) -> Factors:
-        surface, noise, nu = unpacked(p)
+        p, _ = min((_lowest(loss, start) for start in _starts(held, moves, tails)), key=lambda f: f[1])
+        surface, noise, moved, nu = unpacked(p, moves, tails)
         # The mean of the factor, not its mode: few rows leave it open, and a surface too narrow costs coverage.
         precision = n * torch.autograd.functional.hessian(loss, p)
         variance = float(torch.linalg.pinv(precision, hermitian=True)[0, 0])
         surface = surface * math.exp(0.5 * min(max(variance, 0.0), SURFACE_SD**2))
-        score = float(_nll(held, held.variance(surface, noise), nu))
-        return Factors(float(surface), float(noise), None if nu is None else float(nu), score, n)
+        score = float(_nll(held, held.variance(surface, noise, moved), nu))
+        df = None if nu is None else float(nu)
+        return Factors(float(surface), float(noise), float(moved), df, score, n)
 
-    def best(size: int) -> Factors:
-        return factors(min((_lowest(loss, start) for start in _starts(held, size)), key=lambda f: f[1])[0])
+    def better(found: Factors, other: Factors) -> Factors:
+        return other if found.score - other.score > WORTH + 3.0 / n else found
 
     with torch.enable_grad():
-        gaussian = best(2)
-        student = best(3) if tails else gaussian
-    return student if gaussian.score - student.score > WORTH + 3.0 / n else gaussian
+        found = best(False, False)
+        found = better(found, best(True, False)) if moves else found
+        return better(found, best(found.noise_from_weights > 0.0, True)) if tails else found
 
 
 def _nll(rows: Spread, variance: Tensor, nu: Tensor | None) -> Tensor:
@@ -152,11 +165,11 @@ def _nll(rows: Spread, variance: Tensor, nu: Tensor | None) -> Tensor:
     return -log_density(rows.y, rows.mean, variance, nu).mean()
 
 
-def _starts(spread: Spread, size: int) -> list[Tensor]:
+def _starts(spread: Spread, moves: bool = False, tails: bool = False) -> list[Tensor]:
     """Logarithms to begin at: none, and, since the slope of a noise that has all but vanished has, too, one that is
     as large as the rest."""
-    none = torch.zeros(size, dtype=torch.float64, device=spread.y.device)
-    none[2:] = math.log(5.0)
+    first = [0.0, 0.0, *[math.log(0.5)] * moves, *[math.log(5.0)] * tails]
+    none = torch.tensor(first, dtype=torch.float64, device=spread.y.device)
     large = none.clone()
     large[1] = ((spread.fixed + spread.surface_variance).mean() / spread.noise_variance.mean()).log()
     return [none, large]
@@ -179,14 +192,16 @@ def _lowest(score: Callable[[Tensor], Tensor], start: Tensor) -> tuple[Tensor, f
     return min((end for end in ends if math.isfinite(end[1])), key=lambda end: end[1], default=ends[0])
 
 
-def factors_of(model: LowRankGP, data: Data, held: Data, *, tails: bool = False) -> Factors:
+def factors_of(
+    model: LowRankGP, data: Data, held: Data, *, moves: bool = False, tails: bool = False
+) -> Factors:
     """The factors of a trained model, from its training rows (20,000 of them at most) and rows held out; none where
-    these are fewer than 30."""
+    these are fewer than 30. See `fit_factors`."""
     if len(held) < FEWEST:
         return Factors(rows=len(held))
     step = -(-len(data) // SEEN)
     seen = data if step == 1 else data.rows(torch.arange(0, len(data), step, device=data.y.device))
-    return fit_factors(spread_of(model, held), spread_of(model, seen), tails=tails)
+    return fit_factors(spread_of(model, held), spread_of(model, seen), moves=moves, tails=tails)
 
 
 def rescaled_score(model: LowRankGP, data: Data) -> float:

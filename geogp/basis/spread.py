@@ -12,6 +12,8 @@ class Factors:
 
     surface : on prior and posterior covariance of the surface
     noise : on the noise variance above its floor
+    noise_from_weights : the weights' variance at a place, times this, joins its noise variance: a predictive objective
+        lets the weights vary where the rows do, so that part of what it calls surface is noise of the place
     degrees_of_freedom : of new observations, None for Gaussian ones; their squared scale is the sum of variances
     score : mean negative log likelihood of the held-out rows, NaN where none was asked
     rows : held-out rows behind it
@@ -19,6 +21,7 @@ class Factors:
 
     surface: float = 1.0
     noise: float = 1.0
+    noise_from_weights: float = 0.0
     degrees_of_freedom: float | None = None
     score: float = math.nan
     rows: int = 0
@@ -26,7 +29,8 @@ class Factors:
     def to_dict(self) -> dict[str, Any]:
         """What a run keeps."""
         score = None if math.isnan(self.score) else self.score
-        return {"surface": self.surface, "noise": self.noise, "score": score, "rows": self.rows}
+        moved = {"noise_from_weights": self.noise_from_weights} if self.noise_from_weights else {}
+        return {"surface": self.surface, "noise": self.noise, **moved, "score": score, "rows": self.rows}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "Factors":
@@ -36,6 +40,7 @@ class Factors:
         return cls(
             float(kept.get("surface", 1.0)),
             float(kept.get("noise", 1.0)) if "surface" in kept else 1.0,
+            float(kept.get("noise_from_weights", 0.0)),
             facts.get("degrees_of_freedom"),
             math.nan if score is None else float(score),
             int(kept.get("rows", 0)),
@@ -50,7 +55,8 @@ class Learned:
 
 
 class Rescaled(Learned):
-    """Surface and noise each multiplied by a factor that held-out rows ask for."""
+    """Surface and noise each multiplied by a factor that held-out rows ask for; where they ask for it, part of what the
+    weights' variance says of a place is noise."""
 
     rescales = True
 

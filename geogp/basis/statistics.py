@@ -152,8 +152,8 @@ def statistic_of(
                 variance = variance + model.residual.variance(model.expansion, Z, h, phi)
             if predictive:
                 # Of the trained scale, never of an earlier refresh: so that refreshing twice changes nothing.
-                learned = model.factors.surface * model.posterior.current().moments(phi)[1]
-                variance = model.noise_variance(Z, part.counts) + learned
+                learned = model.posterior.current().moments(phi)[1]
+                variance = model.noise_variance(Z, part.counts, learned) + model.factors.surface * learned
                 variance = variance + model.residual_variance(Z, h, phi)
             out = add_rows(out, phi, part.y.double() - model.constant_mean, variance)
     return out

@@ -247,8 +247,14 @@ def spread_found(plan: Plan, model: LowRankGP, data: Data, validation: Data | No
     if not spread.rescales or validation is None:
         return Factors.from_facts(hooks.taught if spread.rescales else {})
     model.residual.settle(model, data)
-    factors = factors_of(model, data, validation, tails=spread.tails)
-    log.info("surface variance times %.3g, noise variance times %.3g", factors.surface, factors.noise)
+    moves = OBJECTIVES[plan.row.objective].predictive
+    factors = factors_of(model, data, validation, moves=moves, tails=spread.tails)
+    log.info(
+        "surface variance times %.3g, noise variance times %.3g, plus %.3g of the weights' variance",
+        factors.surface,
+        factors.noise,
+        factors.noise_from_weights,
+    )
     return factors
 
 

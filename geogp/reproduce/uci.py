@@ -119,7 +119,11 @@ def gaussian_reading(model: GPRegressor, split: Split) -> float:
     learned = model.engine_.model
     factors = factors_of(learned, rows(split.train), rows(split.validation))
     seen = spread_of(learned, rows(split.test))
-    return float(gaussian_nll(seen.y, seen.mean, seen.variance(factors.surface, factors.noise)).mean())
+    return float(
+        gaussian_nll(
+            seen.y, seen.mean, seen.variance(factors.surface, factors.noise, factors.noise_from_weights)
+        ).mean()
+    )
 
 
 def _mean(runs: list[dict[str, float]], key: str) -> float:

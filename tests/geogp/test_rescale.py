@@ -21,15 +21,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
 DEEP = ["dbk-silu", "dbk-rbf", "vbll", "sv-dkl", "pp-dkl"]
 
 
-def rows(n, surface=1.0, noise=1.0, *, seen=False, seed=0, draws=None):
-    """Rows of a Gaussian process whose true variances are the given multiples of what its model says."""
+def rows(n, surface=1.0, noise=1.0, *, moved=0.0, seen=False, seed=0, draws=None):
+    """Rows of a Gaussian process whose true variances are the given multiples of what its model says; `moved` times the
+    weights' variance is noise."""
     g = torch.Generator().manual_seed(seed)
     v = 0.05 + 0.1 * torch.rand(n, generator=g, dtype=torch.float64)
     s = 0.1 + 0.3 * torch.rand(n, generator=g, dtype=torch.float64)
-    whole, own = surface * v + noise * s, noise * s
+    own = noise * s + moved * v
+    whole = own + surface * v
     z = torch.randn(n, generator=g, dtype=torch.float64) if draws is None else torch.from_numpy(draws)
     y = (own / whole.sqrt() if seen else whole.sqrt()) * z
-    return Spread(y, torch.zeros_like(y), torch.zeros_like(y), v, s)
+    return Spread(y, torch.zeros_like(y), torch.zeros_like(y), v, s, v)
 
 
 @pytest.mark.parametrize(("surface", "noise"), [(1.0, 1.0), (4.0, 0.5), (0.5, 2.0), (1.0, 1e5)])
@@ -40,6 +42,26 @@ def test_known_factors_are_found(surface, noise):
     assert found.noise == pytest.approx(noise, rel=0.1)
     if noise < 10:
         assert found.surface == pytest.approx(surface, rel=0.35)
+
+
+def test_noise_that_only_the_weights_variance_shows_is_told_from_the_surface():
+    """As a predictive objective leaves it: a flat noise of next to nothing, all of the spread in the weights."""
+
+    def uneven(kind, seed):
+        r = rows(20_000, 0.3, 1.0, moved=8.0, seen=kind == "seen", seed=seed)
+        return replace(r, noise_variance=torch.full_like(r.noise_variance, 0.25))
+
+    held, seen = uneven("held", 0), uneven("seen", 1)
+    told = fit_factors(held, seen, moves=True)
+    assert told.noise_from_weights == pytest.approx(8.0, rel=0.1)
+    assert told.surface < 1.0
+    assert told.score < fit_factors(held, seen).score - 0.01
+
+
+def test_nothing_is_moved_where_the_weights_variance_is_the_surface_s_own_error():
+    found = fit_factors(rows(20_000, 2.0, 0.7), rows(20_000, 2.0, 0.7, seen=True, seed=1), moves=True)
+    assert found.noise_from_weights == 0.0
+    assert found.surface == pytest.approx(2.0, rel=0.35)
 
 
 def test_a_row_left_in_misses_by_what_the_docstring_says():

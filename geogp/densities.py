@@ -99,8 +99,10 @@ def standard_log_density(
     return constant - 0.5 * (nu + 1) * np.log1p(u * u / nu)
 
 
-def matern(distance: Float[Tensor, " *n"], smoothness: str) -> Float[Tensor, " *n"]:
-    """Matérn correlation at a distance in units of lengthscale; `smoothness` is a key of `MATERN`.
+def matern(
+    distance: Float[Tensor, " *n"], smoothness: str, log_scale: Tensor | float = 0.0
+) -> Float[Tensor, " *n"]:
+    """Matérn correlation at a distance in units of lengthscale, times exp(log_scale); `smoothness` is a key of `MATERN`.
 
     References
     ----------
@@ -113,7 +115,9 @@ def matern(distance: Float[Tensor, " *n"], smoothness: str) -> Float[Tensor, " *
     """
     if smoothness not in MATERN:
         raise ValueError(f"smoothness must be one of {', '.join(MATERN)}; got {smoothness!r}.")
-    return MATERN[smoothness](distance)
+    a = math.sqrt(2.0 * MATERN_ORDER[smoothness]) * distance
+    decay = torch.exp(log_scale - a)
+    return decay if smoothness == "matern12" else MATERN[smoothness](a) * decay
 
 
 def matern32_of_squared(squared: Float[Tensor, " *n"]) -> Float[Tensor, " *n"]:
@@ -124,21 +128,15 @@ def matern32_of_squared(squared: Float[Tensor, " *n"]) -> Float[Tensor, " *n"]:
     >>> round(float(matern32_of_squared(torch.tensor(1.0))), 4)
     0.4834
     """
-    return _three_halves((3.0 * squared + 1e-12).sqrt())
+    a = (3.0 * squared + 1e-12).sqrt()
+    return MATERN["matern32"](a) * torch.exp(-a)
 
 
-def _three_halves(a: Tensor) -> Tensor:
-    return (1.0 + a) * torch.exp(-a)
-
-
-def _five_halves(a: Tensor) -> Tensor:
-    return (1.0 + a + a * a / 3.0) * torch.exp(-a)
-
-
+#: The polynomial in a = sqrt(2 nu) distance that multiplies exp(-a).
 MATERN: dict[str, Callable[[Tensor], Tensor]] = {
-    "matern12": lambda distance: torch.exp(-distance),
-    "matern32": lambda distance: _three_halves(math.sqrt(3.0) * distance),
-    "matern52": lambda distance: _five_halves(math.sqrt(5.0) * distance),
+    "matern12": torch.ones_like,
+    "matern32": lambda a: 1.0 + a,
+    "matern52": lambda a: 1.0 + a + a * a / 3.0,
 }
 #: Its order ν by name.
 MATERN_ORDER = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}

@@ -110,11 +110,11 @@ def _unwrap(shape: BaseGeometry) -> BaseGeometry:
 
 def to_crs(shape: BaseGeometry, crs: Any) -> BaseGeometry:
     """A polygon in degrees carried to `crs`, its edges first densified so that they bow as they should."""
-    target = CRS.from_user_input(crs)
     dense = shapely.segmentize(shape, DENSE_DEGREES)
+    target = _known(crs) if isinstance(crs, str) else CRS.from_user_input(crs)
     if target.is_geographic:
         return dense
-    moved = shapely.transform(dense, _projection(target))
+    moved = shapely.transform(dense, _projection(crs if isinstance(crs, str) else target.to_wkt()))
     if not np.isfinite(shapely.get_coordinates(moved)).all():
         raise InvalidInput(f"Part of the region cannot be expressed in the grid's CRS ({target.name}).")
     if (
@@ -131,9 +131,9 @@ def polygons_of(shape: BaseGeometry) -> list[BaseGeometry]:
     return [p for p in parts if p.geom_type == "Polygon" and p.area > 0]
 
 
-def _projection(target: CRS) -> Callable[[NDArray[Any]], NDArray[Any]]:
+def _projection(target: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """From degrees, also beyond 180 (n, 2), to a CRS in metres."""
-    transformer = _from_degrees(target.to_wkt())
+    transformer = _from_degrees(target)
 
     def project(xy: NDArray[Any]) -> NDArray[Any]:
         lon = np.where(np.abs(xy[:, 0]) > 180, (xy[:, 0] + 180) % 360 - 180, xy[:, 0])
@@ -144,9 +144,15 @@ def _projection(target: CRS) -> Callable[[NDArray[Any]], NDArray[Any]]:
 
 
 @lru_cache(maxsize=16)
-def _from_degrees(wkt: str) -> Transformer:
+def _known(crs: str) -> CRS:
+    """To read one takes a millisecond, seconds for the counties of a country."""
+    return CRS.from_user_input(crs)
+
+
+@lru_cache(maxsize=16)
+def _from_degrees(crs: str) -> Transformer:
     """To make one takes 15 ms, a minute for the counties of a country."""
-    return Transformer.from_crs("EPSG:4326", wkt, always_xy=True)
+    return Transformer.from_crs("EPSG:4326", crs, always_xy=True)
 
 
 def near_data(

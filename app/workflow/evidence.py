@@ -11,7 +11,7 @@ from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
 from app.workflow.grids import of_tiled_source
-from app.workflow.polygons import Ground, points_in
+from app.workflow.polygons import Ground, points_in_each
 from app.workflow.rows import observations_of
 from app.workflow.weighing import Places, places_in
 from data_pipelines.arrow import numbers
@@ -79,13 +79,12 @@ def evidence_of(
     """
     places, near_m, notes = run.support.positions_m, near_m_of(run), list[str]()
     owner, row = places_in(parts, places)
-    share = np.full(len(parts), np.nan)
-    for i, part in enumerate(parts):
-        if part is not None:
-            P = points_in(part, LOOKED_AT)
-            P = P[ground.reached(P)]
-            if len(P):
-                share[i] = np.isfinite(run.support.distances_m(P, near_m)).mean()
+    P, at = points_in_each(parts, [LOOKED_AT] * len(parts))
+    reached = ground.reached(P)
+    P, at = P[reached], at[reached]
+    near = np.isfinite(run.support.distances_m(P, near_m))
+    n = np.bincount(at, minlength=len(parts))
+    share = np.where(n > 0, np.bincount(at, near, minlength=len(parts)) / np.maximum(n, 1), np.nan)
     tests = None
     try:
         tests = _tests(run, parts, data)

@@ -1,6 +1,7 @@
 """Polygons that people bring: read from any vector file, carried to the plane of a run, and filled with points."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,6 +201,18 @@ def points_in(shape: BaseGeometry, wanted: int) -> Array:
             return best
         side *= 0.7
     return best if len(best) else shapely.get_coordinates(shape.representative_point())
+
+
+def points_in_each(
+    parts: Sequence[BaseGeometry | None], wanted: Sequence[int] | NDArray[np.int64]
+) -> tuple[Array, NDArray[np.int64]]:
+    """`points_in` of each polygon that there is: (n, 2), and the polygon of each point (n,)."""
+    points, owner = [np.empty((0, 2))], [np.empty(0, dtype=np.int64)]
+    for i, part in enumerate(parts):
+        if part is not None:
+            points.append(points_in(part, int(wanted[i])))
+            owner.append(np.full(len(points[-1]), i))
+    return np.concatenate(points), np.concatenate(owner)
 
 
 def mesh(bounds: Box, side: float) -> Array:

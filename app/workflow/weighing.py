@@ -11,7 +11,7 @@ from scipy import sparse
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
-from app.workflow.polygons import Ground, points_in
+from app.workflow.polygons import Ground, points_in_each
 
 Array = NDArray[np.float64]
 
@@ -109,18 +109,12 @@ def points_of(
     kinds = 1 + len(others)
     sizes = np.array([0.0 if part is None else part.area for part in parts])
     wanted = _wanted(sizes, resolution_m, most, kinds)
-    points, owner = [np.empty((0, 2))], [np.empty(0, dtype=np.int64)]
-    area = np.zeros(len(parts))
-    for i, part in enumerate(parts):
-        if part is not None:
-            P = points_in(part, max(1, round(float(wanted[i]))))
-            kept = P[ground.reached(P)]
-            area[i] = sizes[i] * (len(kept) / len(P))
-            points.append(kept)
-            owner.append(np.full(len(kept), i))
-    own = np.concatenate(owner)
-    shares = {GROUND: 1.0 / np.bincount(own)[own]}
-    blocks = [np.concatenate(points)]
+    P, at = points_in_each(parts, np.maximum(np.round(wanted), 1).astype(np.int64))
+    reached = ground.reached(P)
+    blocks, own = [P[reached]], at[reached]
+    each = np.bincount(own, minlength=len(parts))
+    area = sizes * (each / np.maximum(np.bincount(at, minlength=len(parts)), 1))
+    shares = {GROUND: 1.0 / each[own]}
     if resolution_m is None:
         most_each = np.maximum(np.ceil(wanted), FEWEST)
     else:

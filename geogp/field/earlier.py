@@ -20,8 +20,9 @@ def earlier(P: Array, k: int, search: Search) -> Index:
 
     Notes
     -----
-    The rows of each half are looked up among all before its end, of which at least half lie before the row: thrice k
-    and some hold about k earlier ones. O(n k log n) for a search in a tree.
+    The last fifth of the rows is looked up among all, of which at least four in five lie before the row: one and a half
+    times k and some hold k earlier ones, but for one row in thousands. Then the last fifth of those before, and so on:
+    O(n k log n) for a search in a tree.
 
     References
     ----------
@@ -36,8 +37,8 @@ def earlier(P: Array, k: int, search: Search) -> Index:
     out = np.full((n, k), -1, dtype=np.int64)
     stop = n
     while stop > 1:
-        begin = stop // 2
-        found = search(P[:stop], P[begin:stop], min(3 * k + 8, stop))
+        begin = stop * 4 // 5
+        found = search(P[:stop], P[begin:stop], min(3 * k // 2 + 8, stop))
         found = np.where(found < np.arange(begin, stop)[:, None], found, -1)
         first = np.argsort(found < 0, axis=1, kind="stable")[:, :k]
         out[begin:stop, : first.shape[1]] = np.take_along_axis(found, first, axis=1)

@@ -77,7 +77,7 @@ class LocalKernel:
 
     def _component(self, c: int, squared: list[Tensor], lag: Tensor | None, stretch: Tensor | None) -> Tensor:
         """v_c M_c(d / stretch) exp(-lag), of squared differences along each axis of space and of times apart."""
-        name, like = self.smoothness[c], squared[0]
+        like = squared[0]
         inverse, v = torch.exp(-self.log_lengthscale[c]).to(like.dtype), self.log_variance[c].to(like.dtype)
         squares = (square * inverse[d].square() for square, d in zip(squared, self.space_axes))
         # A root's slope at zero is infinite: the bound makes it none there, and moves no distance that is not zero.
@@ -86,12 +86,7 @@ class LocalKernel:
         distance = functools.reduce(operator.add, squares).clamp(tiny, FARTHEST**2).sqrt()
         if stretch is not None:
             distance = distance / stretch
-        if lag is None:
-            return v.exp() * matern(distance, name)
-        lag = lag * inverse[self.time_axis]
-        if name == "matern12":  # one exponential for both
-            return torch.exp(v - distance - lag)
-        return matern(distance, name) * torch.exp(v - lag)
+        return matern(distance, self.smoothness[c], v if lag is None else v - lag * inverse[self.time_axis])
 
     def term(self, c: int) -> "LocalKernel":
         """Component c as a kernel of its own, in float64."""

@@ -108,7 +108,7 @@ class FieldJoint:
             self._prior = PriorSampler(self.kernel, self.points)
         N, n = self.B.shape
         f = self._prior.draw(n_samples, generator)
-        noise = torch.randn(n, n_samples, generator=generator, dtype=torch.float64).numpy()
+        noise = torch.randn(n, n_samples, generator=generator).numpy()
         c = self.common.shape[1]
         drift = torch.randn(c, n_samples, generator=generator, dtype=torch.float64).numpy()
         told = f[N:] + np.sqrt(self.noise)[:, None] * noise

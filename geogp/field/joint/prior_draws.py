@@ -1,10 +1,12 @@
 """Draws of a local kernel's Gaussian process at many points, term by term, each point given nearby earlier ones."""
 
+from dataclasses import dataclass
+from itertools import pairwise
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.linalg import SuperLU, splu
 from torch import Tensor
 
 from geogp.field.earlier import earlier, nearest
@@ -13,13 +15,16 @@ from geogp.field.solve import Neighbourhoods
 from geogp.linalg import cholesky
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 #: Earlier points each point is drawn given.
 ANCESTORS = 30
 #: Relative jitter: points may coincide.
 JITTER = 1e-9
-#: Points solved at once, and draws at once: 16 columns keep the triangular solve in the cache.
-POINTS_AT_ONCE, DRAWS_AT_ONCE = 512, 16
+#: Points solved at once, and draws at once.
+POINTS_AT_ONCE, DRAWS_AT_ONCE = 128, 32
+#: Points looked at together while generations are counted, as a share of those before.
+TOGETHER = 0.1
 
 
 class PriorSampler:
@@ -60,16 +65,73 @@ class PriorSampler:
         total = np.zeros((n, n_samples))
         for first in range(0, n_samples, DRAWS_AT_ONCE):
             width = min(DRAWS_AT_ONCE, n_samples - first)
-            for solver, sd in self.factors:
-                noise = torch.randn(width, n, generator=generator, dtype=torch.float64).numpy().T
-                total[:, first : first + width] += solver.solve(sd[:, None] * noise)
+            for factor in self.factors:
+                total[:, first : first + width] += factor.drawn(torch.randn(n, width, generator=generator))
         out = np.empty_like(total)
         out[self.order] = total
         return out[self.place]
 
 
-def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> tuple[SuperLU, Array]:
-    """(I - A) ready to solve with, and the conditional sds, for points in their order."""
+@dataclass(frozen=True)
+class _Factor:
+    """f = A f + sd ε, where A takes each point's ancestors; points by generations, none of which has ancestors in its own.
+
+    at : (n,) the points in that order; sd : (n,) likewise; generations : of each its last point, and its rows of A
+    """
+
+    at: Index
+    sd: Array
+    generations: list[tuple[int, sparse.csr_array]]
+
+    @classmethod
+    def of(cls, index: Index, coefficients: Array, sd: Array) -> "_Factor":
+        """From each point's ancestors (n, m), -1 for none, all of them before it, and their coefficients (n, m)."""
+        n = len(index)
+        generation = generations(index)
+        at = np.argsort(generation, kind="stable")
+        place = np.empty(n, dtype=np.int64)
+        place[at] = np.arange(n)
+        inside = index[at] >= 0
+        columns = place[index[at]][inside]
+        starts = np.concatenate([[0], np.cumsum(inside.sum(axis=1))])
+        A = sparse.csr_array((coefficients[at][inside], columns, starts), shape=(n, n))
+        ends = np.cumsum(np.bincount(generation))
+        return cls(at, sd[at], [(int(e), A[b:e]) for b, e in pairwise(ends)])
+
+    def drawn(self, noise: Tensor) -> Array:
+        """(n, draws) from standard normal noise (n, draws)."""
+        f = noise.numpy()[self.at] * self.sd[:, None]
+        for end, A in self.generations:
+            f[end - A.shape[0] : end] += A @ f
+        out = np.empty_like(f)
+        out[self.at] = f
+        return out
+
+
+def generations(index: Index) -> Index:
+    """The longest line of ancestors of each point, (n,), from the ancestors of each (n, m), -1 for none.
+
+    Examples
+    --------
+    >>> generations(np.array([[-1, -1], [0, -1], [0, 1], [0, -1]])).tolist()
+    [0, 1, 2, 1]
+    """
+    n = len(index)
+    out = np.full(n + 1, -1, dtype=np.int64)  # the last one is nobody's, and the ancestor of those without
+    start = 0
+    while start < n:
+        stop = min(n, start + 1 + int(TOGETHER * start))
+        while True:
+            found = out[index[start:stop]].max(axis=1) + 1
+            if np.array_equal(found, out[start:stop]):
+                break
+            out[start:stop] = found
+        start = stop
+    return out[:n]
+
+
+def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> _Factor:
+    """Of a term of the kernel, for points in their order."""
     scaled = (P * torch.exp(-term.log_lengthscale[0])).numpy()
     index = earlier(scaled, max(min(ancestors, len(P) - 1), 1), nearest)
     coefficients, left = [], []
@@ -85,10 +147,4 @@ def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> tuple[SuperLU, Arra
             coefficients.append(a)
             v = variances[part]
             left.append(torch.maximum(v - (a * near.across).sum(-1), JITTER * v))
-    n, m = index.shape
-    rows, inside = np.repeat(np.arange(n), m), (index >= 0).ravel()
-    values = -torch.cat(coefficients).numpy().ravel()[inside]
-    lower = sparse.csc_array((values, (rows[inside], index.ravel()[inside])), shape=(n, n))
-    # Triangular already: the factorisation fills nothing in and pivots nowhere.
-    solver = splu((lower + sparse.eye_array(n)).tocsc(), permc_spec="NATURAL", diag_pivot_thresh=0.0)
-    return solver, torch.cat(left).sqrt().numpy()
+    return _Factor.of(index, torch.cat(coefficients).numpy(), torch.cat(left).sqrt().numpy())

@@ -194,7 +194,7 @@ def test_no_output_lies_in_a_run(line, small_run, copy, tmp_path, table, cli) ->
     square = [[-156, 19], [-155, 19], [-155, 20], [-156, 19]]
     areas.write_text(json.dumps({"type": "Polygon", "coordinates": [square]}))
     words = {"run": copy, "places": places, "areas": areas, "table": table}
-    done = cli(line.split()[0], *(word.format(**words) for word in INTO[line]), "--overwrite")
+    done = cli(line.split()[0], *(word.format(**words) for word in INTO[line]), "--overwrite", "-q")
     assert done.code == 3 and "would lie in the run" in done.err and len(done.err.splitlines()) == 1, done.err
     assert files_of(copy) == [copy / p.relative_to(small_run) for p in files_of(small_run)]
 

@@ -55,7 +55,6 @@ def hidden(target: Path, kind: str = "new") -> Path:
 def staged(target: Path, inside: bool = False) -> Iterator[Path]:
     """A hidden path beside `target` (or in it) to build it at; gone at the end unless renamed, whatever happens."""
     path = hidden(target / target.name if inside else target)
-    refuse_within_run(path)
     sweep(path.parent)
     _mine.add(path.name)
     try:

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import geogp
@@ -152,6 +153,25 @@ def test_a_junk_crs_is_one_sentence(copy, crs) -> None:
     update_facts(copy, {"data": {"crs": crs}})
     with pytest.raises(InvalidInput, match="CRS"):
         geogp.load(copy).to_degrees([[0.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [{"space": True}, {"space": [0]}, {"space": [{}, 1]}, {"time": 1e308}, {"others": [0.5]}],
+    ids=str,
+)
+def test_a_field_whose_columns_are_none_is_refused(frame, tmp_path) -> None:
+    """It opened, and met the first prediction with a traceback."""
+    from geogp.run import save
+
+    X = np.random.default_rng(0).uniform(0, 1e4, (60, 2))
+    model = geogp.GPRegressor(steps=2, epochs=1).fit(X, np.sin(X[:, 0] / 2000))
+    path = save(tmp_path / "run", model).path
+    facts = json.loads((path / "run.json").read_text())
+    facts["model"]["engine"]["frame"] |= frame
+    (path / "run.json").write_text(json.dumps(facts))
+    write_sums(path)
+    refused(path, "columns are places", "cannot be read as a run")
 
 
 def test_what_is_read_later_is_of_the_same_run(copy, small_run) -> None:

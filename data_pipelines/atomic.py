@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from data_pipelines.errors import InvalidInput
-from data_pipelines.staging import publish_file, room_for, staged
+from data_pipelines.staging import publish_file, refuse_within_run, room_for, staged
 
 
 def refuse_existing(output: Path, overwrite: bool) -> None:
-    """Raise InvalidInput when `output` may not be written: call it before the work, not after."""
+    """Raise InvalidInput, or WithinRun, when `output` may not be written: call it before the work, not after."""
     if not output.parent.is_dir():
         raise InvalidInput(f"The folder {output.parent} of the output does not exist; create it first.")
+    refuse_within_run(output)
     if output.is_dir():
         raise InvalidInput(f"The output {output} is a folder; name a file in it.")
     if output.exists() and not overwrite:

@@ -250,6 +250,9 @@ def _check(source: str, entry: Source, request: Request) -> None:
         raise InvalidInput(
             f"Source {source!r} takes no file ({request.file}); name its folder or URL with root."
         )
+    others = ("root", "quarters") if entry.takes_file else ("crs", "value_unit")
+    for name in (name for name in others if getattr(request, name) is not None):
+        raise InvalidInput(f"Source {source!r} does not read {name}; leave it out.")
 
 
 def _place(request: Request, optional: bool) -> tuple[Region | None, dict[str, Any] | None]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Most measurements behind an average, and largest threshold: beyond it is a slip of the keyboard.
 MOST = 1e9
+#: Values larger than this cannot be squared and summed.
+MOST_VALUE = 1e100
 
 
 class InvalidInput(ValueError):
@@ -84,6 +86,23 @@ def checked_counts(counts: "ArrayLike", n: int) -> "NDArray[np.float64]":
             f"counts must be positive, at least 1; row {bad[0]} has {out[bad[0]]:g}: drop it or leave counts out."
         )
     return out
+
+
+def check_values(y: "NDArray[np.float64]") -> None:
+    """Refuse values (n,) that are none, or that cannot be squared and summed.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    import numpy as np
+
+    if not np.isfinite(y).all():
+        raise InvalidInput("y holds NaN or infinity; drop those rows.")
+    if len(y) and (most := float(np.abs(y).max())) > MOST_VALUE:
+        raise InvalidInput(
+            f"y holds a value of size {most:g}, and at most {MOST_VALUE:g} are possible; drop that row, or take another unit."
+        )
 
 
 def check_level(level: float, name: str = "level") -> None:

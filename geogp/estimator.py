@@ -19,7 +19,7 @@ from geogp.engines import Engine, Hooks, Plan
 from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn_far_ahead, with_capacity
 from geogp.engines.check import engine_of
 from geogp.engines.joint import DenseJoint
-from geogp.errors import ImpossibleCombination, InvalidInput, checked_counts
+from geogp.errors import ImpossibleCombination, InvalidInput, check_values, checked_counts
 from geogp.holdout import random_part
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
@@ -175,8 +175,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         validation: tuple[ArrayLike, ArrayLike, ArrayLike | None] | None,
         hooks: Hooks | None,
     ) -> "GPRegressor":
-        if not np.isfinite(y).all():
-            raise InvalidInput("y holds NaN or infinity; drop those rows.")
+        check_values(y)
         n = None if counts is None else checked_counts(counts, len(y))
         plan = plan_of(self.get_params(deep=False), X.shape[1], n is not None, len(y))
         engine = engine_of(plan.row)

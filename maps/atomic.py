@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from maps.errors import InvalidInput
-from maps.staging import publish_file, room_for, staged
+from maps.staging import publish_file, refuse_within_run, room_for, staged
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """InvalidInput if `path` exists and `overwrite` is not set."""
+    """InvalidInput if `path` exists and `overwrite` is not set; WithinRun if it lies among the files of a run."""
+    refuse_within_run(path)
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; pass overwrite=True (--overwrite) or another name.")
 

@@ -115,6 +115,8 @@ def _footprint(job: Job) -> tuple[dict[str, Any], list[float]]:
     to_lonlat = Transformer.from_crs(CRS.from_wkt(job.crs_wkt), "EPSG:4326", always_xy=True)
     lon, lat = (np.asarray(v) for v in to_lonlat.transform(xy[:, 0], xy[:, 1]))
     good = np.isfinite(lon) & np.isfinite(lat)
+    if good.sum() < 4:  # the map goes beyond what its CRS has of the Earth, on all sides
+        return shapely.geometry.mapping(shapely.box(-180, -90, 180, 90)), [-180.0, -90.0, 180.0, 90.0]
     lon = np.unwrap(lon[good], period=360)
     lon -= 360 * np.floor((lon.mean() + 180) / 360)
     lonlat = np.column_stack([lon, lat[good]])

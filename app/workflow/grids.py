@@ -144,9 +144,13 @@ def grid_of(
                 f"--like {like} has {asked:.3g} pixels, and a map at most {MAX_ASKED:.3g}; take a coarser raster, or "
                 "one cut to the region."
             )
+        target = map_crs(str(pixels.crs.wkt), f"--like {like}")
+        box, _ = _extent(run, boundary, reach, target, None)
+        if not _meets(pixels.boundingbox, box, target):
+            raise InvalidInput(f"--like {like} does not meet the region of the run; take a raster that does.")
         return Grid(pixels, boundary, reach, words)
     check_resolution(resolution_m)
-    target = _crs(crs) if crs else run.crs
+    target = map_crs(crs) if crs else run.crs
     box, area_m2 = _extent(run, boundary, reach, target, bounds)
     # Metres to the unit of the CRS; degrees shrink with latitude, so one size serves both axes at the middle.
     unit = (
@@ -199,6 +203,8 @@ def check_resolution(metres: float | None) -> None:
     InvalidInput
     """
     check_metres(metres, "--resolution")
+    if metres is not None and metres > HALF_EARTH_M:
+        raise InvalidInput(f"--resolution must be at most {HALF_EARTH_M:,.0f} m; got {metres:g}.")
 
 
 def _reach(run: Run, asked: float | None) -> tuple[float, str]:
@@ -264,16 +270,26 @@ def usual_side_m(run: Run) -> float:
     return float(f"{0.5 * np.median(gaps):.1g}")
 
 
-def _crs(text: str) -> CRS:
+def map_crs(text: str, of: str = "") -> CRS:
+    """The CRS of a map of the Earth by its name or WKT.
+
+    Parameters
+    ----------
+    of : whose it is, for the sentence; default its own name
+
+    Raises
+    ------
+    InvalidInput
+        unknown to PROJ, of another body, or of no map (heights, the Earth's centre, a site).
+    """
+    words = f"The CRS of {of}" if of else f"The CRS {text!r}"
     try:
         found = CRS.from_user_input(text)
         Transformer.from_crs(4326, found, always_xy=True)  # one of another body has no way from Earth
     except (CRSError, ProjError):
-        raise InvalidInput(f"The CRS {text!r} is not known to PROJ; give one such as EPSG:32604.") from None
+        raise InvalidInput(f"{words} is not known to PROJ; give one such as EPSG:32604.") from None
     if not (found.is_projected or found.is_geographic):
-        raise InvalidInput(
-            f"The CRS {text!r} ({found.name}) is not one of a map; give a projected or geographic one."
-        )
+        raise InvalidInput(f"{words} ({found.name}) is not one of a map; give a projected or geographic one.")
     return found
 
 
@@ -302,6 +318,14 @@ def _extent(
     if not (np.isfinite(u).all() and np.isfinite(v).all()):
         raise InvalidInput(f"Part of the map cannot be expressed in {target.name}; choose another --crs.")
     return (float(u.min()), float(v.min()), float(u.max()), float(v.max())), float(ground.area)
+
+
+def _meets(one: Any, other: Box, crs: CRS) -> bool:
+    """Whether two boxes of a CRS share ground; degrees may be a turn apart."""
+    turns = (-360.0, 0.0, 360.0) if crs.is_geographic else (0.0,)
+    left, bottom, right, top = other
+    apart = one.top <= bottom or one.bottom >= top
+    return not apart and any(one.left + t < right and one.right + t > left for t in turns)
 
 
 def _clip(boundary: dict[str, Any], bounds: Box) -> dict[str, Any]:

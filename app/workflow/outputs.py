@@ -9,6 +9,7 @@ from app.errors import InvalidInput
 from data_pipelines.sources import SOURCES
 from geogp.run import Run
 from geogp.storage import clock
+from geogp.storage.staging import refuse_within_run
 
 
 def refuse_taken(path: Path, overwrite: bool) -> None:
@@ -17,6 +18,8 @@ def refuse_taken(path: Path, overwrite: bool) -> None:
     Raises
     ------
     InvalidInput
+    WithinRun
+        it would lie among the files of a run.
 
     Examples
     --------
@@ -25,6 +28,7 @@ def refuse_taken(path: Path, overwrite: bool) -> None:
     ...
     geogp.errors.InvalidInput: / exists; give another -o, or --overwrite to replace it.
     """
+    refuse_within_run(path)
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
 

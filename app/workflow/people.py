@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import shapely
 from numpy.typing import NDArray
-from pyproj import CRS, Transformer
+from pyproj import Transformer
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
+from app.workflow.grids import map_crs
 from app.workflow.polygons import DENSE_M
 from app.workflow.weighing import Places
 from geogp.run import Run
@@ -46,7 +47,8 @@ def people_of(path: str | Path, parts: Sequence[BaseGeometry | None], run: Run) 
     with raster:
         if raster.crs is None:
             raise InvalidInput(f"{path} does not say its coordinate reference system; write the CRS into it.")
-        to_raster = Transformer.from_crs(run.crs, CRS.from_wkt(raster.crs.to_wkt()), always_xy=True)
+        of_raster = map_crs(raster.crs.to_wkt(), str(path))
+        to_raster = Transformer.from_crs(run.crs, of_raster, always_xy=True)
         found = [
             (i, *_people_in(raster, part, to_raster)) for i, part in enumerate(parts) if part is not None
         ]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pyproj import CRS, Transformer
-from pyproj.exceptions import CRSError
+from pyproj import Transformer
 
 from app.errors import InvalidInput
+from app.workflow.grids import map_crs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def parts_of(
         raise InvalidInput(f"The file {path} does not exist.")
     if (x is None) != (y is None):
         raise InvalidInput("--x and --y go together; name both columns, or neither.")
-    to_degrees = None if crs is None else _to_degrees(crs)
+    to_degrees = None if crs is None else Transformer.from_crs(map_crs(crs), 4326, always_xy=True)
     found = 0
     for frame in _frames(path):
         names, lonlat = None, _points(frame)
@@ -146,13 +146,6 @@ def _numbers(column: Any) -> Array:
     import pandas as pd
 
     return pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64).copy()
-
-
-def _to_degrees(crs: str) -> Transformer:
-    try:
-        return Transformer.from_crs(CRS.from_user_input(crs), 4326, always_xy=True)
-    except CRSError:
-        raise InvalidInput(f"The CRS {crs!r} is not known to PROJ; give one such as EPSG:32604.") from None
 
 
 def _plain(frame: Any) -> "pd.DataFrame":

@@ -146,12 +146,14 @@ def in_plane(frame: "geopandas.GeoDataFrame", run: Run) -> list[BaseGeometry]:
             f"The polygons' CRS ({crs.name}) leads to no place on Earth: {str(error).splitlines()[0]}."
         ) from None
     xy, owner = shapely.get_coordinates(degrees, return_index=True)
-    bad = owner[~np.isfinite(xy).all(axis=1)]
+    bad = owner[~(np.isfinite(xy) & (np.abs(xy) <= (540.0, 90.0))).all(axis=1)]
     if len(bad):
         raise InvalidInput(
             f"Row {bad[0]} of the polygons has coordinates that do not exist in its CRS ({crs.name})."
         )
-    return [to_crs(polygon(shapely.geometry.mapping(unwound(shape))), plane) for shape in degrees]
+    # An edge that is still longer than half a turn means the long way: that of a box around the Earth.
+    whole = [shapely.segmentize(unwound(shape), 45.0) for shape in degrees]
+    return [to_crs(polygon(shapely.geometry.mapping(shape)), plane) for shape in whole]
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,8 @@ from data_pipelines.sources.contract import Collected, Request
 
 Array = NDArray[np.float64]
 
+#: Measurements behind one value, and years that quarters are named for.
+MOST_COUNT, YEARS = 1e9, (1000, 10_000)
 ROLES = ("x", "y", "value", "count", "time")
 
 
@@ -134,7 +136,14 @@ def _collected(file: _File, request: Request) -> Collected:
     rows = np.flatnonzero(inside & ~none & ~infinite)
     columns: dict[str, NDArray[Any]] = {"value": given["value"][rows]}
     if "count" in given:
-        columns["tests"] = np.round(given["count"][rows])
+        counts = given["count"][rows]
+        absurd = np.flatnonzero(np.abs(counts) > MOST_COUNT)
+        if absurd.size:
+            raise InvalidInput(
+                f"Column {file.columns['count']} of {file.fetched.path} has a count of {counts[absurd[0]]:g}, and at most "
+                f"{MOST_COUNT:g} are possible; mend it, or leave the column out."
+            )
+        columns["tests"] = np.round(counts)
     if "time" in file.columns:
         columns |= _timed(file, rows)
     return Collected(
@@ -162,6 +171,12 @@ def _timed(file: _File, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
             f"Column {file.columns['time']} of {file.fetched.path} has {empty:,} empty times; "
             "fill them or leave the column out."
         )
+    odd = times[(times < YEARS[0]) | (times >= YEARS[1])]
+    if odd.size:
+        raise InvalidInput(
+            f"Column {file.columns['time']} of {file.fetched.path} has a time of {odd[0]:g}, which is no year of four digits; "
+            "give decimal years or dates such as 2023-11-20."
+        )
     return {"time_years": times, "quarter": quarters.of_years(times)}
 
 
@@ -179,6 +194,10 @@ def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:
         source = pyproj.CRS.from_user_input(crs)
     except pyproj.exceptions.CRSError as error:
         raise InvalidInput(f"The CRS {crs!r} is not known to PROJ; give one such as EPSG:32604.") from error
+    if not (source.is_geographic or source.is_projected):
+        raise InvalidInput(
+            f"The CRS {crs!r} ({source.name}) has no x and y on a map; give a projected or geographic one."
+        )
     if source == pyproj.CRS.from_epsg(4326):
         return _degrees(x, y, None, path)
     good = np.isfinite(x) & np.isfinite(y)

@@ -110,7 +110,11 @@ def _options(facts: dict[str, Any]) -> FieldOptions:
 
 def _frame(facts: dict[str, Any]) -> Frame:
     given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
-    return Frame(**given)
+    frame = Frame(**given)
+    columns = (*frame.space, *frame.others, *(() if frame.time is None else (frame.time,)))
+    if len(frame.space) != 2 or any(type(column) is not int for column in columns):
+        raise ValueError("its frame does not say which columns are places and times")
+    return frame
 
 
 def _drift(tensors: dict[str, Tensor], frame: Frame) -> Drift:

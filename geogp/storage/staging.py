@@ -27,6 +27,8 @@ _NAME = re.compile(
 )
 #: In a folder whose files are being renamed into the one around it: the renames are to be finished.
 _COMMIT = ".commit"
+#: What makes a folder a finished run; and names of folders in which one is being made.
+_OF_RUN, _UNFINISHED = ("run.json", "SHA256SUMS"), re.compile(r"\.geogp-.*|\..+\.partial", re.DOTALL)
 #: A disk with less than this left is full.
 _LEFT = 1 << 16
 #: Hidden names in use by this process.
@@ -92,6 +94,21 @@ def remove(path: Path) -> None:
             path.unlink()
 
 
+def refuse_within_run(path: Path) -> None:
+    """Refuse a name anywhere in a finished run, which says which files it has and opens with no others.
+
+    Raises
+    ------
+    WithinRun
+    """
+    folder = path.absolute().parent.resolve()
+    for place in (folder, *folder.parents):
+        if not _UNFINISHED.fullmatch(place.name) and all((place / name).is_file() for name in _OF_RUN):
+            raise WithinRun(
+                f"The output would lie in the run {place}, which opens with no files but its own; name another place."
+            )
+
+
 def _dead(path: Path, match: re.Match[str]) -> bool:
     if match["host"] != _host():
         return time.time() - path.stat().st_mtime > _LONG
@@ -155,6 +172,7 @@ def publish_files(staged: Path, target: Path, *, drop: Iterable[str] = ()) -> No
     drop : names of files in `target` that do not stay
     """
     target = target.resolve()
+    refuse_within_run(target / "any")
     if staged.parent == target:
         _sync_tree(staged)
         with alone(target):
@@ -263,6 +281,12 @@ def _sync_tree(folder: Path) -> None:
 
 
 # -- room -----------------------------------------------------------------------------------------------
+
+
+class WithinRun(ValueError):
+    """An output that would lie among the files of a run."""
+
+    exit_code = 3
 
 
 class NoRoom(OSError):

@@ -1,5 +1,6 @@
 """What makes no sense, or has no bound, is refused at once with the bound and the remedy; never a silent map."""
 
+import json
 import time
 from pathlib import Path
 
@@ -72,6 +73,63 @@ def test_a_raster_beyond_all_bounds(huge, run) -> None:
     assert time.perf_counter() - started < 1.0
 
 
+def test_a_pixel_larger_than_the_earth(run) -> None:
+    with pytest.raises(InvalidInput, match="--resolution must be at most"):
+        grid_of(geogp.load(run), resolution_m=1e300)
+
+
+def raster(path: Path, crs: str, corner: tuple[float, float], side: float) -> Path:
+    """Twelve by twelve pixels of one."""
+    where = rasterio.transform.from_origin(*corner, side, side)
+    with rasterio.open(
+        path, "w", driver="GTiff", width=12, height=12, count=1, dtype="float32", crs=crs, transform=where
+    ) as file:
+        file.write(np.ones((12, 12), "float32"), 1)
+    return path
+
+
+@pytest.mark.parametrize("crs", ["IAU_2015:30100", 'LOCAL_CS["site",UNIT["metre",1]]'])
+def test_rasters_and_tables_of_no_place_on_earth(run, tmp_path, crs) -> None:
+    """As the pixels of a map, as people, as the CRS of places."""
+    from app.workflow.people import people_of
+    from app.workflow.places import parts_of
+
+    loaded, file = geogp.load(run), raster(tmp_path / "a.tif", crs, (-156, 20), 0.1)
+    with pytest.raises(InvalidInput, match=r"CRS of --like .*a\.tif is not"):
+        grid_of(loaded, like=file)
+    with pytest.raises(InvalidInput, match=r"CRS of .*a\.tif is not"):
+        people_of(file, [], loaded)
+    (tmp_path / "p.csv").write_text("lon,lat\n-156,19\n")
+    with pytest.raises(InvalidInput, match="is not known to PROJ"):
+        list(parts_of(tmp_path / "p.csv", x="lon", y="lat", crs=crs))
+
+
+def test_pixels_that_do_not_meet_the_region(run, tmp_path) -> None:
+    """They would make a map without a value."""
+    loaded = geogp.load(run)
+    lon, lat = loaded.to_degrees(loaded.support.positions_m)
+    west, north = lon.min(), lat.max()
+    with pytest.raises(InvalidInput, match="does not meet the region"):
+        grid_of(loaded, like=raster(tmp_path / "far.tif", "EPSG:4326", (west + 90, north), 0.1))
+    for turn in (0, 360):
+        there = raster(tmp_path / f"{turn}.tif", "EPSG:4326", (west + turn, north), 0.1)
+        assert grid_of(loaded, like=there).n_pixels == 144
+
+
+def test_the_outline_of_a_map_beyond_its_crs(tmp_path) -> None:
+    """All around the grid its CRS has no Earth: the catalogue's item says the whole of it."""
+    from pyproj import CRS
+
+    from maps.raster import export
+    from tests.faults.made_maps import made_map
+
+    edge = 3e7 * (2 * np.arange(16) + 1 - 16) / 16
+    ds = made_map(16).assign_coords(y=edge[::-1], x=edge)
+    ds.spatial_ref.attrs["crs_wkt"] = CRS.from_user_input("+proj=laea +lat_0=20 +type=crs").to_wkt()
+    export(ds, tmp_path, ["cog"])
+    assert json.loads((tmp_path / "item.json").read_text())["bbox"] == [-180, -90, 180, 90]
+
+
 def test_samples_beyond_all_bounds() -> None:
     from app.workflow.means import check_draws
 
@@ -112,7 +170,13 @@ COLUMNS = {"x": "lon", "y": "lat", "value": "v"}
 
 
 @pytest.mark.parametrize(
-    ("crs", "words"), [("EPSG:32604", "look like longitude and latitude"), ("IAU_2015:30100", "no way from")]
+    ("crs", "words"),
+    [
+        ("EPSG:32604", "look like longitude and latitude"),
+        ("IAU_2015:30100", "no way from"),
+        ("EPSG:4978", "no x and y on a map"),
+        ("EPSG:5773", "no x and y on a map"),
+    ],
 )
 def test_degrees_under_a_crs_of_metres_or_of_the_moon(points, tmp_path, crs, words) -> None:
     if crs.startswith("IAU"):  # lunar degrees
@@ -177,6 +241,37 @@ def test_infinite_values_are_counted_by_name() -> None:
     usable, dropped = for_target(table, "v", positive=True)
     assert usable.tolist() == [True, *[False] * 5]
     assert dropped == {"null_v": 2, "nonpositive_v": 1, "infinite_v": 2}
+
+
+@pytest.mark.parametrize(
+    ("role", "value", "words"),
+    [
+        ("count", "inf", "at most 1e\\+09"), ("count", "1e300", "at most 1e\\+09"), ("time", "1e300", "four digits"),
+        ("time", "-5", "four digits"), ("time", "99999999", "four digits"), ("time", "0", "four digits"),
+    ],
+)  # fmt: skip
+def test_counts_and_times_that_are_none(tmp_path, role, value, words) -> None:
+    path = tmp_path / "points.csv"
+    path.write_text(f"lon,lat,v,w\n-156,19.7,1,2022\n-156,19.8,2,{value}\n")
+    with pytest.raises(Refused, match=words):
+        ingest(source="csv", file=path, columns=COLUMNS | {role: "w"}, output=tmp_path / "o.parquet")
+
+
+def test_what_a_source_does_not_read_is_refused(points, world_folder, tmp_path) -> None:
+    """It was ignored: rows of all times came with `--quarters 2023Q4` of a CSV."""
+    out = tmp_path / "o.parquet"
+    for name, value in {"quarters": "2023Q4", "root": "https://example.org"}.items():
+        with pytest.raises(Refused, match=f"'csv' does not read {name}"):
+            ingest(source="csv", file=points, columns=COLUMNS, output=out, **{name: value})
+    with pytest.raises(Refused, match="does not read crs"):
+        ingest(source="synthetic", root=world_folder, quarters="2022Q1", crs="EPSG:32604", output=out)
+
+
+def test_values_whose_squares_are_infinite() -> None:
+    X, y = np.random.default_rng(0).uniform(0, 1, (30, 2)), np.arange(30.0)
+    y[7] = 1e308
+    with pytest.raises(InvalidInput, match="1e\\+308"):
+        geogp.GPRegressor("dbk-rbf", rank=4, hidden=4, epochs=1).fit(X, y)
 
 
 # -- places ---------------------------------------------------------------------------------------------

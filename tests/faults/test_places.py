@@ -186,3 +186,22 @@ def test_an_export_about_a_pole_says_where_it_lies() -> None:
     assert bbox == [-180.0, pytest.approx(corner, abs=0.01), 180.0, 90.0]
     shape = shapely.geometry.shape(geometry)
     assert shapely.intersects_xy(shape, [0.0, 90.0, -135.0, 179.0], [89.9, 88.0, 87.0, 89.0]).all()
+
+
+def test_polygons_beyond_the_earth_are_one_sentence() -> None:
+    """Longitudes of 1e308 met arrays of as many turns; a box around the Earth was said to lie on a line."""
+    from app.workflow.polygons import in_plane
+
+    run = SimpleNamespace(crs=CRS.from_epsg(3857))
+
+    def frame(west: float, south: float, east: float, north: float) -> geopandas.GeoDataFrame:
+        return geopandas.GeoDataFrame(geometry=[shapely.box(west, south, east, north)], crs=4326)
+
+    for box in ((-1e308, -50, 1e308, 50), (-1e9, -50, 50, 50), (0, -50, 50, 91)):
+        with pytest.raises(InvalidInput, match="Row 0 of the polygons has coordinates that do not exist"):
+            in_plane(frame(*box), run)
+    whole = in_plane(frame(-180, -60, 180, 60), run)[0]
+    assert whole.bounds[2] - whole.bounds[0] == pytest.approx(2 * 20037508.34, rel=1e-6)
+    run = SimpleNamespace(crs=CRS.from_user_input("+proj=laea +lat_0=15 +lon_0=180 +type=crs"))
+    across = in_plane(frame(-190, 10, -170, 20), run)[0]  # half of it beyond 180 degrees
+    assert across.area == pytest.approx(in_plane(frame(160, 10, 180, 20), run)[0].area, rel=1e-6)

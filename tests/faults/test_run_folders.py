@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import geogp
@@ -154,6 +155,25 @@ def test_a_junk_crs_is_one_sentence(copy, crs) -> None:
         geogp.load(copy).to_degrees([[0.0, 0.0]])
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [{"space": True}, {"space": [0]}, {"space": [{}, 1]}, {"time": 1e308}, {"others": [0.5]}],
+    ids=str,
+)
+def test_a_field_whose_columns_are_none_is_refused(frame, tmp_path) -> None:
+    """It opened, and met the first prediction with a traceback."""
+    from geogp.run import save
+
+    X = np.random.default_rng(0).uniform(0, 1e4, (60, 2))
+    model = geogp.GPRegressor(steps=2, epochs=1).fit(X, np.sin(X[:, 0] / 2000))
+    path = save(tmp_path / "run", model).path
+    facts = json.loads((path / "run.json").read_text())
+    facts["model"]["engine"]["frame"] |= frame
+    (path / "run.json").write_text(json.dumps(facts))
+    write_sums(path)
+    refused(path, "columns are places", "cannot be read as a run")
+
+
 def test_what_is_read_later_is_of_the_same_run(copy, small_run) -> None:
     run = geogp.load(copy)
     (copy / "support.safetensors").write_bytes((copy / "statistics/2023Q4.safetensors").read_bytes())
@@ -166,3 +186,46 @@ def test_scores_of_other_weights_are_not_stored(copy) -> None:
         update_facts(copy, {"scores": {}}, weights_sha256="0" * 64)
     assert "scores" not in geogp.load(copy).facts
     update_facts(copy, {"scores": {}}, weights_sha256=geogp.load(copy).weights_sha256)
+
+
+#: Commands that write, and where; each is refused before it computes.
+INTO = {
+    "export": ["{run}", "-o", "{run}"],
+    "export below": ["{run}", "-o", "{run}/maps"],
+    "at": ["{run}", "{places}", "-o", "{run}/o.csv"],
+    "areas": ["{run}", "--areas", "{areas}", "-o", "{run}/statistics/o.csv"],
+    "slice": ["{run}", "--at", "-156", "19.7", "-o", "{run}/o.tif"],
+    "suggest": ["{run}", "-o", "{run}/o.geojson"],
+    "report": ["{run}", "-o", "{run}/o.html"],
+    "excursions": ["{run}", "-o", "{run}"],
+    "update": ["{run}", "--forget", "2023Q4", "-o", "{run}/o"],
+    "reproduce": ["dbk-fig1", "--quick", "-o", "{run}"],
+    "ingest": ["--source", "csv", "{places}", "--columns", "x=lon,y=lat,value=v", "-o", "{run}/o.parquet"],
+    "fit": ["{table}", "-o", "{run}/o"],
+    "compare": ["{table}", "--methods", "knn", "--split", "random", "-o", "{run}"],
+}
+
+
+@pytest.mark.parametrize("line", INTO)
+def test_no_output_lies_in_a_run(line, small_run, copy, tmp_path, table, cli) -> None:
+    """It would be too many for the run, which would not open again."""
+    places, areas = tmp_path / "places.csv", tmp_path / "areas.geojson"
+    places.write_text("lon,lat,v\n-156,19.7,1\n")
+    square = [[-156, 19], [-155, 19], [-155, 20], [-156, 19]]
+    areas.write_text(json.dumps({"type": "Polygon", "coordinates": [square]}))
+    words = {"run": copy, "places": places, "areas": areas, "table": table}
+    done = cli(line.split()[0], *(word.format(**words) for word in INTO[line]), "--overwrite", "-q")
+    assert done.code == 3 and "would lie in the run" in done.err and len(done.err.splitlines()) == 1, done.err
+    assert files_of(copy) == [copy / p.relative_to(small_run) for p in files_of(small_run)]
+
+
+def test_a_link_into_a_run_is_the_run(copy, tmp_path, monkeypatch) -> None:
+    from geogp.storage.staging import WithinRun, refuse_within_run
+
+    (tmp_path / "link").symlink_to(copy)
+    monkeypatch.chdir(copy / "statistics")
+    for path in (tmp_path / "link" / "a" / "b.tif", Path("b.tif"), Path("../b.tif")):
+        with pytest.raises(WithinRun):
+            refuse_within_run(path)
+    refuse_within_run(copy)
+    refuse_within_run(Path("../../b.tif"))

@@ -10,6 +10,7 @@ from app.workflow.outputs import refuse_taken
 from geogp.errors import InvalidInput as CoreInvalidInput
 from geogp.reproduce import REPRODUCTIONS, run
 from geogp.storage import write_text
+from geogp.storage.staging import refuse_within_run
 from maps.figures import write_png
 from maps.panels import panels_figure
 
@@ -49,6 +50,7 @@ def reproduce(
     """
     settings: dict[str, Any] = {"quick": quick, "seed": seed}
     files = [output / f"{name}.{suffix}" for suffix in ("md", "json", "png")]
+    refuse_within_run(files[0])
     taken = [file for file in files if file.exists()]
     if taken and not overwrite:
         earlier = _read(files[1])

@@ -42,7 +42,7 @@ async function geogpPage(spec, map) {
   // ---- map: region, picture, lines, names ------------------------------------------------------------------------------
   map.attributionControl.setPrefix(false); map.attributionControl.addAttribution("GeoGP · Leaflet");
   const grid = gridOf(spec);
-  [["lines", 300], ["picture", 350], ["region", 400], ["areas", 410], ["names", 450], ["mark", 620]].forEach(([name, z]) => {
+  [["lines", 300], ["picture", 350], ["borders", 390], ["region", 400], ["areas", 410], ["names", 450], ["mark", 620]].forEach(([name, z]) => {
     const pane = map.createPane(name);
     pane.style.zIndex = z; pane.style.pointerEvents = "none"; pane.classList.add(name);
   });
@@ -63,6 +63,7 @@ async function geogpPage(spec, map) {
     return L.latLng(lat, lon + 360 * Math.round((middle - lon) / 360));
   };
   const lines = L.layerGroup().addTo(map), renderer = svg("lines"), names = L.layerGroup().addTo(map);
+  if (spec.lines.length) L.polyline(spec.lines.map((line) => line.map(([lon, lat]) => [lat, lon])), { pane: "borders", renderer: svg("borders"), interactive: false, weight: .8, opacity: .55, smoothFactor: .5, fill: false }).addTo(map);
   const label = (group, pane, latlng, name, text, anchor) => L.marker(latlng, { pane, interactive: false, keyboard: false,
     icon: L.divIcon({ className: "", html: make("span", name, text), iconSize: null, iconAnchor: anchor }) }).addTo(group);
   const covered = () => { // what stands on the map: [left, top, right, bottom] each, in its pixels
@@ -87,17 +88,26 @@ async function geogpPage(spec, map) {
       if (!narrow() && x) label(lines, "names", [k * step, map.containerPointToLatLng([x, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
     }
   }
-  function towns() { // the largest that do not stand in each other's way
+  const areaNames = spec.places.filter((place) => place.kind === "area"), townNames = spec.places.filter((place) => place.kind !== "area");
+  function towns() { // the largest that do not stand in each other's way; islands and counties where their names have room
     names.clearLayers();
-    const taken = covered(), b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16);
-    for (const place of spec.places) {
-      const latlng = here(place.lat, place.lon);
-      if (place.kind === "area" || !b.contains(latlng)) continue;
-      const at = map.latLngToContainerPoint(latlng), box = [at.x - 4, at.y - 9, at.x + 14 + 7 * place.name.length, at.y + 9];
-      if (taken.length >= most || taken.some((o) => overlap(box, o))) continue;
+    const taken = covered(), b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16), size = map.getSize();
+    const put = (place, latlng, box, name, anchor) => {
+      if (taken.length >= most || !b.contains(latlng) || taken.some((o) => overlap(box, o))) return;
       taken.push(box);
-      label(names, "names", latlng, "town", place.name, [3, 9]);
+      Object.assign(label(names, "names", latlng, name, place.name, anchor), { place });
+    };
+    const town = (place) => {
+      const latlng = here(place.lat, place.lon), at = map.latLngToContainerPoint(latlng), wide = 14 + 7 * place.name.length, west = at.x + wide > size.x && at.x > wide;
+      put(place, latlng, west ? [at.x - wide, at.y - 9, at.x + 4, at.y + 9] : [at.x - 4, at.y - 9, at.x + wide, at.y + 9], west ? "town west" : "town", [3, 9]);
+    };
+    townNames.slice(0, 3).forEach(town);
+    for (const place of areaNames) {
+      const latlng = here(place.lat, place.lon), at = map.latLngToContainerPoint(latlng), half = 4 + 4 * place.name.length, [w, s, e, n] = place.bounds;
+      const a = map.latLngToContainerPoint(here(n, w)), z = map.latLngToContainerPoint(here(s, e)), wide = z.x - a.x;
+      if (wide > 1.2 * half && wide < 1.5 * size.x) put(place, latlng, [at.x - half, at.y - 8, at.x + half, at.y + 8], "area", [0, 8]);
     }
+    townNames.slice(3).forEach(town);
   }
 
   // ---- words ----------------------------------------------------------------------------------------------------------
@@ -128,8 +138,7 @@ async function geogpPage(spec, map) {
   }
   function nearTown(lat, lon) { // "Near Honolulu", of towns within 25 km: the nearest, a large one before its own quarters
     let best = null, least = Infinity, away = Infinity;
-    for (const place of spec.places) {
-      if (place.kind === "area") continue;
+    for (const place of townNames) {
       const dx = (wrap(place.lon - lon)) * Math.cos(lat * Math.PI / 180), dy = place.lat - lat, d = Math.hypot(dx, dy) * 111.3;
       const felt = d - 2.5 * Math.log10(Math.max(1, (place.people || 1) / 1000));
       if (felt < least) { least = felt; away = d; best = place; }
@@ -471,7 +480,7 @@ async function geogpPage(spec, map) {
   $("draws").addEventListener("close", () => { drawing?.abort(); delete flags.draws; });
   for (const [kind, text] of source.server ? [["cog", "GeoTIFF, window in view"], ["gpkg", "GeoPackage, a row a pixel"], ["csv", "CSV, a row a pixel"]] : []) option($("take-kind"), kind, text);
   const save = (name, href) => { const a = make("a"); a.href = href; a.download = name; a.click(); };
-  const inView = () => names.getLayers().map((m) => spec.places.find((place) => m.getLatLng().equals(here(place.lat, place.lon)))).filter(Boolean);
+  const inView = () => names.getLayers().map((m) => m.place);
   function window_() { // W,S,E,N of the view, or nothing where it holds all
     const b = map.getBounds();
     return b.contains(spec.focus) ? "" : [wrap(b.getWest()), b.getSouth(), wrap(b.getWest()) + b.getEast() - b.getWest(), b.getNorth()].map((v) => v.toFixed(4)).join();
@@ -533,7 +542,7 @@ async function geogpPage(spec, map) {
   function matches(text) {
     const t = folded(text);
     if (t.length < 2) return [];
-    const rank = ([name, , also]) => name === t || also.includes(t) ? 0 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
+    const rank = ([name, , also]) => name === t ? 0 : also.includes(t) ? .5 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
     return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0]).slice(0, 7).map(([, place]) => place);
   }
   let chosen = -1, offered = [];

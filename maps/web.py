@@ -43,6 +43,7 @@ SCRIPTS = (
     "areas",
     "beside",
     "sheets",
+    "drawing",
     "page",
 )
 

@@ -72,7 +72,7 @@ class Atlas:
     """
 
     def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[naming.Brought] = (), name: str = ""):
-        self.run, self.disk, self._brought, self.name = run, disk, list(places), name
+        self.run, self.disk, self.brought, self.name = run, disk, list(places), name
         self.target, self.choices = run.target, choices_of(run)
         self.page = page_grid(run, grid_of(run))
         self.slices = Slices(self.page)
@@ -122,7 +122,7 @@ class Atlas:
     @cached_property
     def names(self) -> naming.Names:
         """And lines, of the region and of what was brought."""
-        return naming.named(self.page, self._brought, self.towns)
+        return naming.named(self.page, self.brought, self.towns)
 
     @cached_property
     def focus(self) -> list[list[float]]:
@@ -149,6 +149,9 @@ class Atlas:
             "run": self.name,
             "pages": pages(),
             "details": "/pages/place",
+            "counties": any(
+                place["kind"] == "area" and place["about"] != "island" for place in self.names.places
+            ),
         }
 
     def html(self, runs: tuple[str, ...] = ()) -> str:

@@ -25,7 +25,7 @@ async function geogpPage(spec, map) {
     limit: number("ot") > 0 ? number("ot") : null,
   };
   const state = { layer: p.get("layer") || "", fade: p.get("fade") !== "0", far: p.get("far") !== "0", mark: null };
-  let atlas = null, shown = null, settled = false, beside = null;
+  let atlas = null, shown = null, settled = false, beside = null, drawing = null;
   function remember() {
     if (!settled) return;
     const q = address(), c = map.getCenter();
@@ -33,7 +33,7 @@ async function geogpPage(spec, map) {
     put("q", wanted.quarter || null); put("n", wanted.tests); put("level", short(100 * wanted.level)); put("t", short(wanted.threshold));
     put("layer", state.layer); put("z", String(Math.round(map.getZoom() * 100) / 100)); put("lat", c.lat.toFixed(4)); put("lon", wrap(c.lng).toFixed(4));
     const pair = state.layer === "either";
-    put("other", pair ? wanted.other : null); put("ot", pair ? wanted.limit : null); beside?.put(put);
+    put("other", pair ? wanted.other : null); put("ot", pair ? wanted.limit : null); beside?.put(put); drawing?.put(put);
     put("at", state.mark ? state.mark.map((v) => v.toFixed(5)).join(",") : null); put("fade", state.fade ? null : "0"); put("far", state.far ? null : "0");
     try { history.replaceState(null, "", (source.server ? "?" : "#") + q); } catch { /* a page without an address, as in a notebook */ }
     for (const a of $("pages").querySelectorAll("a")) a.search = "?" + q;
@@ -68,7 +68,7 @@ async function geogpPage(spec, map) {
     icon: L.divIcon({ className: "", html: make("span", name, text), iconSize: null, iconAnchor: anchor }) }).addTo(group);
   const covered = () => { // what stands on the map: [left, top, right, bottom] each, in its pixels
     const o = root.getBoundingClientRect();
-    return [$("panel"), $("place"), $("readout"), root.querySelector(".leaflet-control-zoom")].filter(Boolean).map((node) => node.getBoundingClientRect()).filter((r) => r.width).map((r) => [r.left - o.left, r.top - o.top, r.right - o.left, r.bottom - o.top]);
+    return [$("panel"), $("place"), $("area"), $("readout"), root.querySelector(".leaflet-control-zoom")].filter(Boolean).map((node) => node.getBoundingClientRect()).filter((r) => r.width).map((r) => [r.left - o.left, r.top - o.top, r.right - o.left, r.bottom - o.top]);
   };
   const overlap = (a, b) => a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1];
   function graticule() {
@@ -210,7 +210,7 @@ async function geogpPage(spec, map) {
   }
 
   // ---- one state -------------------------------------------------------------------------------------------------------
-  let controller = null, likeness = null;
+  let controller = null, likeness = null, told = "";
   async function show() {
     controller?.abort();
     const mine = controller = new AbortController(), s = settingOf(), layer = layerNow(), started = performance.now();
@@ -253,6 +253,9 @@ async function geogpPage(spec, map) {
       flags.ready = "true"; flags.took = String(Math.round(performance.now() - started));
       if (last) tell(last);
       if (state.mark) card();
+      const asks = JSON.stringify([s, layer.id === "either"]);
+      if (settled && told !== asks) drawing.again();
+      told = asks;
       mine.abort();
       ahead();
     } catch (error) {
@@ -401,7 +404,7 @@ async function geogpPage(spec, map) {
     if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; standing(); if (state.layer === "similar") state.layer = ""; }
     else if (pin) pin.setLatLng(latlng);
     else pin = L.circleMarker(latlng, { pane: "mark", renderer: svg("mark"), interactive: false, radius: 7, color: "#fff", weight: 2.5, fillColor: "#b3261e", fillOpacity: 1 }).addTo(map);
-    if (latlng) { tell(latlng); card(); }
+    if (latlng) { drawing.close(); tell(latlng); card(); }
     if (!latlng || state.layer === "similar" || source.server) { if (state.layer === "similar" || !latlng) show(); else controls(); }
     remember();
   }
@@ -433,6 +436,11 @@ async function geogpPage(spec, map) {
     if (area) { if (area !== chosenArea) chooseArea(area.key); $("place-facts").append(make("dt", "", area.name), make("dd", "", area.said)); }
     if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"); a.href = spec.details + "?" + address(); $("place-more").append(a); }
     if (area) { const a = make("a", "", "Its row in the table"), q = address(); q.set("area", area.key); a.href = "/pages/areas?" + q; $("place-more").append(a); }
+    if (v && source.server) for (const [pick, text] of [...(spec.counties ? [["county", "The county around it"]] : []), ["hexagon", "The hexagon around it"]]) {
+      const button = make("button", "", text);
+      button.type = "button"; button.addEventListener("click", () => drawing.ask({ pick, lat: state.mark?.[0], lon: state.mark?.[1] }));
+      $("place-more").append(button);
+    }
     if (v && source.server && S.quarters.length > 1) history_(s);
     flags.card = state.mark.map((x) => x.toFixed(4)).join();
     standing();
@@ -459,25 +467,32 @@ async function geogpPage(spec, map) {
   $("close").addEventListener("click", () => mark(null));
 
   // ---- side by side, draws, download ------------------------------------------------------------------------------------------
+  drawing = drawingOf({ spec, source, map, $, svg, here, settingOf, opened: () => mark(null), 
+    changed: (bounds) => { // the area in sight, beside its card
+      remember(); standing();
+      if (bounds && (narrow() || !map.getBounds().contains(bounds))) map.fitBounds(bounds, { animate: false, maxZoom: Math.max(9, map.getZoom()), ...(narrow() ? { paddingTopLeft: [12, $("panel").offsetHeight + 12], paddingBottomRight: [12, $("area").offsetHeight + 12] } : { paddingTopLeft: [310, 40], paddingBottomRight: [352, 100] }) });
+    },
+    either: (s) => state.layer === "either" && s.limit !== null ? { other: wanted.other, ot: short(s.limit) } : {} });
+  $("draw-open").hidden = !source.server;
   beside = besideOf({ waitingFor, spec, map, S, $, others, layerNow, settingOf, narrow, painted: Painted, fadeOn: () => state.fade, far: () => state.far,
     changed: (only) => only ? remember() : show() });
   $("beside").hidden = !source.server;
   beside.read(p);
-  let drawing = null;
+  let drawn = null;
   $("draws-open").hidden = !source.server;
   $("draws-open").addEventListener("click", async () => {
     const layer = layerOf("median") || spec.layers[0];
     $("draws").showModal(); $("draws-list").replaceChildren();
     $("draws-said").textContent = "Drawing maps of the surface that fit the data as well as each other …";
-    drawing = new AbortController();
+    drawn = new AbortController();
     try {
-      const n = await drawsSheet(spec, source, layer, wanted.quarter, $, drawing.signal);
+      const n = await drawsSheet(spec, source, layer, wanted.quarter, $, drawn.signal);
       $("draws-said").textContent = n + " maps of the surface" + (wanted.quarter ? " in " + quarterText(wanted.quarter) : "") + ", each as likely as the others: where they differ, the map is not known. Colours are those of the map of the median.";
       flags.draws = String(n);
     } catch (error) { if (error.name !== "AbortError") $("draws-said").textContent = wordsOf(error); }
   });
   $("draws-close").addEventListener("click", () => $("draws").close());
-  $("draws").addEventListener("close", () => { drawing?.abort(); delete flags.draws; });
+  $("draws").addEventListener("close", () => { drawn?.abort(); delete flags.draws; });
   for (const [kind, text] of source.server ? [["cog", "GeoTIFF, window in view"], ["gpkg", "GeoPackage, a row a pixel"], ["csv", "CSV, a row a pixel"]] : []) option($("take-kind"), kind, text);
   const save = (name, href) => { const a = make("a"); a.href = href; a.download = name; a.click(); };
   const inView = () => names.getLayers().map((m) => m.place);
@@ -520,13 +535,15 @@ async function geogpPage(spec, map) {
   // ---- pointer, keys -----------------------------------------------------------------------------------------------------------
   map.on("mousemove", (e) => { if (!state.mark) tell(e.latlng); });
   map.on("click", (e) => {
+    if (drawing.active()) { drawing.corner(e.latlng); return; }
     if (pin && map.latLngToContainerPoint(pin.getLatLng()).distanceTo(e.containerPoint) < 11) { mark(null); return; }
     mark(e.latlng);
   });
   root.addEventListener("keydown", (e) => {
     frame.classList.add("keys");
+    if (drawing.active()) { drawing.key(e); return; }
     if (e.key === "Enter") mark(map.getCenter());
-    if (e.key === "Escape" && state.mark) mark(null);
+    if (e.key === "Escape") { drawing.close(); if (state.mark) mark(null); remember(); }
     if (!state.mark) tell(map.getCenter());
   });
   root.addEventListener("pointermove", () => frame.classList.remove("keys"));
@@ -534,7 +551,7 @@ async function geogpPage(spec, map) {
   map.on("move", () => { if (frame.classList.contains("keys") && !state.mark) tell(map.getCenter()); });
   map.on("moveend resize", () => { graticule(); towns(); remember(); });
   $("home").addEventListener("click", home);
-  for (const id of ["panel", "place", "bar"]) { L.DomEvent.disableClickPropagation($(id)); L.DomEvent.disableScrollPropagation($(id)); }
+  for (const id of ["panel", "place", "bar", "area", "drawing"]) { L.DomEvent.disableClickPropagation($(id)); L.DomEvent.disableScrollPropagation($(id)); }
 
   // ---- search -----------------------------------------------------------------------------------------------------------------
   const folded = (text) => text.normalize("NFD").replace(/[\u0300-\u036f'ʻ‘’`]/g, "").toLowerCase().trim();
@@ -592,7 +609,7 @@ async function geogpPage(spec, map) {
   await showAreas();
   if (chosenArea && !viewed) goArea(); else if (!viewed) home(); // again, now that the panel has its height
   settled = true; graticule(); towns();
-  if (start) mark(here(...start));
+  if (start) mark(here(...start)); else if (source.server) drawing.read(p.get("area_of"));
   remember();
   return { map, state, wanted };
 }

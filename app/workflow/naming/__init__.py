@@ -6,7 +6,7 @@ hundred metres; a file of polygons takes their place. Nothing is fetched.
 """
 
 from app.workflow.naming.brought import MOST_BROUGHT, Brought, brought
-from app.workflow.naming.names import CREDIT, Names, named
+from app.workflow.naming.names import CREDIT, Names, area_at, named
 from app.workflow.naming.towns import towns
 
-__all__ = ["CREDIT", "MOST_BROUGHT", "Brought", "Names", "brought", "named", "towns"]
+__all__ = ["CREDIT", "MOST_BROUGHT", "Brought", "Names", "area_at", "brought", "named", "towns"]

@@ -67,6 +67,19 @@ def named(
     )
 
 
+def area_at(brought: Sequence[Brought], lat: float, lon: float) -> tuple[str, BaseGeometry] | None:
+    """Name and polygon around a place: of those that were brought, else its county."""
+    at = shapely.Point(lon, lat)
+    for part in brought:
+        for place, shape in zip(part.places, part.shapes):
+            if shape.contains(at):
+                return str(place["name"]), shape
+    for county in counties((lon, lat, lon, lat)):
+        if county.shape.contains(at):
+            return county_names([county])[0]["name"], county.shape
+    return None
+
+
 def _meets(place: dict[str, Any], box: Box) -> bool:
     """Whether a place, or the box of an area, lies in a box of degrees or reaches into it."""
     w, s, e, n = place.get("bounds") or (place["lon"], place["lat"], place["lon"], place["lat"])

@@ -8,6 +8,7 @@ import shapely
 import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
@@ -19,9 +20,12 @@ from maps.bands import Band, bands, subject
 from maps.colours import FADED, NO_SUPPORT, paint, scales, suppressing
 from maps.errors import InvalidInput
 from maps.legends import HALO, INK, LINE, SEA, SOFT, STYLE, draw_legend
-from maps.region import places_of
+from maps.region import Lines, lines_of, places_of
 from maps.sheet import Sheet
 from maps.words import number, subtitle
+
+#: Towns named on a map.
+MOST_TOWNS = 10
 
 
 def title_of(ds: xr.Dataset) -> str:
@@ -39,6 +43,7 @@ def draw_map(
     limits: Mapping[str, tuple[float, float]] | None,
     places: Sequence[Mapping[str, Any]],
     point: tuple[float, float] | None,
+    lines: Lines = (),
     compact: bool = False,
 ) -> None:
     """One layer of a Dataset in memory: the picture on its ground, what tells where it is, legend and words."""
@@ -57,8 +62,8 @@ def draw_map(
     _clear(axes, sheet)
     _graticule(axes, sheet, compact)
     _picture(axes, sheet, rgba, None if sheet.shape is None else _land(figure, axes, sheet))
-    for place in places_of(places):
-        _place(axes, sheet, place, 7 if compact else 8.5, point)
+    _borders(axes, sheet, lines)
+    _labels(axes, sheet, places, 7.0 if compact else 8.5, point)
     if point is not None:
         x, y = sheet.from_lonlat.transform(*point)
         axes.plot([x], [y], marker="*", ms=15, mfc="white", mec=INK, mew=1.1, zorder=8)
@@ -241,15 +246,78 @@ def _graticule(axes: Axes, sheet: Sheet, compact: bool) -> None:
             )
 
 
-def _place(
-    axes: Axes, sheet: Sheet, place: tuple[str, float, float], size: float, point: tuple[float, float] | None
+def _borders(axes: Axes, sheet: Sheet, lines: Lines) -> None:
+    """Lines of counties, thinner than the region's own, within it."""
+    paths = []
+    for line in lines_of(lines):
+        x, y = sheet.from_lonlat.transform(*np.asarray(line).T)
+        paths.append(np.column_stack([x, y]))
+    drawn = LineCollection(paths, colors=INK, linewidths=0.5, alpha=0.55, zorder=3.5)
+    axes.add_collection(drawn, autolim=False)
+    if sheet.shape is not None:
+        drawn.set_clip_path(
+            PathPatch(MplPath.make_compound_path(*_paths(sheet.shape)), transform=axes.transData)
+        )
+
+
+def _labels(
+    axes: Axes,
+    sheet: Sheet,
+    places: Sequence[Mapping[str, Any]],
+    size: float,
+    point: tuple[float, float] | None,
+) -> None:
+    """Names that do not stand in each other's way: the first `MOST_TOWNS` towns, then areas that are wide enough."""
+    west, south, east, north = sheet.bounds
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    wide = (east - west) / (72 * axes.get_position().width * figure.get_figwidth())  # of a dot of 1/72 inch
+    high = wide * sheet.squeeze
+    taken: list[tuple[float, float, float, float]] = []
+
+    def free(own: tuple[float, float, float, float]) -> bool:
+        inside = west < own[0] and own[2] < east and south < own[1] and own[3] < north
+        if not inside or any(_meet(own, other) for other in taken):
+            return False
+        taken.append(own)
+        return True
+
+    drawn = 0
+    areas = [place for place in places if place.get("kind") == "area"]
+    for name, lon, lat in places_of(place for place in places if place.get("kind") != "area"):
+        x, y = sheet.from_lonlat.transform(lon, lat)
+        right, long = x < west + 0.8 * (east - west), (5 + 0.6 * size * len(name)) * wide
+        low, top = y - 0.6 * size * high, y + 0.6 * size * high
+        own = (x - 3 * wide, low, x + long, top) if right else (x - long, low, x + 3 * wide, top)
+        if drawn < MOST_TOWNS and free(own):
+            drawn += 1
+            _town(axes, sheet, name, (x, y), size, point)
+    for place, (name, lon, lat) in zip(areas, places_of(areas), strict=True):
+        x, y = sheet.from_lonlat.transform(lon, lat)
+        half, tall = 0.28 * (size - 1) * len(name) * wide, 0.6 * size * high
+        w, _, e, _ = place.get("bounds") or (lon, lat, lon, lat)
+        (x0, x1), _ = sheet.from_lonlat.transform([w, e], [lat, lat])
+        if x1 - x0 > 1.2 * half and free((x - half, y - tall, x + half, y + tall)):
+            axes.text(x, y, name, size=size - 1, style="italic", ha="center", va="center", path_effects=HALO,
+                      parse_math=False, zorder=6.5, **STYLE)  # fmt: skip
+
+
+def _meet(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    """Whether two boxes, W, S, E, N, overlap."""
+    return a[0] < b[2] and a[2] > b[0] and a[1] < b[3] and a[3] > b[1]
+
+
+def _town(
+    axes: Axes,
+    sheet: Sheet,
+    name: str,
+    at: tuple[float, float],
+    size: float,
+    point: tuple[float, float] | None,
 ) -> None:
     """A dot and a name; beside the marked point only the name, clear of its star."""
-    name, lon, lat = place
-    x, y = sheet.from_lonlat.transform(lon, lat)
-    west, south, east, north = sheet.bounds
-    if not (west < x < east and south < y < north):
-        return
+    x, y = at
+    west, _, east, _ = sheet.bounds
     gap = 5
     if point is not None and np.hypot(*np.subtract(sheet.from_lonlat.transform(*point), (x, y))) < 0.02 * (
         east - west

@@ -20,6 +20,7 @@ from maps.cartography import draw_map, title_of
 from maps.colours import FADED
 from maps.errors import InvalidInput
 from maps.legends import SOFT, STYLE
+from maps.region import Lines
 from maps.sheet import prepare
 from maps.words import subtitle
 
@@ -54,6 +55,7 @@ def map_figure(
     *,
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
+    lines: Lines = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
     point: tuple[float, float] | None = None,
     note: str = "",
@@ -70,6 +72,7 @@ def map_figure(
         value-suppressing palette with its two-dimensional legend
     geometry : GeoJSON polygon in EPSG:4326 to mask and outline
     places : {"name", "lon", "lat"} labels
+    lines : [(lon, lat), ..] each, such as of counties
     limits : quantity -> (low, high) to hold the legend fixed between maps
     point : (lon, lat) to mark, such as a kernel slice's reference
     note : what is left out of the picture, in words for people
@@ -90,11 +93,22 @@ def map_figure(
     if ax is not None:
         whole = ax.get_figure(root=True)
         assert isinstance(whole, Figure)  # axes that were removed have none
-        draw_map(whole, ax, small, layer, sheet, limits=limits, places=places, point=point, compact=True)
+        draw_map(
+            whole,
+            ax,
+            small,
+            layer,
+            sheet,
+            limits=limits,
+            places=places,
+            lines=lines,
+            point=point,
+            compact=True,
+        )
         return whole
     figure = _figure(width, sheet.height_inches(width))
     axes = figure.add_axes(sheet.place(width))
-    draw_map(figure, axes, small, layer, sheet, limits=limits, places=places, point=point)
+    draw_map(figure, axes, small, layer, sheet, limits=limits, places=places, lines=lines, point=point)
     return figure
 
 
@@ -104,6 +118,7 @@ def maps_figure(
     *,
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
+    lines: Lines = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
     note: str = "",
     max_pixels: int = 500_000,
@@ -151,7 +166,18 @@ def maps_figure(
             (each - 0.5) / sheet.aspect / height,
         )
         axes = figure.add_axes(box)
-        draw_map(figure, axes, small, name, sheet, limits=limits, places=places, point=None, compact=True)
+        draw_map(
+            figure,
+            axes,
+            small,
+            name,
+            sheet,
+            limits=limits,
+            places=places,
+            lines=lines,
+            point=None,
+            compact=True,
+        )
     return figure
 
 
@@ -162,6 +188,7 @@ def slice_figure(
     layer: str = "correlation",
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
+    lines: Lines = (),
     max_pixels: int = 1_000_000,
     width: float = 8.0,
 ) -> Figure:
@@ -174,5 +201,12 @@ def slice_figure(
             raise InvalidInput("A kernel slice needs its reference point: pass reference=(lon, lat).")
         reference = (float(ds.attrs["reference_lon"]), float(ds.attrs["reference_lat"]))
     return map_figure(
-        ds, layer, geometry=geometry, places=places, point=reference, max_pixels=max_pixels, width=width
+        ds,
+        layer,
+        geometry=geometry,
+        places=places,
+        lines=lines,
+        point=reference,
+        max_pixels=max_pixels,
+        width=width,
     )

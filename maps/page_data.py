@@ -21,7 +21,7 @@ from maps.grid import geobox_of
 from maps.layers import GROUPS, LAYERS, MEASURED, WITHIN, Layer
 from maps.mercator import MercatorGrid, mercator_grid
 from maps.packing import FINE, STEPS, pack
-from maps.region import around, places_of, polygon
+from maps.region import Lines, around, lines_of, places_of, polygon
 from maps.render import frame
 from maps.words import level_text, new_text, quarter_of, subtitle, surface_text, target_text, target_unit
 
@@ -78,6 +78,7 @@ def of_values(
     *,
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
+    lines: Lines = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
     note: str = "",
 ) -> tuple[dict[str, Any], list[bytes]]:
@@ -104,7 +105,7 @@ def of_values(
     tests = ds.attrs.get("tests")
     faded = suppressing(ds, legend["level"]) if "median" in readout else None
     spec = {
-        **_about(ds, geobox_of(ds), known if geometry is None else inside, geometry, places, note),
+        **_about(ds, geobox_of(ds), known if geometry is None else inside, geometry, places, lines, note),
         "title": str(ds.attrs.get("title") or planes[0].title),
         "layers": _in_order(ds, layers),
         "hidden": readout,
@@ -144,6 +145,7 @@ def of_distributions(
     thresholds: Sequence[float],
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
+    lines: Lines = (),
     note: str = "",
     credit: str = "",
     added: Sequence[dict[str, Any]] = (),
@@ -157,7 +159,7 @@ def of_distributions(
     legend : quantity -> scale, for every quarter, level and threshold
     faded : the value-suppressing palette of the median, or None
     quarters, counts, thresholds : to choose from; `ds.attrs` says which quarter, count and level it starts with
-    credit : whose names `places` are
+    credit : whose `places` and `lines` are
     added : further layers, see `as_it_is`
     """
     unit, layers = target_unit(ds), []
@@ -171,7 +173,7 @@ def of_distributions(
     known_ids = {layer["id"]: layer for layer in layers}
     tests = ds.attrs.get("tests")
     return {
-        **_about(ds, geobox, known, geometry, places, note, credit),
+        **_about(ds, geobox, known, geometry, places, lines, note, credit),
         "title": str(ds.attrs.get("title") or target_text(ds)),
         "layers": _in_order(ds, [*layers, *added]),
         "hidden": {},
@@ -349,6 +351,7 @@ def _about(
     shown: Bool[np.ndarray, "H W"],
     geometry: Mapping[str, Any] | None,
     places: Sequence[Mapping[str, Any]],
+    lines: Lines,
     note: str,
     credit: str = "",
 ) -> dict[str, Any]:
@@ -363,6 +366,7 @@ def _about(
         "focus": _focus(grid, shown),
         "region": _region(geometry, grid.bounds_lonlat, grid.pixel_m),
         "places": [dict(place) for place in places],
+        "lines": lines_of(lines),
         "unit": target_unit(ds),
         "log": str(ds.attrs.get("target_scale", "")).startswith("log"),
         "averages": "{tests}" in count_open(ds),
@@ -411,7 +415,7 @@ def _facts(ds: xr.Dataset, credit: str = "") -> list[tuple[str, str]]:
     if ds.attrs.get("calibration"):
         facts.append(("Calibration", str(ds.attrs["calibration"])))
     if credit:
-        facts.append(("Names", credit))
+        facts.append(("Names and lines", credit))
     return [*facts, ("Made with", "GeoGP, Leaflet 1.9.4")]
 
 

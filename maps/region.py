@@ -1,6 +1,6 @@
 """The region's polygon: read from GeoJSON, carried to the grid, and asked which pixels lie inside."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,9 @@ from shapely.geometry.base import BaseGeometry
 
 from maps.errors import InvalidInput
 from maps.grid import Window, continuous, is_geographic, wkt_of
+
+#: Lines to draw: [(lon, lat), ..] each.
+Lines = Iterable[Sequence[Sequence[float]]]
 
 DENSE_DEGREES = 0.05  # longest edge after densifying: 5.5 km bows by less than 1 m in a metric projection
 NEAR_M = 50_000.0  # parts of a region farther than this from every measured place are left out of maps
@@ -227,6 +230,20 @@ def places_of(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, flo
         if not (abs(lon) <= 360 and abs(lat) <= 90):
             raise InvalidInput(f"Place {name!r} lies at lon {lon}, lat {lat}: not degrees on the globe.")
         found.append((name, lon, lat))
+    return found
+
+
+def lines_of(lines: Lines) -> list[list[list[float]]]:
+    """Lines as [[lon, lat], ..] each; InvalidInput for anything else."""
+    found = []
+    for line in lines:
+        try:
+            xy = np.asarray(line, np.float64).reshape(-1, 2)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"A line is a list of (lon, lat); got {str(line)[:60]}.") from None
+        if not (np.isfinite(xy).all() and (np.abs(xy) <= (540.0, 90.0)).all()):
+            raise InvalidInput(f"A line's points are degrees on the globe; got {str(line)[:60]}.")
+        found.append(xy.tolist())
     return found
 
 

@@ -24,6 +24,7 @@ from jinja2 import Template
 from maps.atomic import refuse_existing, replacing
 from maps.bands import bands
 from maps.page_data import base64_of, of_values, safe_json
+from maps.region import Lines
 from maps.render import in_memory
 
 HERE = Path(__file__).parent
@@ -42,6 +43,7 @@ SCRIPTS = (
     "areas",
     "beside",
     "sheets",
+    "drawing",
     "page",
 )
 
@@ -77,6 +79,7 @@ def folium_map(
     geometry: Mapping[str, Any] | None = None,
     layers: Iterable[str] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
+    lines: Lines = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
     note: str = "",
     max_pixels: int = 300_000,
@@ -92,6 +95,7 @@ def folium_map(
     geometry : GeoJSON polygon in EPSG:4326: the region, drawn as outline; None for no outline
     layers : names; None for the layers most people ask for
     places : {"name", "lon", "lat"} labels, for example towns
+    lines : [(lon, lat), ..] each, for example of counties
     limits : quantity -> (low, high) to hold a legend fixed between maps
     note : what is left out of the map, in words for people
     max_pixels : pixels embedded; more are thinned by taking every k-th (never averaged)
@@ -105,7 +109,9 @@ def folium_map(
         embedded = [b.name for b in bands(ds) if b.layer.listed is not None and b.layer.embedded]
         layers = embedded or None
     small, inside = in_memory(ds, geometry=geometry, layers=layers, max_pixels=max_pixels)
-    spec, packs = of_values(small, inside, geometry=geometry, places=places, limits=limits, note=note)
+    spec, packs = of_values(
+        small, inside, geometry=geometry, places=places, lines=lines, limits=limits, note=note
+    )
     spec["title"] = title or spec["title"]
     return page_of(spec, packs)
 

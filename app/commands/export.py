@@ -60,6 +60,13 @@ def export(
     samples: Annotated[
         int | None, typer.Option(metavar="K", help="K coherent maps, joint draws of the surface: samples.nc.")
     ] = None,
+    places: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Names on pictures and page: polygons (counties, with their lines) or a table of name, lon, lat.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print pixels, bytes, memory and seconds; write nothing.")
     ] = False,
@@ -109,6 +116,7 @@ def export(
             samples=samples,
             beside=other,
             either=(below, with_below),
+            names=places,
             overwrite=overwrite,
             progress=progress,
             **which,

@@ -226,5 +226,6 @@ def sentence(found: Found, row: Row) -> str:
             f"({v['change_lower']:+.3g} to {v['change_upper']:+.3g}){better}"
         )
     n = sum(other.inside for other in found.rows)
-    text = f"mean {v['mean']:.3g}{unit} ({v['lower']:.3g} to {v['upper']:.3g}); rank {v['rank']:.0f} of {n}"
+    text = f"mean {v['mean']:.3g}{unit} ({v['lower']:.3g} to {v['upper']:.3g})"
+    text += f"; rank {v['rank']:.0f} of {n}" if n > 1 else ""
     return f"{text}; {v['evidence']}" if v.get("evidence") else text

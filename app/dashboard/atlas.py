@@ -63,7 +63,7 @@ class Atlas:
     run : from `geogp.load`
     disk : where planes stay between starts
     name : that addresses give the run by
-    places : names beside those of towns, see `app.workflow.naming`
+    places : names and lines beside those of the region, see `app.workflow.naming`
 
     Raises
     ------
@@ -71,8 +71,8 @@ class Atlas:
         the run cannot be put on a map, or its target is unknown.
     """
 
-    def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[dict[str, Any]] = (), name: str = ""):
-        self.run, self.disk, self._brought, self.name = run, disk, list(places), name
+    def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[naming.Brought] = (), name: str = ""):
+        self.run, self.disk, self.brought, self.name = run, disk, list(places), name
         self.target, self.choices = run.target, choices_of(run)
         self.page = page_grid(run, grid_of(run))
         self.slices = Slices(self.page)
@@ -120,6 +120,11 @@ class Atlas:
         return found
 
     @cached_property
+    def names(self) -> naming.Names:
+        """And lines, of the region and of what was brought."""
+        return naming.named(self.page, self.brought, self.towns)
+
+    @cached_property
     def focus(self) -> list[list[float]]:
         """[[south, west], [north, east]] that the map opens on."""
         found: list[list[float]] = self.spec()["focus"]
@@ -131,8 +136,9 @@ class Atlas:
             self.page,
             self.legend,
             quarters=self.choices.quarters,
-            places=[*self._brought, *self.towns],
-            credit=naming.CREDIT if self.towns else "",
+            places=self.names.places,
+            lines=self.names.lines,
+            credit=self.names.credit,
         )
         plain = {"of": "", "by_level": False, "fades": False, "factor": False, "timeless": False}
         spec["layers"] += [{**SIMILAR, **plain}, {**EITHER, **plain}]
@@ -143,6 +149,9 @@ class Atlas:
             "run": self.name,
             "pages": pages(),
             "details": "/pages/place",
+            "counties": any(
+                place["kind"] == "area" and place["about"] != "island" for place in self.names.places
+            ),
         }
 
     def html(self, runs: tuple[str, ...] = ()) -> str:

@@ -4,11 +4,11 @@ import itertools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from app.caches import DiskCache
 from app.dashboard.atlas import Atlas
 from app.errors import InvalidInput
+from app.workflow.naming import Brought
 from geogp import load
 from geogp.storage import SUMS
 
@@ -19,11 +19,11 @@ class Holding:
     Parameters
     ----------
     path : run folder
-    places : names beside those of towns
+    places : names and lines beside the region's own
     name : by which addresses ask for it
     """
 
-    def __init__(self, path: str | Path, places: Sequence[dict[str, Any]] = (), name: str = ""):
+    def __init__(self, path: str | Path, places: Sequence[Brought] = (), name: str = ""):
         self.path, self._places, self.name = Path(path), places, name
         self._lock = threading.Lock()
         self._atlas: Atlas | None = None
@@ -69,9 +69,7 @@ _held: dict[str, Holding] = {}
 _areas: Path | None = None
 
 
-def hold(
-    *paths: str | Path, places: Sequence[dict[str, Any]] = (), areas: str | Path | None = None
-) -> Holding:
+def hold(*paths: str | Path, places: Sequence[Brought] = (), areas: str | Path | None = None) -> Holding:
     """Make run folders those that this process shows, and give the first; each is called by its folder's name.
 
     areas : file of polygons that the page Areas offers
@@ -84,7 +82,7 @@ def hold(
     return held()
 
 
-def add(path: str | Path, places: Sequence[dict[str, Any]] = ()) -> str:
+def add(path: str | Path, places: Sequence[Brought] = ()) -> str:
     """One more run folder to show: the name it goes by, its folder's, with a number where that is taken."""
     base = name = Path(path).resolve().name or "run"
     for number in itertools.count(2):

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from app.dashboard import areas, taking
+from app.dashboard import areas, picking, taking
 from app.dashboard.atlas import Atlas, Packs, Wanted
 from app.dashboard.holding import held, names
 from app.dashboard.jobs import jobs
@@ -42,6 +42,7 @@ def routes() -> list[BaseRoute]:
         Route("/geogp/download", _careful(_download), methods=["GET"]),
         Route("/geogp/file", _careful(_file), methods=["GET"]),
         Route("/geogp/areas", _careful(_areas), methods=["GET"]),
+        Route("/geogp/area", _careful(_area), methods=["GET"]),
         Route("/geogp/progress", _progress, methods=["GET"]),
     ]
 
@@ -169,6 +170,11 @@ def _areas(atlas: Atlas, params: Mapping[str, str]) -> Response:
     return JSONResponse(
         areas.outlines(areas.found_of(job), (south_west[1] + north_east[1]) / 2), headers=FRESH
     )
+
+
+def _area(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    """What the surface comes to over an area that was drawn, or over the county or hexagon around a place."""
+    return JSONResponse(picking.told(atlas, params), headers=FRESH)
 
 
 async def _progress(request: Request) -> Response:

@@ -38,7 +38,7 @@ def serve(
     port : to listen on
     host : "127.0.0.1" shows it to this machine only; "0.0.0.0" to whoever reaches it
     open_browser : open the page when it is up
-    places : a file of names beside those of towns, see `app.workflow.naming.brought`
+    places : a file of names and lines beside those of the region, see `app.workflow.naming.brought`
     areas : polygons that the page Areas offers, such as counties; they are found by name, too
 
     Raises
@@ -58,7 +58,7 @@ def serve(
         print(f"Opening {run_paths[0]} ..", file=sys.stderr, flush=True)  # the model's libraries take seconds
     from app.workflow.naming import brought
 
-    named = [name for file in (areas, places) if file is not None for name in brought(file)]
+    named = [brought(file) for file in (areas, places) if file is not None]
     hold(*run_paths, places=named, areas=areas)
     first, *_ = [held(name).atlas() for name in names()]  # refuses what is no run before anything is served
     import app.dashboard.page  # noqa: F401  # loads the page's libraries now, not for the first visitor

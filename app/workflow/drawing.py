@@ -11,7 +11,7 @@ import xarray as xr
 from app.workflow.grids import Grid, with_data
 from geogp.run import Run
 from maps.figures import map_figure, write_png
-from maps.region import NEAR_M, polygon, to_crs
+from maps.region import NEAR_M, Lines, polygon, to_crs
 from maps.render import in_memory
 from maps.web import write_html
 
@@ -67,6 +67,7 @@ def draw(
     page: bool,
     layers: Sequence[str] | None,
     places: Sequence[dict[str, Any]] = (),
+    lines: Lines = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[tuple[Path, str, list[str]]]:
     """A PNG for each layer of `pictures` and `map.html` of the Dataset's own layers, in a folder.
@@ -89,7 +90,13 @@ def draw(
     made: list[tuple[Path, str, list[str]]] = []
     for name in pictures:
         figure = map_figure(
-            small, name, geometry=picture.boundary, places=places, limits=limits, note=picture.note
+            small,
+            name,
+            geometry=picture.boundary,
+            places=places,
+            lines=lines,
+            limits=limits,
+            note=picture.note,
         )
         made.append((write_png(figure, folder / f"{name}.png"), "figure", [name]))
     if page:
@@ -99,6 +106,7 @@ def draw(
             geometry=picture.boundary,
             layers=layers,
             places=places,
+            lines=lines,
             limits=limits,
             note=picture.note,
             max_pixels=int(min(MOST, PAGE_PIXELS / picture.fill)),

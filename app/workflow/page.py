@@ -29,6 +29,7 @@ from maps.colours import Scale, Suppressing, fitted, scales, suppressing
 from maps.layers import LAYERS, MEASURED, WITHIN, listed
 from maps.packing import STEPS, pack
 from maps.page_data import COMPUTED, as_it_is, of_distributions, packs_of, picture_grid
+from maps.region import Lines
 from maps.web import page_of
 from maps.words import subtitle
 
@@ -253,6 +254,7 @@ def spec_of(
     quarter: str | None = None,
     quarters: Sequence[str] = (),
     places: Sequence[Mapping[str, Any]] = (),
+    lines: Lines = (),
     credit: str = "",
     tests: float | None = None,
     level: float = 0.95,
@@ -283,6 +285,7 @@ def spec_of(
         thresholds=run.thresholds if thresholds is None else thresholds,
         geometry=page.boundary,
         places=places,
+        lines=lines,
         credit=credit,
         note=page.note,
         added=legend.added,
@@ -315,6 +318,7 @@ def write_page(
     level: float = 0.95,
     thresholds: Sequence[float] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
+    lines: Lines = (),
     credit: str = "",
 ) -> Path:
     """One HTML file with a quarter's planes inside: the map of the dashboard, without a server."""
@@ -328,6 +332,7 @@ def write_page(
         level=level,
         thresholds=thresholds,
         places=places,
+        lines=lines,
         credit=credit,
     )
     text = page_of(spec, [pack for pack in packs if pack is not None]).get_root().render()

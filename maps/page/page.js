@@ -25,7 +25,7 @@ async function geogpPage(spec, map) {
     limit: number("ot") > 0 ? number("ot") : null,
   };
   const state = { layer: p.get("layer") || "", fade: p.get("fade") !== "0", far: p.get("far") !== "0", mark: null };
-  let atlas = null, shown = null, settled = false, beside = null;
+  let atlas = null, shown = null, settled = false, beside = null, drawing = null;
   function remember() {
     if (!settled) return;
     const q = address(), c = map.getCenter();
@@ -33,7 +33,7 @@ async function geogpPage(spec, map) {
     put("q", wanted.quarter || null); put("n", wanted.tests); put("level", short(100 * wanted.level)); put("t", short(wanted.threshold));
     put("layer", state.layer); put("z", String(Math.round(map.getZoom() * 100) / 100)); put("lat", c.lat.toFixed(4)); put("lon", wrap(c.lng).toFixed(4));
     const pair = state.layer === "either";
-    put("other", pair ? wanted.other : null); put("ot", pair ? wanted.limit : null); beside?.put(put);
+    put("other", pair ? wanted.other : null); put("ot", pair ? wanted.limit : null); beside?.put(put); drawing?.put(put);
     put("at", state.mark ? state.mark.map((v) => v.toFixed(5)).join(",") : null); put("fade", state.fade ? null : "0"); put("far", state.far ? null : "0");
     try { history.replaceState(null, "", (source.server ? "?" : "#") + q); } catch { /* a page without an address, as in a notebook */ }
     for (const a of $("pages").querySelectorAll("a")) a.search = "?" + q;
@@ -42,7 +42,7 @@ async function geogpPage(spec, map) {
   // ---- map: region, picture, lines, names ------------------------------------------------------------------------------
   map.attributionControl.setPrefix(false); map.attributionControl.addAttribution("GeoGP · Leaflet");
   const grid = gridOf(spec);
-  [["lines", 300], ["picture", 350], ["region", 400], ["areas", 410], ["names", 450], ["mark", 620]].forEach(([name, z]) => {
+  [["lines", 300], ["picture", 350], ["borders", 390], ["region", 400], ["areas", 410], ["names", 450], ["mark", 620]].forEach(([name, z]) => {
     const pane = map.createPane(name);
     pane.style.zIndex = z; pane.style.pointerEvents = "none"; pane.classList.add(name);
   });
@@ -63,11 +63,12 @@ async function geogpPage(spec, map) {
     return L.latLng(lat, lon + 360 * Math.round((middle - lon) / 360));
   };
   const lines = L.layerGroup().addTo(map), renderer = svg("lines"), names = L.layerGroup().addTo(map);
+  if (spec.lines.length) L.polyline(spec.lines.map((line) => line.map(([lon, lat]) => [lat, lon])), { pane: "borders", renderer: svg("borders"), interactive: false, weight: .8, opacity: .55, smoothFactor: .5, fill: false }).addTo(map);
   const label = (group, pane, latlng, name, text, anchor) => L.marker(latlng, { pane, interactive: false, keyboard: false,
     icon: L.divIcon({ className: "", html: make("span", name, text), iconSize: null, iconAnchor: anchor }) }).addTo(group);
   const covered = () => { // what stands on the map: [left, top, right, bottom] each, in its pixels
     const o = root.getBoundingClientRect();
-    return [$("panel"), $("place"), $("readout"), root.querySelector(".leaflet-control-zoom")].filter(Boolean).map((node) => node.getBoundingClientRect()).filter((r) => r.width).map((r) => [r.left - o.left, r.top - o.top, r.right - o.left, r.bottom - o.top]);
+    return [$("panel"), $("place"), $("area"), $("readout"), root.querySelector(".leaflet-control-zoom")].filter(Boolean).map((node) => node.getBoundingClientRect()).filter((r) => r.width).map((r) => [r.left - o.left, r.top - o.top, r.right - o.left, r.bottom - o.top]);
   };
   const overlap = (a, b) => a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1];
   function graticule() {
@@ -87,17 +88,26 @@ async function geogpPage(spec, map) {
       if (!narrow() && x) label(lines, "names", [k * step, map.containerPointToLatLng([x, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
     }
   }
-  function towns() { // the largest that do not stand in each other's way
+  const areaNames = spec.places.filter((place) => place.kind === "area"), townNames = spec.places.filter((place) => place.kind !== "area");
+  function towns() { // the largest that do not stand in each other's way; islands and counties where their names have room
     names.clearLayers();
-    const taken = covered(), b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16);
-    for (const place of spec.places) {
-      const latlng = here(place.lat, place.lon);
-      if (place.kind === "area" || !b.contains(latlng)) continue;
-      const at = map.latLngToContainerPoint(latlng), box = [at.x - 4, at.y - 9, at.x + 14 + 7 * place.name.length, at.y + 9];
-      if (taken.length >= most || taken.some((o) => overlap(box, o))) continue;
+    const taken = covered(), b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16), size = map.getSize();
+    const put = (place, latlng, box, name, anchor) => {
+      if (taken.length >= most || !b.contains(latlng) || taken.some((o) => overlap(box, o))) return;
       taken.push(box);
-      label(names, "names", latlng, "town", place.name, [3, 9]);
+      Object.assign(label(names, "names", latlng, name, place.name, anchor), { place });
+    };
+    const town = (place) => {
+      const latlng = here(place.lat, place.lon), at = map.latLngToContainerPoint(latlng), wide = 14 + 7 * place.name.length, west = at.x + wide > size.x && at.x > wide;
+      put(place, latlng, west ? [at.x - wide, at.y - 9, at.x + 4, at.y + 9] : [at.x - 4, at.y - 9, at.x + wide, at.y + 9], west ? "town west" : "town", [3, 9]);
+    };
+    townNames.slice(0, 3).forEach(town);
+    for (const place of areaNames) {
+      const latlng = here(place.lat, place.lon), at = map.latLngToContainerPoint(latlng), half = 4 + 4 * place.name.length, [w, s, e, n] = place.bounds;
+      const a = map.latLngToContainerPoint(here(n, w)), z = map.latLngToContainerPoint(here(s, e)), wide = z.x - a.x;
+      if (wide > 1.2 * half && wide < 1.5 * size.x) put(place, latlng, [at.x - half, at.y - 8, at.x + half, at.y + 8], "area", [0, 8]);
     }
+    townNames.slice(3).forEach(town);
   }
 
   // ---- words ----------------------------------------------------------------------------------------------------------
@@ -128,8 +138,7 @@ async function geogpPage(spec, map) {
   }
   function nearTown(lat, lon) { // "Near Honolulu", of towns within 25 km: the nearest, a large one before its own quarters
     let best = null, least = Infinity, away = Infinity;
-    for (const place of spec.places) {
-      if (place.kind === "area") continue;
+    for (const place of townNames) {
       const dx = (wrap(place.lon - lon)) * Math.cos(lat * Math.PI / 180), dy = place.lat - lat, d = Math.hypot(dx, dy) * 111.3;
       const felt = d - 2.5 * Math.log10(Math.max(1, (place.people || 1) / 1000));
       if (felt < least) { least = felt; away = d; best = place; }
@@ -201,7 +210,7 @@ async function geogpPage(spec, map) {
   }
 
   // ---- one state -------------------------------------------------------------------------------------------------------
-  let controller = null, likeness = null;
+  let controller = null, likeness = null, told = "";
   async function show() {
     controller?.abort();
     const mine = controller = new AbortController(), s = settingOf(), layer = layerNow(), started = performance.now();
@@ -244,6 +253,9 @@ async function geogpPage(spec, map) {
       flags.ready = "true"; flags.took = String(Math.round(performance.now() - started));
       if (last) tell(last);
       if (state.mark) card();
+      const asks = JSON.stringify([s, layer.id === "either"]);
+      if (settled && told !== asks) drawing.again();
+      told = asks;
       mine.abort();
       ahead();
     } catch (error) {
@@ -392,7 +404,7 @@ async function geogpPage(spec, map) {
     if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; standing(); if (state.layer === "similar") state.layer = ""; }
     else if (pin) pin.setLatLng(latlng);
     else pin = L.circleMarker(latlng, { pane: "mark", renderer: svg("mark"), interactive: false, radius: 7, color: "#fff", weight: 2.5, fillColor: "#b3261e", fillOpacity: 1 }).addTo(map);
-    if (latlng) { tell(latlng); card(); }
+    if (latlng) { drawing.close(); tell(latlng); card(); }
     if (!latlng || state.layer === "similar" || source.server) { if (state.layer === "similar" || !latlng) show(); else controls(); }
     remember();
   }
@@ -424,6 +436,11 @@ async function geogpPage(spec, map) {
     if (area) { if (area !== chosenArea) chooseArea(area.key); $("place-facts").append(make("dt", "", area.name), make("dd", "", area.said)); }
     if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"); a.href = spec.details + "?" + address(); $("place-more").append(a); }
     if (area) { const a = make("a", "", "Its row in the table"), q = address(); q.set("area", area.key); a.href = "/pages/areas?" + q; $("place-more").append(a); }
+    if (v && source.server) for (const [pick, text] of [...(spec.counties ? [["county", "The county around it"]] : []), ["hexagon", "The hexagon around it"]]) {
+      const button = make("button", "", text);
+      button.type = "button"; button.addEventListener("click", () => drawing.ask({ pick, lat: state.mark?.[0], lon: state.mark?.[1] }));
+      $("place-more").append(button);
+    }
     if (v && source.server && S.quarters.length > 1) history_(s);
     flags.card = state.mark.map((x) => x.toFixed(4)).join();
     standing();
@@ -450,28 +467,35 @@ async function geogpPage(spec, map) {
   $("close").addEventListener("click", () => mark(null));
 
   // ---- side by side, draws, download ------------------------------------------------------------------------------------------
+  drawing = drawingOf({ spec, source, map, $, svg, here, settingOf, opened: () => mark(null), 
+    changed: (bounds) => { // the area in sight, beside its card
+      remember(); standing();
+      if (bounds && (narrow() || !map.getBounds().contains(bounds))) map.fitBounds(bounds, { animate: false, maxZoom: Math.max(9, map.getZoom()), ...(narrow() ? { paddingTopLeft: [12, $("panel").offsetHeight + 12], paddingBottomRight: [12, $("area").offsetHeight + 12] } : { paddingTopLeft: [310, 40], paddingBottomRight: [352, 100] }) });
+    },
+    either: (s) => state.layer === "either" && s.limit !== null ? { other: wanted.other, ot: short(s.limit) } : {} });
+  $("draw-open").hidden = !source.server;
   beside = besideOf({ waitingFor, spec, map, S, $, others, layerNow, settingOf, narrow, painted: Painted, fadeOn: () => state.fade, far: () => state.far,
     changed: (only) => only ? remember() : show() });
   $("beside").hidden = !source.server;
   beside.read(p);
-  let drawing = null;
+  let drawn = null;
   $("draws-open").hidden = !source.server;
   $("draws-open").addEventListener("click", async () => {
     const layer = layerOf("median") || spec.layers[0];
     $("draws").showModal(); $("draws-list").replaceChildren();
     $("draws-said").textContent = "Drawing maps of the surface that fit the data as well as each other …";
-    drawing = new AbortController();
+    drawn = new AbortController();
     try {
-      const n = await drawsSheet(spec, source, layer, wanted.quarter, $, drawing.signal);
+      const n = await drawsSheet(spec, source, layer, wanted.quarter, $, drawn.signal);
       $("draws-said").textContent = n + " maps of the surface" + (wanted.quarter ? " in " + quarterText(wanted.quarter) : "") + ", each as likely as the others: where they differ, the map is not known. Colours are those of the map of the median.";
       flags.draws = String(n);
     } catch (error) { if (error.name !== "AbortError") $("draws-said").textContent = wordsOf(error); }
   });
   $("draws-close").addEventListener("click", () => $("draws").close());
-  $("draws").addEventListener("close", () => { drawing?.abort(); delete flags.draws; });
+  $("draws").addEventListener("close", () => { drawn?.abort(); delete flags.draws; });
   for (const [kind, text] of source.server ? [["cog", "GeoTIFF, window in view"], ["gpkg", "GeoPackage, a row a pixel"], ["csv", "CSV, a row a pixel"]] : []) option($("take-kind"), kind, text);
   const save = (name, href) => { const a = make("a"); a.href = href; a.download = name; a.click(); };
-  const inView = () => names.getLayers().map((m) => spec.places.find((place) => m.getLatLng().equals(here(place.lat, place.lon)))).filter(Boolean);
+  const inView = () => names.getLayers().map((m) => m.place);
   function window_() { // W,S,E,N of the view, or nothing where it holds all
     const b = map.getBounds();
     return b.contains(spec.focus) ? "" : [wrap(b.getWest()), b.getSouth(), wrap(b.getWest()) + b.getEast() - b.getWest(), b.getNorth()].map((v) => v.toFixed(4)).join();
@@ -511,13 +535,15 @@ async function geogpPage(spec, map) {
   // ---- pointer, keys -----------------------------------------------------------------------------------------------------------
   map.on("mousemove", (e) => { if (!state.mark) tell(e.latlng); });
   map.on("click", (e) => {
+    if (drawing.active()) { drawing.corner(e.latlng); return; }
     if (pin && map.latLngToContainerPoint(pin.getLatLng()).distanceTo(e.containerPoint) < 11) { mark(null); return; }
     mark(e.latlng);
   });
   root.addEventListener("keydown", (e) => {
     frame.classList.add("keys");
+    if (drawing.active()) { drawing.key(e); return; }
     if (e.key === "Enter") mark(map.getCenter());
-    if (e.key === "Escape" && state.mark) mark(null);
+    if (e.key === "Escape") { drawing.close(); if (state.mark) mark(null); remember(); }
     if (!state.mark) tell(map.getCenter());
   });
   root.addEventListener("pointermove", () => frame.classList.remove("keys"));
@@ -525,7 +551,7 @@ async function geogpPage(spec, map) {
   map.on("move", () => { if (frame.classList.contains("keys") && !state.mark) tell(map.getCenter()); });
   map.on("moveend resize", () => { graticule(); towns(); remember(); });
   $("home").addEventListener("click", home);
-  for (const id of ["panel", "place", "bar"]) { L.DomEvent.disableClickPropagation($(id)); L.DomEvent.disableScrollPropagation($(id)); }
+  for (const id of ["panel", "place", "bar", "area", "drawing"]) { L.DomEvent.disableClickPropagation($(id)); L.DomEvent.disableScrollPropagation($(id)); }
 
   // ---- search -----------------------------------------------------------------------------------------------------------------
   const folded = (text) => text.normalize("NFD").replace(/[\u0300-\u036f'ʻ‘’`]/g, "").toLowerCase().trim();
@@ -533,7 +559,7 @@ async function geogpPage(spec, map) {
   function matches(text) {
     const t = folded(text);
     if (t.length < 2) return [];
-    const rank = ([name, , also]) => name === t || also.includes(t) ? 0 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
+    const rank = ([name, , also]) => name === t ? 0 : also.includes(t) ? .5 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
     return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0]).slice(0, 7).map(([, place]) => place);
   }
   let chosen = -1, offered = [];
@@ -583,7 +609,7 @@ async function geogpPage(spec, map) {
   await showAreas();
   if (chosenArea && !viewed) goArea(); else if (!viewed) home(); // again, now that the panel has its height
   settled = true; graticule(); towns();
-  if (start) mark(here(...start));
+  if (start) mark(here(...start)); else if (source.server) drawing.read(p.get("area_of"));
   remember();
   return { map, state, wanted };
 }

@@ -46,8 +46,11 @@ function poster({ spec, map, grid, layer, setting, subtitle, caveat, fade, towns
   for (const polygon of !spec.region ? [] : spec.region.type === "Polygon" ? [spec.region.coordinates] : spec.region.coordinates) {
     for (const ring of polygon) { c.beginPath(); ring.forEach(([lon, lat], k) => { const [x, y] = at(lon, lat); if (k) c.lineTo(x, y); else c.moveTo(x, y); }); c.closePath(); c.strokeStyle = "#1d2733"; c.lineWidth = 1.2; c.stroke(); }
   }
+  c.strokeStyle = "rgba(29,39,51,.55)"; c.lineWidth = .9;
+  for (const line of spec.lines) { c.beginPath(); line.forEach(([lon, lat], k) => { const [x, y] = at(lon, lat); if (k) c.lineTo(x, y); else c.moveTo(x, y); }); c.stroke(); }
   c.font = "600 15px " + font; c.textBaseline = "middle"; c.lineWidth = 4; c.strokeStyle = "rgba(255,255,255,.9)"; c.fillStyle = "#1d2733";
-  for (const place of towns) { const [x, y] = at(place.lon, place.lat); c.beginPath(); c.arc(x, y, 4, 0, 7); c.stroke(); c.fill(); c.strokeText(place.name, x + 9, y); c.fillText(place.name, x + 9, y); }
+  for (const place of towns.filter((t) => t.kind === "area")) { const [x, y] = at(place.lon, place.lat); c.textAlign = "center"; c.strokeText(place.name, x, y); c.fillText(place.name, x, y); c.textAlign = "left"; }
+  for (const place of towns.filter((t) => t.kind !== "area")) { const [x, y] = at(place.lon, place.lat); c.beginPath(); c.arc(x, y, 4, 0, 7); c.stroke(); c.fill(); c.strokeText(place.name, x + 9, y); c.fillText(place.name, x + 9, y); }
   c.restore();
   let y = y0 + height + 24;
   const bar = 520, rows = fade ? fade.palette : null, rgb = bytesOf(spec.palettes[layer.palette]), half = layer.half || 0;

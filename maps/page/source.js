@@ -49,6 +49,7 @@ function serverSource(spec) {
     draws: (q, signal) => pack("planes", { q: q ?? "", draws: "1" }, signal),
     download: async (params) => (await answer("download", params)).json(),
     file: (job) => spec.server + "file?" + new URLSearchParams({ job, ...(spec.run ? { run: spec.run } : {}) }),
+    area: async (params, signal) => (await answer("area", params, signal)).json(),
     areas: async (job) => (await answer("areas", { job })).json(),
     slice: (q, at, signal) => pack("slice", { q: q ?? "", lat: at[0], lon: at[1] }, signal),
     history: async (at, signal) => (await answer("history", { lat: at[0], lon: at[1] }, signal)).json(),

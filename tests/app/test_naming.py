@@ -8,10 +8,11 @@ import pytest
 import shapely
 from affine import Affine
 from odc.geo.geobox import GeoBox
-from pyproj import Transformer
+from pyproj import Geod, Transformer
 
 from app.errors import InvalidInput
-from app.workflow.naming import MOST_BROUGHT, brought, towns
+from app.workflow.naming import MOST_BROUGHT, Brought, brought, named, towns
+from app.workflow.naming.counties import between, counties, islands
 
 
 class Page:
@@ -45,11 +46,72 @@ def test_towns_lie_in_the_region_the_largest_first() -> None:
         assert 21.0 < town["lat"] < 21.6 and -157.9 < town["lon"] < -157.5
 
 
+GLOBE = (-180.0, -89.0, 180.0, 89.0)
+
+
+def km2(shape: shapely.Geometry) -> float:
+    return abs(Geod(ellps="WGS84").geometry_area_perimeter(shape)[0]) / 1e6
+
+
+def test_counties_are_those_of_the_census() -> None:
+    """Land areas as the Census publishes them, whatever the atlas' 400 metres do to a coast."""
+    known = {county.key: county for county in counties((-161.0, 18.5, -154.0, 22.5))}
+    assert set(known) == {"15001", "15003", "15005", "15007", "15009"}
+    for key, area in (("15001", 10_434), ("15003", 1_556), ("15007", 1_606), ("15009", 3_008)):
+        assert km2(known[key].shape) == pytest.approx(area, rel=0.03)
+    assert {c.key for c in counties((179.0, 51.0, 181.0, 53.0))} == {"02016"}  # across 180 degrees
+
+
+def test_lines_run_between_counties_and_never_along_a_coast() -> None:
+    found = {county.key: county for county in counties((-157.05, 21.1, -156.9, 21.3))}
+    (line,) = between(list(found.values()))
+    shared = found["15005"].shape.boundary.intersection(found["15009"].shape.boundary)
+    assert shapely.LineString(line).length == pytest.approx(shared.length, rel=1e-9) and shared.length > 0.05
+    assert between([c for c in counties((-158.3, 21.2, -157.6, 21.8)) if c.key == "15003"]) == []
+
+
+def test_islands_are_islands() -> None:
+    """Each point of the list lies on a piece of land that is no larger than the largest island."""
+    found = islands(GLOBE)
+    assert len(found) == 38 and len({place["name"] for place in found}) == 38
+    for place in found:
+        w, s, e, n = place["bounds"]
+        assert w < place["lon"] < e and s < place["lat"] < n
+        assert km2(shapely.box(w, s, e, n)) < 40_000, place
+    oahu = next(place for place in found if place["also"] == ["Oahu"])
+    np.testing.assert_allclose(oahu["bounds"], (-158.28, 21.25, -157.65, 21.71), atol=0.02)
+
+
+def test_a_page_has_the_names_of_its_region() -> None:
+    names = named(Page())  # type: ignore[arg-type]
+    areas = [(place["name"], place["about"]) for place in names.places if place["kind"] == "area"]
+    assert areas == [("Honolulu County", "county")]  # the label of the island lies in the western half
+    assert names.lines == []
+    assert "GeoNames" in names.credit and "Census" in names.credit
+    assert {"Honolulu", "Kaneohe"} <= {place["name"] for place in names.places if place["kind"] == "town"}
+
+
+def test_polygons_that_are_brought_take_the_place_of_counties() -> None:
+    """What two of them share is drawn once; what lies elsewhere is neither drawn nor named."""
+    west, east = shapely.box(-157.9, 21.2, -157.8, 21.4), shapely.box(-157.8, 21.2, -157.7, 21.4)
+    far = shapely.box(-100.0, 40.0, -99.0, 41.0)
+    places = [
+        {"name": name, "lon": s.centroid.x, "lat": s.centroid.y, "kind": "area", "bounds": s.bounds}
+        for name, s in (("West", west), ("East", east), ("Far", far))
+    ]
+    names = named(Page(), [Brought(places, (west, east, far))], [])  # type: ignore[arg-type]
+    assert [place["name"] for place in names.places] == ["West", "East"]
+    drawn = shapely.MultiLineString(names.lines)
+    both = shapely.union(west.boundary, east.boundary)
+    assert drawn.length == pytest.approx(both.length, rel=1e-6)
+    assert drawn.hausdorff_distance(both) < 1e-4
+
+
 def test_counties_are_found_with_their_boxes(tmp_path: Path) -> None:
     shapes = [shapely.box(-158.3, 21.2, -157.6, 21.7), shapely.box(-156.7, 20.5, -155.9, 21.1)]
     frame = geopandas.GeoDataFrame({"NAME": ["Honolulu County", "Maui"]}, geometry=shapes, crs=4326)
     frame.to_crs(32604).to_file(tmp_path / "counties.gpkg")
-    found = brought(tmp_path / "counties.gpkg")
+    found = brought(tmp_path / "counties.gpkg").places
     assert [place["name"] for place in found] == ["Honolulu County", "Maui"]
     np.testing.assert_allclose(found[0]["bounds"], shapes[0].bounds, atol=0.01)
     assert shapes[1].contains(shapely.Point(found[1]["lon"], found[1]["lat"]))
@@ -57,7 +119,7 @@ def test_counties_are_found_with_their_boxes(tmp_path: Path) -> None:
 
 def test_a_table_of_places(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("Name,lon,lat\nSchool A,-157.9,21.3\nnowhere,,\n")
-    assert brought(tmp_path / "p.csv") == [
+    assert brought(tmp_path / "p.csv").places == [
         {"name": "School A", "lon": -157.9, "lat": 21.3, "kind": "town", "about": "", "also": []}
     ]
 

@@ -1,5 +1,6 @@
 """The dashboard in Chromium with every road to the outside closed: painted, switchable, true, and in the address."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -298,6 +299,54 @@ def test_the_map_takes_the_readers_colours(chromium: Any, server: str) -> None:
     assert visit.map.evaluate(colour) == "rgb(16, 22, 29)"
     visit.page.emulate_media(color_scheme="light")
     assert visit.map.evaluate(colour) == "rgb(233, 238, 243)"
+    visit.close()
+
+
+def test_an_area_is_drawn_with_mouse_and_keys(chromium: Any, server: str) -> None:
+    """Corners by clicks, Escape leaves nothing; by keys the same card as its address gives; another threshold asks anew."""
+    visit = Visit(chromium, server, HUB.replace("z=9", "z=11"))
+    draw = visit.page.get_by_role("button", name="Draw an area")
+    draw.click()
+    done = visit.page.get_by_role("button", name="Done")
+    assert done.is_disabled()
+    for x, y in ((0.5, 0.4), (0.6, 0.5), (0.5, 0.6)):
+        visit.click(x, y)
+    assert visit.page.locator(".leaflet-mark-pane path").count() == 4  # the line and its corners
+    visit.page.keyboard.press("Escape")
+    assert visit.page.locator(".leaflet-mark-pane path").count() == 0
+    assert visit.page.locator("#area").is_hidden() and "area_of" not in visit.address()
+
+    draw.click()
+    corners = []
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft"):
+        visit.page.keyboard.press("Enter")
+        corners.append(
+            visit.page.evaluate("(() => { const c = map_geogp.getCenter(); return [c.lng, c.lat]; })()")
+        )
+        visit.page.keyboard.press(key)
+        visit.page.wait_for_timeout(400)  # the map glides
+    done.click()
+    visit.wait('[data-area="Drawn area"]')
+    ring = [tuple(map(float, c.split(","))) for c in visit.address()["area_of"].split(";")]
+    np.testing.assert_allclose(ring, corners, atol=2e-5)
+    said = visit.page.inner_text("#area")
+    assert "mean" in said and "Ground below 100 Mbit/s" in said and "geogp areas" in said
+    with visit.page.expect_download() as saved:
+        visit.page.get_by_role("button", name="area.geojson").click()
+    feature = json.loads(Path(saved.value.path()).read_text())["features"][0]
+    assert sorted(map(tuple, feature["geometry"]["coordinates"][0][:3])) == sorted(ring)
+
+    visit.page.fill("#threshold", "25")
+    visit.page.locator("#area-facts", has_text="Ground below 25 Mbit/s").wait_for()
+    again = Visit(chromium, server, urlsplit(visit.page.url).query)
+    again.wait('[data-area="Drawn area"]')
+    assert again.page.inner_text("#area-facts") == visit.page.inner_text("#area-facts")
+    again.click(0.5, 0.5)  # a place takes its place
+    again.wait("[data-card]")
+    again.page.get_by_role("button", name="The hexagon around it").click()
+    again.wait('[data-area^="Hexagon"]')
+    assert again.page.locator("#place").is_hidden()
+    again.close()
     visit.close()
 
 

@@ -37,8 +37,20 @@ def world(make, islands, tmp_path_factory) -> SimpleNamespace:
     ds = make()
     for name in ds.data_vars:
         ds[name].values[..., 60:75, 110:140] = np.nan  # inside the region, without support
-    places = [{"name": "<b>Kailani</b>${1}", "lon": -156.75, "lat": 20.5}]
-    path = write_html(ds, tmp_path_factory.mktemp("web") / "map.html", geometry=islands(ds), places=places)
+    places = [
+        {"name": "<b>Kailani</b>${1}", "lon": -156.75, "lat": 20.5},
+        {
+            "name": "Kailani Isle",
+            "lon": -156.9,
+            "lat": 20.62,
+            "kind": "area",
+            "bounds": (-157.1, 20.4, -156.7, 20.8),
+        },
+    ]
+    lines = [[(-157.0, 20.3), (-156.9, 20.4), (-156.8, 20.9)]]
+    path = write_html(
+        ds, tmp_path_factory.mktemp("web") / "map.html", geometry=islands(ds), places=places, lines=lines
+    )
     return SimpleNamespace(ds=ds, path=path)
 
 
@@ -283,6 +295,25 @@ def test_a_place_is_found_by_name_and_by_number(page, world) -> None:
     page.fill("#where", "Atlantis")
     page.keyboard.press("Enter")
     assert "Nothing of that name" in page.inner_text("#search-said")
+    assert page.problems == []
+
+
+def test_lines_and_areas_are_on_the_map(page) -> None:
+    """A county's name where it has room, its line at its places; found by name, it fills the view and is not marked."""
+    assert page.locator(".area").all_inner_texts() == ["Kailani Isle"]
+    d = page.locator(".leaflet-borders-pane path").get_attribute("d")
+    drawn = np.array(re.findall(r"(-?\d+) (-?\d+)", d.replace("M", "").replace("L", " ")), float)
+    wanted = page.evaluate(
+        "[[20.3, -157.0], [20.4, -156.9], [20.9, -156.8]].map((c) => { const p = map_geogp.latLngToLayerPoint(c); return [p.x, p.y]; })"
+    )
+    np.testing.assert_allclose(drawn, wanted, atol=1.0)
+    page.fill("#where", "kailani i")
+    page.keyboard.press("Enter")
+    b = page.evaluate(
+        "(() => { const b = map_geogp.getBounds(); return [b.getWest(), b.getSouth(), b.getEast(), b.getNorth()]; })()"
+    )
+    assert b[0] < -157.1 and b[1] < 20.4 and b[2] > -156.7 and b[3] > 20.8 and b[3] - b[1] < 0.9
+    assert page.locator("#place").is_hidden()
     assert page.problems == []
 
 

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.collections import LineCollection
 from pyproj import Geod, Transformer
 
 import maps  # noqa: F401
@@ -32,6 +33,30 @@ def test_a_map_says_what_it_shows(ds, region, layer) -> None:
     unit = "Mbit/s" if layer in ("median", "pi_width", "faded") else ""
     assert unit in text
     figure.canvas.draw()
+
+
+def test_names_stand_in_nobodys_way(ds, region) -> None:
+    """Of two towns at one place the first; an area where it has room; and lines where they are."""
+    towns = [{"name": name, "lon": -157.7, "lat": 20.75} for name in ("First", "Second")]
+    areas = [
+        {"name": "Wide", "lon": -157.0, "lat": 20.6, "kind": "area", "bounds": (-157.4, 20.3, -156.6, 20.9)},
+        {
+            "name": "Narrow",
+            "lon": -156.6,
+            "lat": 20.3,
+            "kind": "area",
+            "bounds": (-156.61, 20.29, -156.59, 20.31),
+        },
+    ]
+    line = [(-157.4, 20.4), (-157.0, 20.8)]
+    figure = map_figure(ds, "median", geometry=region, places=[*areas, *towns], lines=[line])
+    text = words(figure)
+    assert "First" in text and "Wide" in text and "Second" not in text and "Narrow" not in text
+    (drawn,) = [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]
+    there = Transformer.from_crs(4326, ds["spatial_ref"].attrs["crs_wkt"], always_xy=True)
+    np.testing.assert_allclose(drawn.get_segments()[0], np.column_stack(there.transform(*np.transpose(line))))
+    with pytest.raises(InvalidInput, match="degrees"):
+        map_figure(ds, "median", lines=[[(1e6, 2e6), (0, 0)]])
 
 
 def test_the_picture_holds_the_painted_values(ds, region) -> None:

@@ -35,8 +35,8 @@ from maps.sinks.base import Output
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = (*SINKS, "figures", "html")
 MAX_MEMORY = 2 * 2**30
-#: Names on a figure, the largest towns.
-FIGURE_NAMES = 6
+#: Towns that a figure may name, the largest: those that have room.
+FIGURE_NAMES = 60
 #: Pixels timed for an estimate.
 PROBE = 4096
 #: Bytes of a pixel and layer in the file, measured on state maps: float32, deflate with predictor.
@@ -159,6 +159,7 @@ def export(
     beside: str | Path | Run | None = None,
     either: tuple[float | None, float | None] = (None, None),
     places: Sequence[dict[str, Any]] = (),
+    names: str | Path | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
     **options: Unpack[MapOptions],
@@ -174,7 +175,8 @@ def export(
     max_memory : bytes to stay below; less than the process takes is refused
     samples : so many coherent maps, joint draws of the surface, in `samples.nc`
     beside, either : a run of another target of the same tiles, and the limits of both: the layer `either_missed`
-    places : {"name", "lon", "lat"} labels on figures and page; none for the towns of the region
+    places : {"name", "lon", "lat"} labels on figures and page; none for the towns and counties of the region
+    names : a file of names and lines beside those, see `app.workflow.naming.brought`
     overwrite : replace existing files
     progress : called with (windows done, windows, words)
     options : which map, see `MapOptions`
@@ -225,8 +227,8 @@ def export(
             return outputs
         pixels = page_grid(run, grid)
         picture, legend = picture_of(run, ds, grid), legend_of(pixels)
-        named_here = list(places) or naming.towns(pixels)
-        credit = "" if places else naming.CREDIT
+        read = [] if names is None else [naming.brought(names)]
+        here = naming.Names(list(places), []) if places else naming.named(pixels, read)
         notes.append(picture.note)
         named = page and layers is not None  # a page of named layers holds those; else whatever one chooses
         made = []
@@ -237,7 +239,8 @@ def export(
                 pictures=pictures,
                 page=named,
                 layers=layers,
-                places=named_here[:FIGURE_NAMES],
+                places=here.figure(FIGURE_NAMES),
+                lines=here.lines,
                 limits=legend.limits,
             )
         if page and not named:
@@ -250,8 +253,9 @@ def export(
                 tests=options.get("tests"),
                 level=options.get("level", 0.95),
                 thresholds=options.get("thresholds"),
-                places=named_here,
-                credit=credit if named_here else "",
+                places=here.places,
+                lines=here.lines,
+                credit=here.credit,
             )
             made.append((path, "html", []))
         return [

@@ -34,7 +34,7 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the papers: ours beside theirs, with what differs.
 
-    --all goes on where it was stopped and leaves out what lacks its data; hours without --quick.
+    What was stopped goes on where it was. --all leaves out what lacks its data; hours without --quick.
     """
     from app.workflow.steps import reproduce as papers
 

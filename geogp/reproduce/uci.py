@@ -19,6 +19,7 @@ from geogp.densities import gaussian_nll
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
+from geogp.reproduce.journal import once
 from geogp.reproduce.result import READING, Line, Panel, Result
 from geogp.scores import score
 
@@ -56,11 +57,12 @@ SOFTKI_POINTS = {"softki": 512, "sgpr": 512, "sv-rbf": 1024}
 
 @dataclass(frozen=True)
 class Split:
-    """One test split: validation is a ninth of the rows that are not test."""
+    """One test split: validation is a ninth of the rows that are not test. name: of the file, split and rows."""
 
     train: tuple[Array, Array]
     validation: tuple[Array, Array]
     test: tuple[Array, Array]
+    name: str
 
 
 def load(name: str, split: int, *, data: str | Path | None = None, limit: int | None = None) -> Split:
@@ -85,11 +87,17 @@ def load(name: str, split: int, *, data: str | Path | None = None, limit: int | 
     np.random.default_rng(split).shuffle(rest)
     held, train = rest[: len(rest) // 9], rest[len(rest) // 9 :]
     train = train[:limit]
-    return Split((X[train], y[train]), (X[held], y[held]), (X[is_test], y[is_test]))
+    said = f"{file.resolve()}, split {split}, {len(train)} rows"
+    return Split((X[train], y[train]), (X[held], y[held]), (X[is_test], y[is_test]), said)
 
 
 def measure(method: str, split: Split, *, seed: int = 0, **keywords: Any) -> dict[str, float]:
-    """Test scores in units of the training sd, and the seconds of the fit."""
+    """Test scores in units of the training sd, and the seconds of the fit; once where a journal is kept."""
+    key = {"method": method, "split": split.name, "seed": seed, **keywords}
+    return once(key, lambda: _measure(method, split, seed, keywords))
+
+
+def _measure(method: str, split: Split, seed: int, keywords: dict[str, Any]) -> dict[str, float]:
     Xv, yv = split.validation
     begun = time.perf_counter()
     with warnings.catch_warnings():

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from app.workflow.steps.reproduce import reproduce
 from geogp.reproduce import REPRODUCTIONS, mobile, run, uci
 from geogp.reproduce.one_dimensional import draw, nll, truth
 from geogp.reproduce.result import READING
@@ -130,6 +131,34 @@ def test_a_gaussian_reading_stands_beside_the_student_t(uci_folder):
     assert found["gaussian_nll"] > found["nll"] + 0.02
     plain = uci.measure("sv-rbf", split, epochs=2, rank=16)
     assert plain["gaussian_nll"] == plain["nll"]
+
+
+def test_a_stopped_reproduction_goes_on_where_it_was(uci_folder, tmp_path, monkeypatch):
+    """Of nine fits the fifth is interrupted; the second start makes five, and its files are those of an unbroken one."""
+    made, stop = [], 5
+
+    def fitted(method, split, seed, keywords):
+        if len(made) + 1 == stop:
+            raise KeyboardInterrupt
+        made.append((method, split.name, seed))
+        return {"rmse": float(len(made)), "nll": 0.1, "seconds": 1.0}
+
+    monkeypatch.setattr(uci, "_measure", fitted)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("softki-table1", tmp_path, data=uci_folder)
+    assert [file.name for file in tmp_path.iterdir() if file.suffix != ".parquet"] == [
+        "softki-table1.part.jsonl"
+    ]
+    with (tmp_path / "softki-table1.part.jsonl").open("a") as file:
+        file.write('["a line that was cut')
+    stop = 0
+    document = reproduce("softki-table1", tmp_path, data=uci_folder)
+    assert len(made) == len(set(made)) == 9
+    assert [row[3] for row in document["rows"]] == [float(k) for k in range(1, 10)]
+    assert not list(tmp_path.glob("*.part.jsonl"))
+    # Another seed is another measurement.
+    reproduce("softki-table1", tmp_path / "other", data=uci_folder, seed=1)
+    assert len(made) == 18
 
 
 @pytest.mark.parametrize("name", ["dbk-table1", "dbk-fig6"])

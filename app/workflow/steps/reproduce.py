@@ -9,6 +9,7 @@ from typing import Any
 from app.workflow.outputs import refuse_taken
 from geogp.errors import InvalidInput as CoreInvalidInput
 from geogp.reproduce import REPRODUCTIONS, run
+from geogp.reproduce.journal import keeping
 from geogp.storage import write_text
 from geogp.storage.staging import refuse_within_run
 from maps.figures import write_png
@@ -38,6 +39,8 @@ def reproduce(
 ) -> dict[str, Any]:
     """Run one, write NAME.md, NAME.json and, where it draws something, NAME.png; its content as plain data.
 
+    What a table on the UCI files has measured is kept beside them until it is whole: a stopped one goes on.
+
     Parameters
     ----------
     keep : give back an earlier result with the same settings instead of refusing to overwrite it, and a document
@@ -62,8 +65,10 @@ def reproduce(
         inputs["observations"] = observations
     if name in DATA and data is not None:
         inputs["data"] = data
+    journal = output / f"{name}{'.quick' if quick else ''}.part.jsonl"
     try:
-        result = run(name, quick=quick, seed=seed, **inputs)
+        with keeping(journal):
+            result = run(name, quick=quick, seed=seed, **inputs)
     except CoreInvalidInput as error:
         if keep and name in (*DATA, *OBSERVATIONS):
             return {"name": name, "left_out": str(error)}
@@ -75,6 +80,7 @@ def reproduce(
         write_png(panels_figure(document["panels"], title=result.title), files[2], overwrite=overwrite)
     write_text(files[0], result.markdown())
     write_text(files[1], json.dumps(document, indent=1, allow_nan=False) + "\n")
+    journal.unlink(missing_ok=True)
     return document
 
 

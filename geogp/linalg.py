@@ -75,6 +75,15 @@ def cholesky(
         log.warning("Cholesky of %s failed; relative jitter raised to %.0e", what, amount)
 
 
+def with_diagonal(
+    K: Float[Tensor, "*batch r r"], added: Float[Tensor, "*batch r"]
+) -> Float[Tensor, "*batch r r"]:
+    """K + diag(added): (..., r, r)."""
+    out = K.clone()
+    out.diagonal(dim1=-2, dim2=-1).add_(added)
+    return out
+
+
 def inverse_factor(L: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
     """L^-1 of a lower-triangular factor: (r, r). Applying it is a matrix product, which beats a
     triangular solve on wide batches."""

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from geogp.densities import matern
+from geogp.field.gradients import Stationary
 from geogp.field.variation import Variation
 
 #: Lengthscales beyond which distances are not told apart: the correlation is below 1e-30, in float32 and float64.
@@ -66,6 +67,12 @@ class LocalKernel:
     ) -> Float[Tensor, "*batch N M"]:
         """Covariance of (..., N, D) and (..., M, D): (..., N, M)."""
         t = self.time_axis
+        if (
+            self.variation is None
+            and self.log_lengthscale.requires_grad
+            and not (A.requires_grad or B.requires_grad)
+        ):
+            return self._learned(A, B)
         squared = [(A[..., :, None, d] - B[..., None, :, d]).square() for d in self.space_axes]
         lag = None if t is None else (A[..., :, None, t] - B[..., None, :, t]).abs()
         stretch, factor = (
@@ -74,6 +81,23 @@ class LocalKernel:
         components = (self._component(c, squared, lag, stretch) for c in range(len(self.smoothness)))
         K = functools.reduce(operator.add, components)
         return K if factor is None else K * factor
+
+    def _learned(self, A: Tensor, B: Tensor) -> Tensor:
+        """The same where only its own numbers have gradients."""
+        t, space = self.time_axis, self.space_axes
+        squares = A.new_empty(len(space), *A.shape[:-1], B.shape[-2])
+        for square, d in zip(squares, space):
+            torch.sub(A[..., :, None, d], B[..., None, :, d], out=square).square_()
+        lag = None if t is None else (A[..., :, None, t] - B[..., None, :, t]).abs_()
+        order = space if t is None else [*space, t]
+        return Stationary.apply(
+            self.log_lengthscale[:, order].to(A.dtype),
+            self.log_variance.to(A.dtype),
+            squares,
+            lag,
+            self.smoothness,
+            FARTHEST,
+        )
 
     def _component(self, c: int, squared: list[Tensor], lag: Tensor | None, stretch: Tensor | None) -> Tensor:
         """v_c M_c(d / stretch) exp(-lag), of squared differences along each axis of space and of times apart."""

@@ -10,10 +10,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from geogp.field.columns import Columns
+from geogp.field.gradients import Solved
 from geogp.field.kernel import LocalKernel
 from geogp.field.observations import Observations
 from geogp.field.student import heavy_tailed, student_weights
-from geogp.linalg import cholesky, inverse_factor
+from geogp.linalg import cholesky, inverse_factor, with_diagonal
 
 #: Relative to the covariance's mean diagonal; the noise variances usually dominate it.
 JITTER = 1e-12
@@ -84,7 +85,7 @@ class Neighbourhoods:
     def whitener(self, seen: Observations, degrees_of_freedom: float | None) -> Float[Tensor, "B k k"]:
         """Inverse Cholesky factor of the neighbours' covariance, their noise included."""
         noise = self.noise(seen.noise_variance, seen.value, degrees_of_freedom)
-        return inverse_factor(factor(self.among + torch.diag_embed(noise)))
+        return inverse_factor(factor(with_diagonal(self.among, noise)))
 
 
 @dataclass(frozen=True)
@@ -144,12 +145,11 @@ def conditional_moments(
     near = Neighbourhoods.of(kernel, X_new, X, index)
     columns = y if y.ndim == 2 else y[:, None]
     noise = near.noise(noise_variance, columns[:, 0], degrees_of_freedom)
-    L = factor(near.among + torch.diag_embed(noise))
-    v = torch.linalg.solve_triangular(L, near.across[..., None], upper=False)
-    weights = torch.linalg.solve_triangular(L.mT, v, upper=True)
-    mean = (weights * near.of_neighbours(columns)).sum(-2)
-    variance = (kernel.prior_at(X_new) - v.square().sum((-2, -1))).clamp_min(0.0)
-    return Conditional(mean if y.ndim == 2 else mean[:, 0], variance, near.across, weights[..., 0])
+    with torch.no_grad():
+        L = factor(with_diagonal(near.among, noise))
+    mean, known, weights = Solved.apply(L, near.among, noise, near.across, near.of_neighbours(columns))
+    variance = (kernel.prior_at(X_new) - known).clamp_min(0.0)
+    return Conditional(mean if y.ndim == 2 else mean[:, 0], variance, near.across, weights)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def predictors(
     near = Neighbourhoods.of(kernel, X_new, seen.X, index)
     K, k = near.among, near.across
     noise = near.noise(seen.noise_variance, seen.value, degrees_of_freedom)
-    b = torch.linalg.solve(K + torch.diag_embed(noise), k[..., None])
+    b = torch.linalg.solve(with_diagonal(K, noise), k[..., None])
     quadratic = (b * (K @ b)).sum((-2, -1))
     b = b[..., 0]
     left = kernel.prior_at(X_new) - 2.0 * (b * k).sum(-1) + quadratic

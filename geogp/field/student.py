@@ -5,7 +5,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from geogp.linalg import inverse_factor
+from geogp.linalg import inverse_factor, with_diagonal
 
 #: Variational steps for the weights; they come near to convergence fast.
 REWEIGHTINGS = 3
@@ -49,8 +49,8 @@ def student_weights(
     weights = torch.ones_like(y)
     for _ in range(steps):
         noise = noise_variance / weights
-        half = inverse_factor(torch.linalg.cholesky(K + torch.diag_embed(noise)))  # Q = half' half
+        half = inverse_factor(torch.linalg.cholesky(with_diagonal(K, noise)))  # Q = half' half
         missed = noise * (half.mT @ (half @ y[..., None]))[..., 0]
-        square = missed.square() + noise - noise.square() * half.square().sum(-2)
+        square = missed.square() + noise - (noise * torch.linalg.vector_norm(half, dim=-2)).square()
         weights = (nu + 1.0) / (nu + square / noise_variance)
     return weights

@@ -1,0 +1,92 @@
+"""Derivatives written out are those of the tape, and of finite differences."""
+
+import geogp  # noqa: F401  first: it sets OMP_WAIT_POLICY before torch loads
+
+# isort: split
+from dataclasses import replace
+
+import pytest
+import torch
+
+from geogp.densities import MATERN
+from geogp.field.kernel import LocalKernel
+from geogp.field.likelihood import conditional_log_density
+from geogp.field.solve import conditional_moments
+from geogp.field.variation import Variation
+
+PLACES = torch.rand(40, 3, generator=torch.Generator().manual_seed(0)).double()
+PLACES[7] = PLACES[3]  # of two rows at one place
+NEAR = torch.rand(6, 40, generator=torch.Generator().manual_seed(1)).argsort(1)[:, :9]
+NEAR[2, 5:] = -1
+
+
+def numbers(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    length = torch.randn(2, 3, generator=draw).double().mul(0.4).sub(0.5)
+    return length.requires_grad_(), torch.randn(2, generator=draw).double().requires_grad_()
+
+
+@pytest.mark.parametrize("time_axis", [None, 0, 2])
+@pytest.mark.parametrize("smoothness", MATERN)
+def test_the_kernel_has_the_tapes_gradient(smoothness, time_axis) -> None:
+    length, variance = numbers(2)
+    kernel = LocalKernel(length, variance, (smoothness, "matern32"), time_axis)
+    weight = torch.randn(40, 12, generator=torch.Generator().manual_seed(3)).double()
+    written = kernel(PLACES, PLACES[:12])
+    taped = kernel(PLACES.clone().requires_grad_(), PLACES[:12])  # places that have gradients, too
+    assert torch.allclose(written, taped, rtol=1e-13, atol=0)
+    of = [torch.autograd.grad((K * weight).sum(), (length, variance)) for K in (written, taped)]
+    for one, other in zip(*of):
+        assert torch.allclose(one, other, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_a_conditional_has_the_gradient_of_differences(varying) -> None:
+    """In kernel, noise and values, several columns of them; with a kernel that varies over space by the tape."""
+    length, variance = numbers(4)
+    bumps = Variation.flat(PLACES[:, :2], 4) if varying else None
+    noise = torch.linspace(0.05, 0.4, 40).double().requires_grad_()
+    y = torch.randn(40, 2, generator=torch.Generator().manual_seed(5)).double().requires_grad_()
+
+    def moments(length, variance, noise, y):
+        kernel = LocalKernel(length, variance, ("matern52", "matern12"), 2, bumps)
+        found = conditional_moments(kernel, PLACES[:6] + 0.01, PLACES, y, noise, NEAR)
+        return found.mean, found.variance
+
+    assert torch.autograd.gradcheck(moments, (length, variance, noise, y), atol=1e-7)
+
+
+def test_student_rows_have_the_gradient_of_the_tape() -> None:
+    """Weights count as given; the rest is that of log N by solves that torch differentiates itself."""
+    length, variance = numbers(6)
+    kernel = LocalKernel(length, variance, ("matern32", "matern32"), None)
+    noise, nu = torch.full((40,), 0.1).double().requires_grad_(), torch.tensor(4.0).double()
+    y = torch.randn(40, generator=torch.Generator().manual_seed(7)).double()
+    target = torch.arange(6)
+    written = conditional_log_density(kernel, PLACES, y, noise, target, NEAR, nu).sum()
+
+    from geogp.densities import log_density
+    from geogp.field.student import student_weights
+
+    taped = torch.zeros(()).double()
+    for i, near in zip(target, NEAR):
+        near = near[near >= 0]
+        K, k = (
+            kernel(PLACES[near].clone().requires_grad_(), PLACES[near]),
+            kernel(PLACES[i][None], PLACES[near])[0],
+        )
+        own = noise[near]
+        weight = student_weights(K.detach()[None], own.detach()[None], y[near][None], 4.0)[0]
+        S = K + torch.diag(own / weight)
+        mean, known = k @ torch.linalg.solve(S, y[near]), k @ torch.linalg.solve(S, k)
+        taped = taped + log_density(y[i], mean, kernel.prior_variance - known + noise[i], nu)
+    assert written.item() == pytest.approx(taped.item(), abs=1e-10)
+    parameters = (length, variance, noise)
+    for one, other in zip(torch.autograd.grad(written, parameters), torch.autograd.grad(taped, parameters)):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-11)
+
+
+def test_without_gradients_nothing_is_kept() -> None:
+    kernel = LocalKernel(*(n.detach() for n in numbers(8)), ("matern32", "matern12"))
+    learned = replace(kernel, log_variance=kernel.log_variance.clone().requires_grad_())
+    assert not kernel(PLACES, PLACES).requires_grad and learned(PLACES, PLACES).requires_grad

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from geogp.densities import MATERN_ORDER, log_density
+from geogp.field.gradients import LeftOut
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise, noise_variance
 from geogp.field.solve import JITTER, conditional_moments
 from geogp.field.steps import Group, Steps
 from geogp.field.student import heavy_tailed, student_weights
-from geogp.linalg import cholesky
+from geogp.linalg import cholesky, with_diagonal
 
 #: Degrees of freedom stay above this, where a Student-t's variance is still finite.
 SMALLEST_DF = 2.05
@@ -94,11 +95,12 @@ def leave_one_out_log_density(
         with torch.no_grad():
             weights = student_weights(K[None], own[None], y[None], nu)[0]
         own = own / weights
-    L = cholesky(K + torch.diag(own), jitter=JITTER, what="the rows' covariance")
-    Q = torch.cholesky_inverse(L)
-    precision = Q.diagonal()
+    S = with_diagonal(K, own)
+    with torch.no_grad():
+        L = cholesky(S, jitter=JITTER, what="the rows' covariance")
+    alpha, precision = LeftOut.apply(L, S, y)
     variance = (1.0 / precision - own).clamp_min(0.0)
-    return log_density(y, y - (Q @ y) / precision, variance + noise_variance, degrees_of_freedom)
+    return log_density(y, y - alpha / precision, variance + noise_variance, degrees_of_freedom)
 
 
 def fit_local_gp(

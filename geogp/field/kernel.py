@@ -67,12 +67,8 @@ class LocalKernel:
     ) -> Float[Tensor, "*batch N M"]:
         """Covariance of (..., N, D) and (..., M, D): (..., N, M)."""
         t = self.time_axis
-        if (
-            self.variation is None
-            and self.log_lengthscale.requires_grad
-            and not (A.requires_grad or B.requires_grad)
-        ):
-            return self._learned(A, B)
+        if self.variation is None and not (A.requires_grad or B.requires_grad):
+            return self._stationary(A, B)
         squared = [(A[..., :, None, d] - B[..., None, :, d]).square() for d in self.space_axes]
         lag = None if t is None else (A[..., :, None, t] - B[..., None, :, t]).abs()
         stretch, factor = (
@@ -82,22 +78,18 @@ class LocalKernel:
         K = functools.reduce(operator.add, components)
         return K if factor is None else K * factor
 
-    def _learned(self, A: Tensor, B: Tensor) -> Tensor:
-        """The same where only its own numbers have gradients."""
+    def _stationary(self, A: Tensor, B: Tensor) -> Tensor:
+        """The same of places without gradients, in fewer passes over the entries."""
         t, space = self.time_axis, self.space_axes
-        squares = A.new_empty(len(space), *A.shape[:-1], B.shape[-2])
+        shape = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+        squares = A.new_empty(len(space), *shape, A.shape[-2], B.shape[-2])
         for square, d in zip(squares, space):
             torch.sub(A[..., :, None, d], B[..., None, :, d], out=square).square_()
         lag = None if t is None else (A[..., :, None, t] - B[..., None, :, t]).abs_()
-        order = space if t is None else [*space, t]
-        return Stationary.apply(
-            self.log_lengthscale[:, order].to(A.dtype),
-            self.log_variance.to(A.dtype),
-            squares,
-            lag,
-            self.smoothness,
-            FARTHEST,
-        )
+        axes = space if t is None else [*space, t]
+        lengthscale, variance = self.log_lengthscale[:, axes].to(A.dtype), self.log_variance.to(A.dtype)
+        K: Tensor = Stationary.apply(lengthscale, variance, squares, lag, self.smoothness, FARTHEST)
+        return K
 
     def _component(self, c: int, squared: list[Tensor], lag: Tensor | None, stretch: Tensor | None) -> Tensor:
         """v_c M_c(d / stretch) exp(-lag), of squared differences along each axis of space and of times apart."""

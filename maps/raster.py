@@ -10,9 +10,11 @@ from typing import Any
 import xarray as xr
 
 from maps.errors import InvalidInput
+from maps.grid import windows
 from maps.render import MAX_MEMORY, Progress, job_of, render
 from maps.sinks import SINKS, sink_class
 from maps.sinks.base import Job, Output, Sink
+from maps.sinks.journal import journal
 from maps.sinks.ranges import Ranges
 from maps.stac import NAME as ITEM
 from maps.stac import item
@@ -39,6 +41,7 @@ def export(
     progress: Progress | None = None,
     extra: Mapping[str, Any] | None = None,
     beside: Callable[[Path], Sequence[Output]] | None = None,
+    decided_by: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write all layers in all formats in one pass; the folder shows the old files or the new ones, never some of each.
 
@@ -58,6 +61,8 @@ def export(
     extra : more entries for the manifest
     beside : called with the folder where all is made, after the rasters; the further files it makes there, such as
         pictures, belong to the export
+    decided_by : all that decides the values, JSON-able. With it an export that is stopped or killed keeps the windows it has
+        rendered, in a hidden folder beside `folder`, and the next one that is decided by the same goes on from there
 
     Returns
     -------
@@ -98,6 +103,7 @@ def export(
         progress=progress,
         extra=extra or {},
         beside=beside,
+        decided_by=decided_by,
         manifest=True,
     )
 
@@ -144,6 +150,7 @@ def _write(
     progress: Progress | None = None,
     extra: Mapping[str, Any] | None = None,
     beside: Callable[[Path], Sequence[Output]] | None = None,
+    decided_by: Mapping[str, Any] | None = None,
     manifest: bool = False,
 ) -> dict[str, Any]:
     layers = None if layers is None else [layers] if isinstance(layers, str) else list(layers)
@@ -162,7 +169,12 @@ def _write(
         raise InvalidInput(
             f"{existing[0]}{more} exists; pass overwrite=True (--overwrite) or another folder."
         )
-    with workplace(folder, whole=manifest) as work, _room(job, folder, work, formats):
+    facts = None if decided_by is None else _facts(job, geometry, all_touched, decided_by)
+    with (
+        workplace(folder, whole=manifest) as work,
+        _room(job, folder, work, formats),
+        journal(folder, facts, len(list(windows(job.shape, job.side)))) as kept,
+    ):
         sinks: list[Sink] = [sink_class(kind)(work, **options) for kind, options in formats]
         ranges = Ranges(work)
         outputs = (
@@ -174,6 +186,7 @@ def _write(
                 all_touched=all_touched,
                 max_memory=max_memory,
                 progress=progress,
+                journal=kept,
             )
             if sinks
             else []
@@ -194,6 +207,19 @@ def _write(
             for output in outputs:
                 publish_file(output.path, folder / output.name)
     return document
+
+
+def _facts(job: Job, geometry: Geometry, all_touched: bool, decided_by: Mapping[str, Any]) -> dict[str, Any]:
+    """All that decides the pixels of an export."""
+    names = [band.name for band in job.bands]
+    grid = [job.shape, job.side, tuple(job.geobox.affine), job.crs_wkt]
+    return {
+        "by": decided_by,
+        "attrs": job.attrs,
+        "grid": grid,
+        "bands": names,
+        "region": [geometry, all_touched],
+    }
 
 
 def _positive(max_error: float | None) -> float | None:

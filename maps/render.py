@@ -14,6 +14,7 @@ from maps.grid import BLOCK, Window, geobox_of, windows
 from maps.layers import LAYERS
 from maps.region import Mask
 from maps.sinks.base import Job, Output, Sink
+from maps.sinks.journal import Journal
 
 MAX_MEMORY = 2 * 2**30  # bytes
 
@@ -43,6 +44,7 @@ def render(
     all_touched: bool = False,
     max_memory: int = MAX_MEMORY,
     progress: Progress | None = None,
+    journal: Journal | None = None,
 ) -> list[Output]:
     """Compute a lazy Dataset window by window and hand every window to every sink.
 
@@ -58,6 +60,7 @@ def render(
     all_touched : take every pixel the region touches instead of those whose centre is inside
     max_memory : bytes; bounds the window and GDAL's cache
     progress : called with (windows done, windows with a pixel inside)
+    journal : windows of an interrupted attempt, and where those of this one are kept
 
     Returns
     -------
@@ -86,7 +89,11 @@ def render(
                 inside = mask.inside(window)
                 if inside.any():
                     tight, inside = _tighten(window, inside)
-                    planes = _load(variables, tight, job, inside)
+                    planes = None if journal is None else journal.known(tight, job)
+                    if planes is None:
+                        planes = _load(variables, tight, job, inside)
+                        if journal is not None:
+                            journal.keep(tight, planes, job)
                     for sink in sinks:
                         sink.write(tight, planes, inside)
                 if progress is not None:

@@ -18,7 +18,7 @@ from data_pipelines.regions import unwound
 from data_pipelines.sources import SOURCES
 from geogp.errors import check_metres
 from geogp.run import Run
-from maps.grid import Window, geobox_like, windows
+from maps.grid import Window, geobox_like, windows, wkt_of
 from maps.mercator import MERCATOR_HALF
 from maps.region import NEAR_M, Mask, in_frame, near_data, polygon, to_crs
 
@@ -144,7 +144,7 @@ def grid_of(
                 f"--like {like} has {asked:.3g} pixels, and a map at most {MAX_ASKED:.3g}; take a coarser raster, or "
                 "one cut to the region."
             )
-        target = map_crs(str(pixels.crs.wkt), f"--like {like}")
+        target = map_crs(wkt_of(pixels), f"--like {like}")
         box, _ = _extent(run, boundary, reach, target, None)
         if not _meets(pixels.boundingbox, box, target):
             raise InvalidInput(f"--like {like} does not meet the region of the run; take a raster that does.")

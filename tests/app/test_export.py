@@ -235,6 +235,41 @@ def test_an_interrupted_export_leaves_nothing(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_interrupted_export_goes_on(run, tmp_path, monkeypatch):
+    """It says so, asks the model for nothing again, and ends in the files of an unbroken one; of other tests it starts anew."""
+    from app.errors import Interrupted
+    from app.workflow import export
+
+    for place in ("app.workflow.steps.export", "maps.sinks.journal"):
+        monkeypatch.setattr(f"{place}.FEWEST", 1)  # one window is all that this map has
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    asked, engine = [], type(load(run).model.engine_)
+    own = engine.moments
+
+    def moments(self, X, *counts, **more):
+        asked.append(len(X))
+        return own(self, X, *counts, **more)
+
+    def stop(*_):
+        raise Interrupted
+
+    monkeypatch.setattr(engine, "moments", moments)
+    wanted = {"formats": ["cog"], "resolution_m": 6000, "layers": ["median"]}
+    export(run, tmp_path / "whole", **wanted)
+    once = sum(asked)
+    with pytest.raises(Interrupted) as stopped:
+        export(run, tmp_path / "out", progress=stop, **wanted)
+    assert stopped.value.words == "the same command goes on after 1 of 1 windows"
+    assert sum(asked) == 2 * once > 0 and (tmp_path / ".out.windows").is_dir()
+    export(run, tmp_path / "out", **wanted)
+    assert sum(asked) == 2 * once and not (tmp_path / ".out.windows").exists()
+    assert (tmp_path / "out/median.tif").read_bytes() == (tmp_path / "whole/median.tif").read_bytes()
+    with pytest.raises(Interrupted):
+        export(run, tmp_path / "again", progress=stop, **wanted)
+    export(run, tmp_path / "again", tests=1, **wanted)
+    assert sum(asked) == 4 * once
+
+
 def test_a_distance_to_data_holds_inside_the_region_too(cli, run, exported, tmp_path):
     line = ("export", run, "-o", tmp_path / "out", "--format", "cog", "--layers", "median", *COARSE)
     result = cli(*line, "--max-distance", 2000)

@@ -14,7 +14,7 @@ from pyproj import CRS, Transformer
 
 import maps  # noqa: F401 - registers ds.geogp for callers
 from app.console import Report
-from app.errors import InvalidInput
+from app.errors import Interrupted, InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.grids import Box, Grid, grid_of
@@ -23,6 +23,7 @@ from app.workflow.outputs import attribution, now, refuse_taken, surface_of, tit
 from app.workflow.sampling import FILE as SAMPLES
 from app.workflow.sampling import check_samples, write_samples
 from app.workflow.together import Together, together, with_layer
+from geogp import __version__
 from geogp.blocks import BLOCK, CACHE_BYTES
 from geogp.errors import check_count, check_level, check_threshold
 from geogp.prediction import predict
@@ -31,6 +32,7 @@ from maps.bands import bands
 from maps.raster import export as write_rasters
 from maps.sinks import SINKS
 from maps.sinks.base import Output
+from maps.sinks.journal import FEWEST
 
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = (*SINKS, "figures", "html")
@@ -263,19 +265,37 @@ def export(
             *(Output(path, kind, path.name, tuple(names or drawn)) for path, kind, names in made),
         ]
 
-    manifest = write_rasters(
-        ds,
-        folder,
-        [name for name in formats if name in SINKS],
-        layers=layers,
-        geometry=grid.boundary,
-        max_error=max_error,
-        max_memory=max_memory,
-        overwrite=overwrite,
-        progress=None if progress is None else (lambda done, total: progress(done, total, "")),
-        extra=_about(run) | (pair.facts() if pair is not None else {}),
-        beside=further if pictures or page or samples else None,
-    )
+    reached = ""
+
+    def told(done: int, total: int) -> None:
+        nonlocal reached
+        reached = f"the same command goes on after {done} of {total} windows" if total >= FEWEST else ""
+        if progress is not None:
+            progress(done, total, "")
+
+    others = [] if pair is None else [pair.other.weights_sha256, either]
+    try:
+        manifest = write_rasters(
+            ds,
+            folder,
+            [name for name in formats if name in SINKS],
+            layers=layers,
+            geometry=grid.boundary,
+            max_error=max_error,
+            max_memory=max_memory,
+            overwrite=overwrite,
+            progress=told,
+            extra=_about(run) | (pair.facts() if pair is not None else {}),
+            beside=further if pictures or page or samples else None,
+            decided_by={
+                "geogp": __version__,
+                "weights": run.weights_sha256,
+                "others": others,
+                "max_distance_m": grid.max_distance_m,
+            },
+        )
+    except Interrupted as stop:
+        raise Interrupted(reached, terminated=stop.terminated) from None
     notes.append(beyond_words(run, manifest.get("ranges", {}).get("median")))
     return Export(folder, manifest, time.perf_counter() - started, grid, tuple(n for n in notes if n))
 

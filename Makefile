@@ -15,7 +15,7 @@ OUT    ?= demo
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
-.PHONY: setup notebooks demo test test-fast test-faults test-demo test-notebooks check format docs bench bench-accuracy bench-app clean
+.PHONY: setup notebooks demo test test-fast test-faults test-demo test-notebooks check format docs bench bench-accuracy bench-app bench-maps clean
 
 setup: $(VENV)/.installed
 
@@ -99,6 +99,10 @@ bench: $(VENV)/.installed-bench
 
 bench-accuracy: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.accuracy
+
+# RUN names a run folder: how long its maps, areas, changes and suggestions take, and in what memory.
+bench-maps: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks.maps $(or $(RUN),demo/run)
 
 # RUN names a run folder: how long people wait at its dashboard.
 bench-app: $(VENV)/.installed-test

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geogp
-from benchmarks import accuracy, cases, clouds, page, slices, tables, targets
+from benchmarks import accuracy, cases, clouds, maps, page, slices, tables, targets
 from benchmarks.cases import CASES, Problem
 from benchmarks.measure import known
 from data_pipelines import synthetic
@@ -210,3 +210,21 @@ def test_slices_look_at_an_urban_a_rural_and_a_wild_place():
     c = slices.correlation(model, places["rural"])
     middle = slices.PIXELS // 2
     assert c[middle, middle] == pytest.approx(1.0, abs=1e-4) and (np.abs(c) <= 1 + 1e-4).all()
+
+
+def test_each_section_of_the_map_benchmark_asks_for_work_there_is():
+    for section in maps.SECTIONS.values():
+        for quick in (False, True):
+            for _, name, *arguments in section(1e4, quick):
+                assert name in maps.WORK and arguments
+    header, rows = maps._table(
+        [{"section": "a", "what": "x", "n": 12345, "mse": 0.12345}, {"what": "y", "n": 2}]
+    )
+    assert header == ["what", "n", "mse"] and rows == [["x", "12,345", "0.123"], ["y", "2", ""]]
+
+
+def test_a_promise_is_held_against_a_known_surface(tmp_path):
+    """Few rows: what is said of the map's variance is of the size of its error, and a place suggested is none at random."""
+    row = maps.kept_promises(tmp_path, "matern", 0, 120, 8)
+    assert row["variance_said"] / row["mse_before"] == pytest.approx(1.0, abs=0.6)
+    assert 0.0 < row["promised"] < 1.0 and row["achieved"] != row["at_random"]

@@ -77,7 +77,13 @@ function gridOf(spec) {
     }
   }
   return {
-    canvas, inside, place,
+    canvas, inside, place, rectangle: [left, top, right, bottom],
+    /* A yes or no for each known pixel by where it lies, asked once a pixel. */
+    at(answer) {
+      const out = new Uint8Array(order.length), w = canvas.width, h = canvas.height; // 0 not asked, 1 no, 2 yes
+      lookup.forEach((k, i) => { if (k >= 0 && !out[k]) out[k] = 1 + answer({ lat: latOf(top - (Math.floor(i / w) + .5) / h * (top - bottom)), lng: (left + (i % w + .5) / w * (right - left)) / MERCATOR * 180 }); });
+      return (k) => out[k] === 2;
+    },
     bounds: L.latLngBounds([latOf(bottom), left / MERCATOR * 180], [latOf(top), right / MERCATOR * 180]),
     /* Number of the known pixel at a place: on the map's own pixel, at the coast the one beside it; -1 for none. */
     number(latlng) {

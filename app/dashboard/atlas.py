@@ -39,7 +39,6 @@ from maps.bands import complete
 from maps.layers import LAYERS
 from maps.mercator import mercator_grid
 from maps.page_data import EITHER, SIMILAR
-from maps.web import page_of
 
 FORMAT = 5  # of the files in the cache: raise it when a formula or the grid changes
 Packs = tuple[bytes, bytes | None]
@@ -173,6 +172,8 @@ class Atlas:
         """
         key = runs, self.details.found()
         if key not in self._html:
+            from maps.web import page_of  # folium takes a second, and the dashboard listens without it
+
             self._html = {key: str(page_of(self.spec() | {"runs": list(runs)}).get_root().render())}
         return self._html[key]
 

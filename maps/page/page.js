@@ -160,6 +160,7 @@ async function geogpPage(spec, map) {
   function chooseArea(key) {
     outlined?.remove();
     chosenArea = areas.of(key) || null;
+    if (!last) hint();
     $("area-said").hidden = !chosenArea; $("area-said").textContent = chosenArea ? chosenArea.name + ": " + chosenArea.said : "";
     const style = (feature) => ({ weight: feature.properties.key === key ? 3.5 : 1, opacity: .9, fill: false, className: feature.properties.key === key ? "chosen" : "" });
     const features = areas.rows.filter((row) => row !== chosenArea).concat(chosenArea || []).map((row) => row.feature);
@@ -384,6 +385,12 @@ async function geogpPage(spec, map) {
     if (v.exceedance !== undefined) parts.push("P(> " + short(s.threshold) + ") " + chance(v.exceedance));
     return parts;
   }
+  function hint() { // while no place is read out
+    last = null;
+    if (chosenArea) { $("said").textContent = chosenArea.name; $("where-said").textContent = chosenArea.said; return; }
+    $("said").textContent = narrow() ? "Tap the map for the value" : "Point at the map, click to mark a place";
+    $("where-said").textContent = narrow() ? "" : "Keyboard: Tab to the map, arrows and + −, Enter marks";
+  }
   async function tell(latlng) {
     last = latlng;
     if (!atlas || !shown) return;
@@ -400,6 +407,7 @@ async function geogpPage(spec, map) {
     }
     $("said").textContent = parts.join("; "); $("where-said").textContent = more.join(" · ");
     flags.said = latlng.lat.toFixed(4) + "," + wrap(latlng.lng).toFixed(4);
+    if (state.mark && !$("place").hidden) standing(); // the read-out is as wide as its words
   }
   const textOf = (layer, v) => layer.factor ? "×" + plain(v) : layer.scale.high === 1 && layer.scale.low === 0 ? percent(v) : plain(v) + (layer.unit ? " " + layer.unit : "");
   const valuesAt = async (i, s, latlng) => ({ ...await atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)]), ...(missed && state.layer === "either" ? { either: missed(i) } : {}), ...detail.at(latlng, s) });
@@ -410,7 +418,7 @@ async function geogpPage(spec, map) {
   function mark(latlng) {
     state.mark = latlng ? [latlng.lat, wrap(latlng.lng)] : null;
     frame.classList.toggle("marked", Boolean(latlng));
-    if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; standing(); if (state.layer === "similar") state.layer = ""; }
+    if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; hint(); standing(); if (state.layer === "similar") state.layer = ""; }
     else if (pin) pin.setLatLng(latlng);
     else pin = L.circleMarker(latlng, { pane: "mark", renderer: svg("mark"), interactive: false, radius: 7, color: "#fff", weight: 2.5, fillColor: "#b3261e", fillOpacity: 1 }).addTo(map);
     if (latlng) { drawing.close(); tell(latlng); card(); }
@@ -566,11 +574,12 @@ async function geogpPage(spec, map) {
   // ---- search -----------------------------------------------------------------------------------------------------------------
   const folded = (text) => text.normalize("NFD").replace(/[\u0300-\u036f'ʻ‘’`]/g, "").toLowerCase().trim();
   const index = spec.places.map((place) => [folded(place.name), place, (place.also || []).map(folded)]);
+  const county = (place) => place.kind === "area" && place.about !== "island" ? 1 : 0; // after the town that it is named for
   function matches(text) {
     const t = folded(text);
     if (t.length < 2) return [];
     const rank = ([name, , also]) => name === t ? 0 : also.includes(t) ? .5 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
-    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0]).slice(0, 7).map(([, place]) => place);
+    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || county(a[1]) - county(b[1])).slice(0, 7).map(([, place]) => place);
   }
   let chosen = -1, offered = [];
   function offer() {
@@ -613,8 +622,7 @@ async function geogpPage(spec, map) {
   if (start) { state.mark = start; }
   controls();
   if (viewed) map.setView(here(lat, lon), Math.min(16, Math.max(1, z)), { animate: false }); else home();
-  $("said").textContent = narrow() ? "Tap the map for the value" : "Point at the map, click to mark a place";
-  $("where-said").textContent = narrow() ? "" : "Keyboard: Tab to the map, arrows and + −, Enter marks";
+  hint();
   await show();
   await showAreas();
   if (chosenArea && !viewed) goArea(); else if (!viewed) home(); // again, now that the panel has its height

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ from maps.mercator import mercator_grid
 from maps.page_data import EITHER, SIMILAR
 
 FORMAT = 5  # of the files in the cache: raise it when a formula or the grid changes
+#: Places whose quarters are remembered: people look at the same towns.
+PLACES = 1000
 Packs = tuple[bytes, bytes | None]
 
 
@@ -82,6 +84,7 @@ class Atlas:
         self.slices = Slices(self.page)
         self.details = Details(run, mercator_grid(self.page.geobox).pixel_m)
         self._finer: Exported | None = None
+        self._through = lru_cache(PLACES)(partial(_through_time, run, self.choices.quarters))
         self._html: dict[object, str] = {}
         self._pairs: dict[str, dict[str, Any]] = {}
         self._pairing = threading.Lock()
@@ -311,7 +314,7 @@ class Atlas:
         if not quarters:
             return []
         centre = np.array(self._box(lat, lon).affine * (0.5, 0.5))
-        found = through_time(self.run, centre, quarters)
+        found = self._through(*map(float, centre))
         names = [f"{n:.10g}" for n in counts_of(self.run)] or [""]
         return [
             {
@@ -322,6 +325,10 @@ class Atlas:
             }
             for k, quarter in enumerate(quarters)
         ]
+
+
+def _through_time(run: Run, quarters: Sequence[str], x: float, y: float) -> np.ndarray:
+    return through_time(run, np.array([x, y]), quarters)
 
 
 def _digest(what: Any) -> str:

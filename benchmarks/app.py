@@ -1,11 +1,13 @@
 """How long people wait at the dashboard: `python -m benchmarks.app RUN`, in Chromium, with nothing else from outside.
 
 From the command to an open port, from the page to its map, from a choice to its picture, for one person; then for many
-at once, who open the page and its planes and ask for quarters of places. A cache of its own, filled before what is
+at once, who open the page and its planes, ask for quarters of places and hold a session with the page of a place. A cache of its own, filled before what is
 called warm is timed.
 """
 
 import argparse
+import functools
+import itertools
 import json
 import os
 import shutil
@@ -21,6 +23,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 #: seconds that whatever is waited for may take
 PATIENCE = 900
@@ -138,40 +144,83 @@ def _has(page: Any, layer: str) -> bool:
 
 
 def many(address: str, pid: int, users: int, seconds: float) -> dict[str, float]:
-    """What as many people at once meet who open the page, its planes and the quarters of a place, again and again."""
-    took, failed = list[float](), list[str]()
+    """What as many people at once meet who open the page, its planes, the quarters of a place and, each in a session of their own,
+    the page of a place in another quarter, again and again."""
+    took, reruns, failed = list[float](), list[float](), list[str]()
     spec = json.loads(_get(address + "/").decode().split('id="geogp-data">')[1].split("</script>")[0])
     quarter, place = spec["start"]["q"] or "", (spec["places"] or [None])[0]
     paths = ["/", f"/geogp/planes?q={quarter}&v={spec['id']}"]
     if place and quarter:
         paths.append(f"/geogp/history?lat={place['lat']}&lon={place['lon']}")
-    over = time.perf_counter() + seconds
-    memory = _megabytes(pid)
+    lat, lon = (place["lat"], place["lon"]) if place else (0.0, 0.0)
+    quarters = spec["settings"]["quarters"] or [""]
+    started = time.perf_counter()
+    over, memory = started + seconds, [_megabytes(pid)]
+
+    def timed(into: list[float], what: Callable[[], object]) -> None:
+        begun = time.perf_counter()
+        try:
+            what()
+            into.append(time.perf_counter() - begun)
+        except (OSError, ConnectionError, WebSocketException) as error:
+            failed.append(f"{type(error).__name__}: {error}")
 
     def user(k: int) -> None:
-        while time.perf_counter() < over:
-            for path in paths:
-                started = time.perf_counter()
-                try:
-                    _get(address + path)
-                    took.append(time.perf_counter() - started)
-                except OSError as error:
-                    failed.append(str(error))
-            time.sleep(2 + k % 5)
+        time.sleep(k % 10 / 5)
+        with session(address) as rerun:
+            visits = itertools.count(k)
+            while time.perf_counter() < over:
+                for path in paths:
+                    timed(took, functools.partial(_get, address + path))
+                query = f"at={lat},{lon}&q={quarters[next(visits) % len(quarters)]}"
+                timed(reruns, functools.partial(rerun, "place", query))
+                time.sleep(2 + k % 5)
 
     people = [threading.Thread(target=user, args=(k,)) for k in range(users)]
     for person in people:
         person.start()
+    for part in (0.25, 0.5, 0.75, 1.0):
+        time.sleep(max(0.0, started + part * seconds - time.perf_counter()))
+        memory.append(_megabytes(pid))
     for person in people:
         person.join()
-    p95 = statistics.quantiles(took, n=20)[-1] if len(took) > 1 else float("nan")
+    for said in sorted(set(failed))[:5]:
+        print(f"failed: {said}", file=sys.stderr)
+    quarters_of_it = ("before", "after a quarter of it", "after half", "after three quarters", "after")
     return {
         "answers": len(took),
+        "reruns": len(reruns),
         "errors": len(failed),
-        "p95": p95,
-        "memory before, MB": memory,
-        "memory after, MB": _megabytes(pid),
+        "p95": _p95(took),
+        "p95 of reruns": _p95(reruns),
+        **{f"memory {when}, MB": v for when, v in zip(quarters_of_it, memory, strict=True)},
     }
+
+
+def _p95(took: list[float]) -> float:
+    return statistics.quantiles(took, n=20)[-1] if len(took) > 1 else float("nan")
+
+
+@contextmanager
+def session(address: str) -> Iterator[Callable[[str, str], None]]:
+    """A session with one of the other pages over its websocket: a function that runs a page with an address and waits for its end."""
+    from streamlit.proto.BackMsg_pb2 import BackMsg
+    from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+    stream = address.replace("http", "ws", 1) + "/pages/_stcore/stream"
+    with connect(stream, subprotocols=[Subprotocol("streamlit")], max_size=None) as socket:
+
+        def rerun(page: str, query: str) -> None:
+            asked = BackMsg()
+            asked.rerun_script.query_string, asked.rerun_script.page_name = query, page
+            socket.send(asked.SerializeToString())
+            told = ForwardMsg()
+            while told.WhichOneof("type") != "script_finished":
+                told.ParseFromString(socket.recv(timeout=60, decode=False))
+            if told.script_finished != ForwardMsg.FINISHED_SUCCESSFULLY:
+                raise ConnectionError(f"the page {page} did not end well")
+
+        yield rerun
 
 
 def _get(address: str) -> bytes:
@@ -219,10 +268,8 @@ def main() -> None:
         browser.close()
     width = max(map(len, rows))
     for name, value in rows.items():
-        whole = name == "requests" or (
-            any(name.endswith(w) for w in ("answers", "errors", "MB")) and name != "MB"
-        )
-        print(f"{name:<{width}}  {value:8.0f}" if whole else f"{name:<{width}}  {value:8.2f}")
+        counted = any(name.endswith(w) for w in ("requests", "answers", ": reruns", "errors", ", MB"))
+        print(f"{name:<{width}}  {value:8.0f}" if counted else f"{name:<{width}}  {value:8.2f}")
 
 
 if __name__ == "__main__":

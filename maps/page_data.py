@@ -276,8 +276,23 @@ def _entry(ds: xr.Dataset, key: str, scale: Scale, unit: str) -> dict[str, Any]:
         "timeless": key == "measured",
         "palette": colours_of(ds, key) if key in LAYERS else layer.colours,
         "scale": {"low": scale.low, "high": scale.high, "kind": scale.kind},
-        "ticks": [(round(at, 4), f"×{text}" if key == "within" else text) for at, text in scale.labels(7)],
+        "ticks": _ticks(scale, factor=key == "within"),
     }
+
+
+def _ticks(scale: Scale, *, factor: bool = False) -> list[tuple[float, str]]:
+    """Marks of a legend as the page says values: a share in percent, a factor as ×3, its ends `≤×2` and `≥×10`.
+
+    >>> _ticks(Scale(0.0, 1.0))[:2], _ticks(Scale(2.0, 10.0, "log", above=True), factor=True)[-1]
+    ([(0.0, '0%'), (0.2, '20%')], (1.0, '≥×10'))
+    """
+    if (scale.low, scale.high) == (0.0, 1.0):
+        return [(round(at, 4), f"{100 * at:.4g}%") for at, _ in scale.labels(7)]
+    mark = "×" if factor else ""
+    return [
+        (round(at, 4), text[:1] + mark + text[1:] if text[:1] in "≤≥" else mark + text)
+        for at, text in scale.labels(7)
+    ]
 
 
 def as_it_is(band: Band, scale: Scale, of: str) -> dict[str, Any]:
@@ -298,7 +313,7 @@ def as_it_is(band: Band, scale: Scale, of: str) -> dict[str, Any]:
         "timeless": False,
         "palette": band.colours,
         "scale": {"low": scale.low, "high": scale.high, "kind": scale.kind},
-        "ticks": [(round(at, 4), text) for at, text in scale.labels(7)],
+        "ticks": _ticks(scale),
     }
 
 
@@ -316,13 +331,13 @@ def _in_order(ds: xr.Dataset, layers: list[dict[str, Any]]) -> list[dict[str, An
 
 def _fade(faded: Suppressing) -> dict[str, Any]:
     texts = faded.edge_texts()
-    how = "within a factor" if faded.ratio else "upper less lower end"
+    how = " (×3: a factor of 3 either way)" if faded.ratio else " (upper less lower end)"
     return {
         "ratio": faded.ratio,
         "edges": faded.edges,
         "words": [f"< {texts[0]}", f"< {texts[1]}", f"< {texts[2]}", f"≥ {texts[2]}"],
         "palette": faded.palette(),
-        "about": f"fewer, paler colours where the {{level}} prediction interval ({how}) is wide",
+        "about": f"paler, in fewer colours, where the {{level}} prediction interval is wide{how}",
     }
 
 

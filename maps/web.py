@@ -42,6 +42,7 @@ SCRIPTS = (
     "card",
     "areas",
     "beside",
+    "detail",
     "sheets",
     "drawing",
     "page",

@@ -4,6 +4,7 @@ The browser computes every layer from the planes; they are made once a quarter a
 place and kernel slices come from the model itself, at the centre of the map's own pixel, so that all say the same.
 """
 
+import copy
 import hashlib
 import json
 import math
@@ -11,13 +12,16 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from affine import Affine
+from odc.geo.geobox import GeoBox
 
 from app.caches import DiskCache
+from app.dashboard.detail import Details, Exported
 from app.dashboard.making import Making
 from app.dashboard.paths import pages
 from app.dashboard.setting import Setting, choices_of
@@ -33,10 +37,12 @@ from geogp.run import Run
 from geogp.storage import SUMS
 from maps.bands import complete
 from maps.layers import LAYERS
+from maps.mercator import mercator_grid
 from maps.page_data import EITHER, SIMILAR
-from maps.web import page_of
 
 FORMAT = 5  # of the files in the cache: raise it when a formula or the grid changes
+#: Places whose quarters are remembered: people look at the same towns.
+PLACES = 1000
 Packs = tuple[bytes, bytes | None]
 
 
@@ -76,7 +82,10 @@ class Atlas:
         self.target, self.choices = run.target, choices_of(run)
         self.page = page_grid(run, grid_of(run))
         self.slices = Slices(self.page)
-        self._html: dict[tuple[str, ...], str] = {}
+        self.details = Details(run, mercator_grid(self.page.geobox).pixel_m)
+        self._finer: Exported | None = None
+        self._through = lru_cache(PLACES)(partial(_through_time, run, self.choices.quarters))
+        self._html: dict[object, str] = {}
         self._pairs: dict[str, dict[str, Any]] = {}
         self._pairing = threading.Lock()
         self.making: Making[Packs] = Making(self._made)
@@ -143,12 +152,17 @@ class Atlas:
         plain = {"of": "", "by_level": False, "fades": False, "factor": False, "timeless": False}
         spec["layers"] += [{**SIMILAR, **plain}, {**EITHER, **plain}]
         spec["target"] = self.target.name
+        finer = self.details.found()
+        spec["facts"] = [*spec["facts"], *(("Zoomed in", export.words()) for export in finer)]
+        if finer and spec["note"]:
+            spec["note"] += f"; zoomed in, all those of {finer[0].name}/ are shown"
         return spec | {
             "server": "/geogp/",
             "id": self.id,
             "run": self.name,
             "pages": pages(),
             "details": "/pages/place",
+            "finer": [export.document() for export in finer],
             "counties": any(
                 place["kind"] == "area" and place["about"] != "island" for place in self.names.places
             ),
@@ -159,9 +173,12 @@ class Atlas:
 
         runs : names of those that one can choose from
         """
-        if runs not in self._html:
-            self._html[runs] = str(page_of(self.spec() | {"runs": list(runs)}).get_root().render())
-        return self._html[runs]
+        key = runs, self.details.found()
+        if key not in self._html:
+            from maps.web import page_of  # folium takes a second, and the dashboard listens without it
+
+            self._html = {key: str(page_of(self.spec() | {"runs": list(runs)}).get_root().render())}
+        return self._html[key]
 
     def kept(self, wanted: Wanted) -> Packs | None:
         """Planes, if they were made before."""
@@ -225,12 +242,21 @@ class Atlas:
                 return r, c
         return None
 
+    def of(self, export: str | None) -> "Atlas":
+        """The same maps, of places told at the pixels of an export that lies beside the run (its folder's name), where there
+        is one."""
+        if not export or (found := self.details.named(export)) is None:
+            return self
+        finer = copy.copy(self)
+        finer._finer = found
+        return finer
+
     def contains(self, lat: float, lon: float) -> bool:
         """Whether the map has a value at a place."""
         return self.pixel(lat, lon) is not None
 
     def centre(self, lat: float, lon: float) -> tuple[float, float]:
-        """Latitude and longitude of the middle of the page's pixel at a place: what all that is said of it is said of.
+        """Latitude and longitude of the middle of the pixel at a place: what all that is said of it is said of.
 
         Raises
         ------
@@ -246,7 +272,11 @@ class Atlas:
         if found is None:
             raise InvalidInput(f"{lat:.4f}, {lon:.4f} lies outside the mapped region.")
         row, column = found
-        return self.page.geobox[row : row + 1, column : column + 1]
+        box = self.page.geobox[row : row + 1, column : column + 1]
+        if self._finer is not None and (middle := self._finer.centre(lat, lon)) is not None:
+            x, y = ~box.affine * tuple(self.run.from_degrees(*middle)[0])
+            return GeoBox((1, 1), box.affine * Affine.translation(x - 0.5, y - 0.5), box.crs)
+        return box
 
     def at(self, lat: float, lon: float, setting: Setting) -> xr.Dataset:
         """Every variable at the pixel of a place, (1, 1), from the model itself; about 10 ms.
@@ -284,7 +314,7 @@ class Atlas:
         if not quarters:
             return []
         centre = np.array(self._box(lat, lon).affine * (0.5, 0.5))
-        found = through_time(self.run, centre, quarters)
+        found = self._through(*map(float, centre))
         names = [f"{n:.10g}" for n in counts_of(self.run)] or [""]
         return [
             {
@@ -295,6 +325,10 @@ class Atlas:
             }
             for k, quarter in enumerate(quarters)
         ]
+
+
+def _through_time(run: Run, quarters: Sequence[str], x: float, y: float) -> np.ndarray:
+    return through_time(run, np.array([x, y]), quarters)
 
 
 def _digest(what: Any) -> str:

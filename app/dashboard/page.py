@@ -58,7 +58,7 @@ def of_place() -> None:
     with st.sidebar:
         top = st.container()
         setting = settings(atlas)
-    scene = Scene(atlas, setting, marked())
+    scene = Scene(atlas.of(st.query_params.get("finer")), setting, marked())
     with top:
         beside(scene, "top")
     with st.sidebar:

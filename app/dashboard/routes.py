@@ -24,6 +24,8 @@ from app.errors import InvalidInput
 FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 FRESH = {"Cache-Control": "no-cache"}
 PACK = "application/octet-stream"
+#: windows of exports that are read at once
+READS = 2
 #: seconds between two looks at whether somebody still waits
 LOOK = 0.1
 
@@ -37,6 +39,7 @@ def routes() -> list[BaseRoute]:
         Route("/", _careful(_page), methods=["GET"]),
         Route("/geogp/planes", _planes, methods=["GET"]),
         Route("/geogp/beside", _careful(_beside), methods=["GET"]),
+        Route("/geogp/detail", _detail(), methods=["GET"]),
         Route("/geogp/history", _careful(_history), methods=["GET"]),
         Route("/geogp/slice", _careful(_slice), methods=["GET"]),
         Route("/geogp/download", _careful(_download), methods=["GET"]),
@@ -114,6 +117,23 @@ def _wanted(atlas: Atlas, params: Mapping[str, str]) -> Wanted:
     return Wanted(atlas.choices.quarter(params), draws=bool(params.get("draws")))
 
 
+def _detail() -> Endpoint:
+    """Pixels of an export in a window; a few are read at once, in turn, so that no other answer waits for them."""
+    room = asyncio.Semaphore(READS)
+
+    async def endpoint(request: Request) -> Response:
+        async with room:
+            return Response(status_code=499) if await request.is_disconnected() else await read(request)
+
+    read = _careful(_pixels)
+    return endpoint
+
+
+def _pixels(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    found = atlas.details.read(params, atlas.choices.read(params))
+    return Response(status_code=204) if found is None else Response(found, media_type=PACK, headers=FRESH)
+
+
 def _beside(atlas: Atlas, params: Mapping[str, str]) -> Response:
     return JSONResponse(atlas.pair(held(params.get("other", "")).atlas()), headers=FRESH)
 
@@ -133,7 +153,7 @@ async def _made(atlas: Atlas, wanted: Wanted, request: Request) -> Packs:
 
 
 def _history(atlas: Atlas, params: Mapping[str, str]) -> Response:
-    return JSONResponse(atlas.history(*place(params)), headers=FRESH)
+    return JSONResponse(atlas.of(params.get("finer")).history(*place(params)), headers=FRESH)
 
 
 def _slice(atlas: Atlas, params: Mapping[str, str]) -> Response:

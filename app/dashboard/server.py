@@ -61,24 +61,29 @@ def serve(
     named = [brought(file) for file in (areas, places) if file is not None]
     hold(*run_paths, places=named, areas=areas)
     first, *_ = [held(name).atlas() for name in names()]  # refuses what is no run before anything is served
-    import app.dashboard.page  # noqa: F401  # loads the page's libraries now, not for the first visitor
-
-    # Streamlit collects garbage after every rerun; what is imported by now lives as long as the process.
-    gc.collect()
-    gc.freeze()
     threading.Thread(target=_warm, args=(first,), name="first map", daemon=True).start()
     page = build(lambda: _announce(host, port, open_browser), names=(host.lower(),))
     page.run(config=settings(host, port))
 
 
 def _warm(atlas: "Atlas") -> None:
-    """The map that people see first, ready when they come; its failure is told to whoever asks for it."""
+    """The map that people see first, the other pages' libraries, a first click: while nobody waits. Failures are told to whoever
+    asks."""
     from app.dashboard.atlas import Wanted
     from app.dashboard.holding import names
 
     with suppress(Exception):
         atlas.making.want(Wanted(atlas.choices.default.quarter))
         atlas.html(tuple(names()))
+        import app.dashboard.page  # noqa: F401
+
+        for town in atlas.names.places[:1]:  # what a first click asks of the model
+            here = town["lat"], town["lon"]
+            atlas.history(*here)
+            atlas.slices.of(*here, atlas.choices.default.quarter)
+    # Streamlit collects garbage after every rerun; what is imported by now lives as long as the process.
+    gc.collect()
+    gc.freeze()
 
 
 def build(started: Callable[[], None] = lambda: None, *, names: Collection[str] = ()) -> "st.App":

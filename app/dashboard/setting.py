@@ -9,6 +9,8 @@ from geogp.run import Run, quarter_to_years
 from geogp.scores import LEVELS
 from maps.page_data import LEAST, MOST
 
+#: West, south, east, north in degrees.
+Box = tuple[float, float, float, float]
 #: Of an address and of every field: more tests than anybody has made in a tile.
 MOST_TESTS = 100_000
 
@@ -170,3 +172,25 @@ def place(params: Mapping[str, str]) -> tuple[float, float]:
             )
         values.append(value)
     return values[0], (values[1] + 180.0) % 360.0 - 180.0
+
+
+def window(params: Mapping[str, str]) -> Box:
+    """`box` of an address, in degrees.
+
+    Raises
+    ------
+    InvalidInput
+        it is none.
+
+    Examples
+    --------
+    >>> window({"box": "-158,21,-157,22"})
+    (-158.0, 21.0, -157.0, 22.0)
+    """
+    try:
+        w, s, e, n = (float(v) for v in params.get("box", "").split(","))
+    except ValueError:
+        w = s = e = n = math.nan
+    if not (-360 <= w < e <= 360 and -90 <= s < n <= 90):
+        raise InvalidInput(f"A window is W,S,E,N in degrees; got {params.get('box', '')[:60]!r}.")
+    return w, s, e, n

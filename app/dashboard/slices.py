@@ -127,31 +127,27 @@ class Slices:
         self._kept = MemoryCache(KEPT_BYTES)
 
     @cached_property
-    def _grid(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Longitude and latitude of all pixels, and what a pixel is of ground in km2, (h, w) each."""
-        box = self.page.geobox
-        a = box.affine
-        x, y = np.meshgrid(
-            a.c + a.a * (np.arange(box.width) + 0.5), a.f + a.e * (np.arange(box.height) + 0.5)
+    def _places(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Longitude and latitude of the pixels that have values, (n,) each."""
+        rows, columns = np.nonzero(self.page.places[0])
+        a = self.page.geobox.affine
+        return self.page.run.to_degrees(
+            np.column_stack([a.c + a.a * (columns + 0.5), a.f + a.e * (rows + 0.5)])
         )
-        lon, lat = self.page.run.to_degrees(np.column_stack([x.ravel(), y.ravel()]))
-        shape = tuple(box.shape)
-        return lon.reshape(shape), lat.reshape(shape), np.full(shape, abs(a.a * a.e) / 1e6, np.float32)
 
     def of(self, lat: float, lon: float, quarter: str | None) -> Slice:
-        """The slice of a place in a quarter; about 0.5 s, nothing when asked again."""
+        """The slice of a place in a quarter; about 0.2 s, nothing when asked again."""
         key = (round(lat, 6), round(lon, 6), quarter)
         return self._kept.get(key, lambda: self._computed(lat, lon, quarter))
 
     def _computed(self, lat: float, lon: float, quarter: str | None) -> Slice:
-        lons, lats, area = self._grid
-        known = self.page.places[0]
+        lons, lats = self._places
+        known, a = self.page.places[0], self.page.geobox.affine
         where = masked(self.page.geobox, known)
         ds = kernel_slice(self.page.run, self.page.geobox, (lon, lat), quarter=quarter, where=where)
         correlation = np.asarray(ds["correlation"].values, np.float32)
-        away = np.full(lons.shape, np.nan, np.float32)
-        n = int(known.sum())
-        away[known] = (
-            Geod(ellps="WGS84").inv(np.full(n, lon), np.full(n, lat), lons[known], lats[known])[2] / 1000
-        )
-        return Slice(lat, lon, correlation, away, np.where(known, area, np.float32(np.nan)))
+        away = np.full(known.shape, np.nan, np.float32)
+        n = len(lons)
+        away[known] = Geod(ellps="WGS84").inv(np.full(n, lon), np.full(n, lat), lons, lats)[2] / 1000
+        area = np.where(known, np.float32(abs(a.a * a.e) / 1e6), np.float32(np.nan))
+        return Slice(lat, lon, correlation, away, area)

@@ -1,7 +1,6 @@
 """Download of what the map shows: a command of `geogp` for the layer, the setting and the window, and its files."""
 
 import io
-import math
 import shlex
 import zipfile
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from collections.abc import Mapping
 from app.dashboard.atlas import Atlas
 from app.dashboard.holding import held
 from app.dashboard.jobs import OUT, Job, jobs
-from app.dashboard.setting import place
+from app.dashboard.setting import place, window
 from app.errors import InvalidInput
 from maps.layers import LAYERS
 
@@ -59,13 +58,7 @@ def arguments(atlas: Atlas, params: Mapping[str, str], run: str, out: str) -> li
 def _box(params: Mapping[str, str]) -> list[str]:
     if not params.get("box"):
         return []
-    try:
-        w, s, e, n = (float(v) for v in params["box"].split(","))
-    except ValueError:
-        w = s = e = n = math.nan
-    if not (-360 <= w < e <= 360 and -90 <= s < n <= 90):
-        raise InvalidInput(f"A window is W,S,E,N in degrees; got {params['box'][:60]!r}.")
-    return ["--bounds", *(f"{v:.4f}" for v in (w, s, e, n))]
+    return ["--bounds", *(f"{v:.4f}" for v in window(params))]
 
 
 def start(atlas: Atlas, params: Mapping[str, str]) -> Job:

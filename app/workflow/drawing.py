@@ -10,10 +10,8 @@ import xarray as xr
 
 from app.workflow.grids import Grid, with_data
 from geogp.run import Run
-from maps.figures import map_figure, write_png
 from maps.region import NEAR_M, Lines, polygon, to_crs
 from maps.render import in_memory
-from maps.web import write_html
 
 #: Pixels of a figure and of a page.
 FIGURE_PIXELS, PAGE_PIXELS, MOST = 1_000_000, 300_000, 4_000_000
@@ -80,6 +78,10 @@ def draw(
     -------
     (path, kind, layers) of each file
     """
+    # matplotlib and folium take seconds, and `near` needs neither
+    from maps.figures import map_figure, write_png
+    from maps.web import write_html
+
     # A region of islands fills little of its rectangle: its pixels are thinned by what is inside.
     small, _ = in_memory(
         picture.ds,

@@ -30,7 +30,6 @@ from maps.layers import LAYERS, MEASURED, WITHIN, listed
 from maps.packing import STEPS, pack
 from maps.page_data import COMPUTED, as_it_is, of_distributions, packs_of, picture_grid
 from maps.region import Lines
-from maps.web import page_of
 from maps.words import subtitle
 
 #: Pixels of a page that have a value, about; and of its rectangle.
@@ -335,6 +334,8 @@ def write_page(
         lines=lines,
         credit=credit,
     )
+    from maps.web import page_of  # folium takes a second, and the dashboard listens without it
+
     text = page_of(spec, [pack for pack in packs if pack is not None]).get_root().render()
     with replacing(path) as file:
         file.write(text.encode("utf-8"))

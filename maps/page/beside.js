@@ -75,6 +75,9 @@ function besideOf({ waitingFor, spec, map, S, $, others, layerNow, settingOf, fa
     const words = [s.quarter && quarterText(s.quarter), fill(layer.of, s)].filter(Boolean).join(" · "), other = layer.id !== layerNow().id || !mine;
     $("legend-right").replaceChildren(...(other ? legendOf(base, layer, s, fade, words, "") : []));
     $("beside-said").textContent = "Left: " + [settingOf().quarter && quarterText(settingOf().quarter), fill(layerNow().plain || layerNow().short, settingOf())].filter(Boolean).join(", ") + ". Right: " + [now.name, fill(layer.plain || layer.short, s)].filter(Boolean).join(", ") + ".";
+    const alike = s.quarter === settingOf().quarter && state.run === (spec.run ?? ""); // then the layers differ
+    $("divider").firstElementChild.textContent = alike ? fill(layerNow().plain || layerNow().short, settingOf()) : [state.run === (spec.run ?? "") ? "" : spec.run, settingOf().quarter && quarterText(settingOf().quarter)].filter(Boolean).join(", ") || spec.run;
+    $("divider").lastElementChild.textContent = alike ? fill(layer.plain || layer.short, s) : now.name;
     clip();
   }
   function change(part) { Object.assign(state, part); changed(); }

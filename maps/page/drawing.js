@@ -12,7 +12,7 @@ function drawingOf({ spec, source, map, $, svg, here, settingOf, either, opened,
     preview = L.featureGroup([L.polyline(pointer && line.length ? [...line, pointer, line[0]] : [...line, ...line.slice(0, 1)], { ...outline, pane: "mark", renderer: svg("mark"), dashArray: "5 4" }),
       ...line.map((at) => L.circleMarker(at, { pane: "mark", renderer: svg("mark"), interactive: false, radius: 4, color: "#fff", weight: 1.5, fillColor: "#b3261e", fillOpacity: 1 }))]).addTo(map);
     $("draw-done").disabled = corners.length < 3; $("draw-undo").disabled = !corners.length;
-    $("draw-said").textContent = corners.length < 3 ? "Click the corners of the area, three or more." : corners.length + " corners; Done closes the area.";
+    $("draw-said").textContent = corners.length < 3 ? "Click the corners of the area, three or more." : corners.length + " corners; Done, or the first corner again, closes the area.";
   }
   function state(on) { $("drawing").hidden = !on; $("frame").classList.toggle("drawing", on); map.doubleClickZoom[on ? "disable" : "enable"](); if (on) $("frame").dataset.drawing = "true"; else delete $("frame").dataset.drawing; }
   function begin() { close(); opened(); corners = []; state(true); sketch(); map.getContainer().focus({ preventScroll: true }); }
@@ -41,7 +41,7 @@ function drawingOf({ spec, source, map, $, svg, here, settingOf, either, opened,
       found = told; shape?.remove();
       shape = L.geoJSON(told.geometry, { ...outline, renderer: svg("areas"), coordsToLatLng: ([lon, lat]) => here(lat, lon) }).addTo(map);
       $("area-title").textContent = told.name + ": " + told.said;
-      $("area-where").textContent = ["the surface" + (s.quarter ? " in " + quarterText(s.quarter) : ""), short(100 * s.level) + "% intervals"].join(", ");
+      $("area-where").textContent = ["The surface" + (s.quarter ? " in " + quarterText(s.quarter) : ""), short(100 * s.level) + "% intervals"].join(", ");
       $("area-facts").replaceChildren(...told.facts.flatMap(([name, text]) => [make("dt", "", name), make("dd", "", text)]));
       $("area-line").replaceChildren("The same from the command line, with the area as ", save(told), ": ", make("code", "", told.command));
       $("frame").dataset.area = told.name; changed(shape.getBounds());

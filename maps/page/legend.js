@@ -47,7 +47,8 @@ function ticksOf(marks) {
 function legendOf(spec, layer, setting, fade, subtitle, note) {
   const heading = make("h2", "", fill(layer.title, setting) + " ");
   if (layer.unit) heading.append(make("span", "", "(" + layer.unit + ")"));
-  const words = [make("p", "of", subtitle), make("p", "", note || fill(fade ? fade.about : layer.about, setting))];
+  const about = note || fill(fade ? fade.about : layer.about, setting);
+  const words = [make("p", "of", subtitle), ...(about === "for " + fill(layer.of, setting) ? [] : [make("p", "", about.slice(0, 1).toUpperCase() + about.slice(1))])];
   if (fade) {
     const grid = make("div", "faded");
     grid.append(make("span"), make("span", "", "how sure"));

@@ -25,7 +25,7 @@ async function geogpPage(spec, map) {
     limit: number("ot") > 0 ? number("ot") : null,
   };
   const state = { layer: p.get("layer") || "", fade: p.get("fade") !== "0", far: p.get("far") !== "0", mark: null };
-  let atlas = null, shown = null, settled = false, beside = null, drawing = null;
+  let atlas = null, shown = null, settled = false, beside = null, drawing = null, detail = null, far = null;
   function remember() {
     if (!settled) return;
     const q = address(), c = map.getCenter();
@@ -160,6 +160,7 @@ async function geogpPage(spec, map) {
   function chooseArea(key) {
     outlined?.remove();
     chosenArea = areas.of(key) || null;
+    if (!last) hint();
     $("area-said").hidden = !chosenArea; $("area-said").textContent = chosenArea ? chosenArea.name + ": " + chosenArea.said : "";
     const style = (feature) => ({ weight: feature.properties.key === key ? 3.5 : 1, opacity: .9, fill: false, className: feature.properties.key === key ? "chosen" : "" });
     const features = areas.rows.filter((row) => row !== chosenArea).concat(chosenArea || []).map((row) => row.feature);
@@ -243,7 +244,7 @@ async function geogpPage(spec, map) {
       } else colour = await colourOf(spec, atlas, layer, s, fadeOf(layer));
       const away = state.far && spec.far_km && atlas.has("nearest_m") && !layer.timeless ? await atlas.plane({ plane: "nearest_m" }, s) : null;
       if (mine.signal.aborted) return;
-      grid.paint(colour, away && ((k) => away[k] > 1000 * spec.far_km));
+      grid.paint(colour, far = away && away.some((v) => v > 1000 * spec.far_km) ? (k) => away[k] > 1000 * spec.far_km : null);
       await beside.paint(mine.signal);
       if (mine.signal.aborted) return;
       shown = s; frame.classList.remove("old"); busy("");
@@ -257,13 +258,22 @@ async function geogpPage(spec, map) {
       if (settled && told !== asks) drawing.again();
       told = asks;
       mine.abort();
-      ahead();
+      ahead(); if (settled) finer();
     } catch (error) {
       if (mine.signal.aborted && error.name === "AbortError") return;
       mine.abort(); busy("");
       if (["similar", "either"].includes(layer.id) && error.said) { $("legend").replaceChildren(make("p", "", error.message)); return; }
       fail(error, show);
     }
+  }
+  async function finer() { // the pixels of an export, when the planes' own are large; what is said says theirs
+    if (!shown) return;
+    const layer = layerNow(), before = detail.name(shown);
+    await detail.follow(shown, layer, fadeOf(layer), far);
+    flags.detail = detail.name(shown);
+    if (!flags.detail && !before) return;
+    if (last) tell(last);
+    if (state.mark) card();
   }
   async function ahead() { // the quarters beside this one, and other numbers of tests, while nobody waits
     if (!source.server || !shown) return;
@@ -375,13 +385,19 @@ async function geogpPage(spec, map) {
     if (v.exceedance !== undefined) parts.push("P(> " + short(s.threshold) + ") " + chance(v.exceedance));
     return parts;
   }
+  function hint() { // while no place is read out
+    last = null;
+    if (chosenArea) { $("said").textContent = chosenArea.name; $("where-said").textContent = chosenArea.said; return; }
+    $("said").textContent = narrow() ? "Tap the map for the value" : "Point at the map, click to mark a place";
+    $("where-said").textContent = narrow() ? "" : "Keyboard: Tab to the map, arrows and + −, Enter marks";
+  }
   async function tell(latlng) {
     last = latlng;
     if (!atlas || !shown) return;
     const right = beside.at(latlng), i = grid.number(latlng), s = right ? right.s : shown, layer = right ? right.layer : layerNow(), more = [written(latlng.lat, latlng.lng)], town = nearTown(latlng.lat, latlng.lng);
     if (town) more.unshift(town);
     if (right) more.unshift(right.name);
-    const values = i < 0 ? null : right ? await right.atlas.at(i, s, right.spec.layers) : await valuesAt(i, s);
+    const values = i < 0 ? null : right ? await right.atlas.at(i, s, right.spec.layers) : await valuesAt(i, s, latlng);
     if (last !== latlng) return; // the pointer has moved on
     const parts = values ? wordsOfValues(values, s, layer, right ? right.spec : spec) : [];
     if (!parts.length) parts.push(i >= 0 || grid.inside(latlng) ? "No prediction here" : "Outside the mapped region");
@@ -391,9 +407,10 @@ async function geogpPage(spec, map) {
     }
     $("said").textContent = parts.join("; "); $("where-said").textContent = more.join(" · ");
     flags.said = latlng.lat.toFixed(4) + "," + wrap(latlng.lng).toFixed(4);
+    if (state.mark && !$("place").hidden) standing(); // the read-out is as wide as its words
   }
   const textOf = (layer, v) => layer.factor ? "×" + plain(v) : layer.scale.high === 1 && layer.scale.low === 0 ? percent(v) : plain(v) + (layer.unit ? " " + layer.unit : "");
-  const valuesAt = async (i, s) => ({ ...await atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)]), ...(missed && state.layer === "either" ? { either: missed(i) } : {}) });
+  const valuesAt = async (i, s, latlng) => ({ ...await atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)]), ...(missed && state.layer === "either" ? { either: missed(i) } : {}), ...detail.at(latlng, s) });
 
   // ---- the marked place ------------------------------------------------------------------------------------------------------
   let pin = null, asked = null;
@@ -401,7 +418,7 @@ async function geogpPage(spec, map) {
   function mark(latlng) {
     state.mark = latlng ? [latlng.lat, wrap(latlng.lng)] : null;
     frame.classList.toggle("marked", Boolean(latlng));
-    if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; standing(); if (state.layer === "similar") state.layer = ""; }
+    if (!latlng) { pin?.remove(); pin = null; asked?.abort(); $("place").hidden = true; hint(); standing(); if (state.layer === "similar") state.layer = ""; }
     else if (pin) pin.setLatLng(latlng);
     else pin = L.circleMarker(latlng, { pane: "mark", renderer: svg("mark"), interactive: false, radius: 7, color: "#fff", weight: 2.5, fillColor: "#b3261e", fillOpacity: 1 }).addTo(map);
     if (latlng) { drawing.close(); tell(latlng); card(); }
@@ -410,7 +427,7 @@ async function geogpPage(spec, map) {
   }
   async function card() {
     if (!state.mark || !atlas || !shown) return;
-    const latlng = where(), i = grid.number(latlng), s = shown, v = i < 0 ? null : await valuesAt(i, s), town = nearTown(...state.mark);
+    const latlng = where(), i = grid.number(latlng), s = shown, v = i < 0 ? null : await valuesAt(i, s, latlng), town = nearTown(...state.mark);
     if (!state.mark || shown !== s) return;
     $("place").hidden = false;
     if (!v) asked?.abort(); // of the place before
@@ -434,7 +451,7 @@ async function geogpPage(spec, map) {
     $("place-more").replaceChildren();
     const area = areas && $("areas").checked ? areas.at(...state.mark) : null;
     if (area) { if (area !== chosenArea) chooseArea(area.key); $("place-facts").append(make("dt", "", area.name), make("dd", "", area.said)); }
-    if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"); a.href = spec.details + "?" + address(); $("place-more").append(a); }
+    if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"), q = address(); if (detail.name(s)) q.set("finer", detail.name(s)); a.href = spec.details + "?" + q; $("place-more").append(a); }
     if (area) { const a = make("a", "", "Its row in the table"), q = address(); q.set("area", area.key); a.href = "/pages/areas?" + q; $("place-more").append(a); }
     if (v && source.server) for (const [pick, text] of [...(spec.counties ? [["county", "The county around it"]] : []), ["hexagon", "The hexagon around it"]]) {
       const button = make("button", "", text);
@@ -454,12 +471,12 @@ async function geogpPage(spec, map) {
   }
   const past = new Map();
   async function history_(s) { // the quarters of this place; level and tests change without asking
-    const key = state.mark.map((x) => x.toFixed(5)).join();
+    const finer = detail.name(s), key = finer + state.mark.map((x) => x.toFixed(5)).join();
     asked?.abort();
     const mine = asked = new AbortController();
     try {
-      if (!past.has(key)) { const found = await source.history(state.mark, mine.signal); if (past.size > 50) past.clear(); past.set(key, found); }
-      if (mine.signal.aborted || !state.mark || key !== state.mark.map((x) => x.toFixed(5)).join()) return;
+      if (!past.has(key)) { const found = await source.history(state.mark, finer, mine.signal); if (past.size > 50) past.clear(); past.set(key, found); }
+      if (mine.signal.aborted || !state.mark || key !== detail.name(s) + state.mark.map((x) => x.toFixed(5)).join()) return;
       const rows = past.get(key).map((r) => ({ quarter: r.quarter, ...atlas.of(r.counts[s.tests === null ? "" : short(s.tests)], s) }));
       $("place-history").replaceChildren(historyChart(rows, s.quarter, spec.unit)); standing(); flags.history = key;
     } catch (error) { if (error.name !== "AbortError") $("place-history").replaceChildren(make("p", "", wordsOf(error))); }
@@ -474,6 +491,7 @@ async function geogpPage(spec, map) {
     },
     either: (s) => state.layer === "either" && s.limit !== null ? { other: wanted.other, ot: short(s.limit) } : {} });
   $("draw-open").hidden = !source.server;
+  detail = detailOf({ spec, source, map, painted: Painted, grid });
   beside = besideOf({ waitingFor, spec, map, S, $, others, layerNow, settingOf, narrow, painted: Painted, fadeOn: () => state.fade, far: () => state.far,
     changed: (only) => only ? remember() : show() });
   $("beside").hidden = !source.server;
@@ -506,7 +524,7 @@ async function geogpPage(spec, map) {
       const facts = spec.facts.filter(([name]) => ["Source", "Licence", "Calibration"].includes(name)).map(([name, text]) => name + ": " + text + ".");
       const about = fadeOf(layer) ? fill(spec.fade.about, s) : fill(layer.about, s);
       const caveat = [about[0].toUpperCase() + about.slice(1) + ".", "It maps measured averages, not service on offer. Made " + new Date().toISOString().slice(0, 10) + " with GeoGP.", ...facts];
-      const blob = await poster({ spec, map, grid, layer, setting: s, subtitle: subtitle(layer, s), caveat, fade: fadeOf(layer), towns: inView() }), url = URL.createObjectURL(blob);
+      const blob = await poster({ spec, map, grids: [grid, detail.grid()].filter(Boolean), layer, setting: s, subtitle: subtitle(layer, s), caveat, fade: fadeOf(layer), towns: inView() }), url = URL.createObjectURL(blob);
       save(layer.id + (s.quarter ? "_" + s.quarter : "") + ".png", url);
       setTimeout(() => URL.revokeObjectURL(url), 10000);
       return "";
@@ -549,18 +567,19 @@ async function geogpPage(spec, map) {
   root.addEventListener("pointermove", () => frame.classList.remove("keys"));
   root.addEventListener("blur", () => frame.classList.remove("keys"));
   map.on("move", () => { if (frame.classList.contains("keys") && !state.mark) tell(map.getCenter()); });
-  map.on("moveend resize", () => { graticule(); towns(); remember(); });
+  map.on("moveend resize", () => { graticule(); towns(); remember(); if (settled) finer(); });
   $("home").addEventListener("click", home);
   for (const id of ["panel", "place", "bar", "area", "drawing"]) { L.DomEvent.disableClickPropagation($(id)); L.DomEvent.disableScrollPropagation($(id)); }
 
   // ---- search -----------------------------------------------------------------------------------------------------------------
   const folded = (text) => text.normalize("NFD").replace(/[\u0300-\u036f'ʻ‘’`]/g, "").toLowerCase().trim();
   const index = spec.places.map((place) => [folded(place.name), place, (place.also || []).map(folded)]);
+  const county = (place) => place.kind === "area" && place.about !== "island" ? 1 : 0; // after the town that it is named for
   function matches(text) {
     const t = folded(text);
     if (t.length < 2) return [];
     const rank = ([name, , also]) => name === t ? 0 : also.includes(t) ? .5 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
-    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0]).slice(0, 7).map(([, place]) => place);
+    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || county(a[1]) - county(b[1])).slice(0, 7).map(([, place]) => place);
   }
   let chosen = -1, offered = [];
   function offer() {
@@ -603,12 +622,11 @@ async function geogpPage(spec, map) {
   if (start) { state.mark = start; }
   controls();
   if (viewed) map.setView(here(lat, lon), Math.min(16, Math.max(1, z)), { animate: false }); else home();
-  $("said").textContent = narrow() ? "Tap the map for the value" : "Point at the map, click to mark a place";
-  $("where-said").textContent = narrow() ? "" : "Keyboard: Tab to the map, arrows and + −, Enter marks";
+  hint();
   await show();
   await showAreas();
   if (chosenArea && !viewed) goArea(); else if (!viewed) home(); // again, now that the panel has its height
-  settled = true; graticule(); towns();
+  settled = true; graticule(); towns(); finer();
   if (start) mark(here(...start)); else if (source.server) drawing.read(p.get("area_of"));
   remember();
   return { map, state, wanted };

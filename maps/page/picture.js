@@ -50,12 +50,13 @@ function gridOf(spec) {
     return coast ? context.isPointInPath(coast, u * canvas.width, v * canvas.height, "evenodd") : false;
   };
 
-  let placed = null, order = null, lookup = null; // of a mask: numbers of known pixels, and of every pixel of the canvas
+  let placed = null, order = null, count = 0; // of a mask: numbers of known pixels, how many
+  let cells = null, owner = null, cover = null, image = null; // canvas pixels that show any: where, whose, how much is land
   function place(known) {
     if (placed && placed.length === known.length && placed.every((b, i) => b === known[i])) return;
     placed = known; order = new Int32Array(width * height).fill(-1);
-    let k = 0;
-    for (let i = 0; i < order.length; i++) if (known[i >> 3] >> (7 - (i & 7)) & 1) order[i] = k++;
+    count = 0;
+    for (let i = 0; i < order.length; i++) if (known[i >> 3] >> (7 - (i & 7)) & 1) order[i] = count++;
     if (spec.region) { // a pixel beside the region is its neighbour's, so that the coast has no teeth
       const rim = [];
       for (let i = 0; i < order.length; i++) {
@@ -68,16 +69,33 @@ function gridOf(spec) {
       }
       for (const [i, n] of rim) order[i] = n;
     }
-    lookup = new Int32Array(canvas.width * canvas.height);
+    const land = coast ? landOf() : null, at = new Int32Array(canvas.width * canvas.height), whose = new Int32Array(at.length);
+    let n = 0;
     for (let y = 0, i = 0; y < canvas.height; y++) {
       for (let x = 0; x < canvas.width; x++, i++) {
+        if (land && !land[4 * i + 3]) continue;
         const p = pixel((x + .5) / canvas.width, (y + .5) / canvas.height);
-        lookup[i] = p < 0 ? -1 : order[p];
+        if (p >= 0 && order[p] >= 0) { at[n] = i; whose[n++] = order[p]; }
       }
     }
+    cells = at.slice(0, n); owner = whose.slice(0, n);
+    cover = Uint8Array.from(cells, (i) => land ? land[4 * i + 3] : 255);
+    image = context.createImageData(canvas.width, canvas.height);
+  }
+  function landOf() { // the picture ends at the region's line, not at the pixels'
+    const paper = document.createElement("canvas"), c = paper.getContext("2d", { willReadFrequently: true });
+    paper.width = canvas.width; paper.height = canvas.height;
+    c.fill(coast, "evenodd");
+    return c.getImageData(0, 0, canvas.width, canvas.height).data;
   }
   return {
-    canvas, inside, place,
+    canvas, inside, place, rectangle: [left, top, right, bottom],
+    /* A yes or no for each known pixel by where it lies, asked once a pixel. */
+    at(answer) {
+      const out = new Uint8Array(order.length), w = canvas.width, h = canvas.height; // 0 not asked, 1 no, 2 yes
+      owner.forEach((k, c) => { const i = cells[c]; if (!out[k]) out[k] = 1 + answer({ lat: latOf(top - (Math.floor(i / w) + .5) / h * (top - bottom)), lng: (left + (i % w + .5) / w * (right - left)) / MERCATOR * 180 }); });
+      return (k) => out[k] === 2;
+    },
     bounds: L.latLngBounds([latOf(bottom), left / MERCATOR * 180], [latOf(top), right / MERCATOR * 180]),
     /* Number of the known pixel at a place: on the map's own pixel, at the coast the one beside it; -1 for none. */
     number(latlng) {
@@ -86,20 +104,14 @@ function gridOf(spec) {
       return !spec.region || inside(latlng) || placed[p >> 3] >> (7 - (p & 7)) & 1 ? order[p] : -1;
     },
     paint(colour, marked) { // colour(k) -> packed; marked(k): hatched
-      const image = context.createImageData(canvas.width, canvas.height), target = new Uint32Array(image.data.buffer);
-      const colours = new Uint32Array(placed ? order.reduce((m, k) => Math.max(m, k), -1) + 1 : 0), hatch = new Uint8Array(colours.length);
+      const target = new Uint32Array(image.data.buffer), colours = new Uint32Array(count), hatch = new Uint8Array(colours.length);
       for (let k = 0; k < colours.length; k++) { colours[k] = colour(k); hatch[k] = marked && marked(k) ? 1 : 0; }
       const w = canvas.width, half = (c) => packed(0.55 * (c & 255) + 14, 0.55 * (c >> 8 & 255) + 16, 0.55 * (c >> 16 & 255) + 22);
-      for (let i = 0; i < lookup.length; i++) {
-        const k = lookup[i];
-        target[i] = k < 0 ? 0 : hatch[k] && colours[k] && (i % w + (i - i % w) / w) % 9 < 1 ? half(colours[k]) : colours[k];
+      for (let c = 0; c < cells.length; c++) {
+        const i = cells[c], k = owner[c], colour = hatch[k] && colours[k] && (i % w + (i - i % w) / w) % 9 < 1 ? half(colours[k]) : colours[k];
+        target[i] = colour && (colour & 0xffffff | cover[c] << 24) >>> 0;
       }
       context.putImageData(image, 0, 0);
-      if (coast) { // the picture ends at the region's line, not at the pixels'
-        context.globalCompositeOperation = "destination-in";
-        context.fill(coast, "evenodd");
-        context.globalCompositeOperation = "source-over";
-      }
     },
   };
 }

@@ -26,7 +26,7 @@ const wrapped = (c, text, width) => { // lines of at most a width
 };
 
 /* What the map shows as a picture: the window in view with lines and names, and below it what a reader must know. */
-function poster({ spec, map, grid, layer, setting, subtitle, caveat, fade, towns }) {
+function poster({ spec, map, grids, layer, setting, subtitle, caveat, fade, towns }) {
   const view = map.getBounds(), [left, top, right, bottom] = spec.mesh.bounds, middle = (left + right) / 2 / MERCATOR * 180;
   const metres = (lon) => lon / 180 * MERCATOR;
   const w = Math.max(left, metres(view.getWest())), e = Math.min(right, metres(view.getEast())), n = Math.min(top, yOf(view.getNorth())), s = Math.max(bottom, yOf(view.getSouth()));
@@ -41,8 +41,10 @@ function poster({ spec, map, grid, layer, setting, subtitle, caveat, fade, towns
   const x0 = (width - inner) / 2, y0 = 104, at = (lon, lat) => [x0 + (metres(lon + 360 * Math.round((middle - lon) / 360)) - w) / (e - w) * inner, y0 + (n - yOf(lat)) / (n - s) * height];
   c.save(); c.beginPath(); c.rect(x0, y0, inner, height); c.clip();
   c.fillStyle = "#e9eef3"; c.fillRect(x0, y0, inner, height); c.imageSmoothingEnabled = false;
-  const px = (m) => (m - left) / (right - left) * grid.canvas.width, py = (m) => (top - m) / (top - bottom) * grid.canvas.height;
-  c.drawImage(grid.canvas, px(w), py(n), px(e) - px(w), py(s) - py(n), x0, y0, inner, height);
+  for (const { canvas, rectangle: [a, b, r, d] } of grids) { // the map's, and over it the finer one in view
+    const px = (m) => x0 + (m - w) / (e - w) * inner, py = (m) => y0 + (n - m) / (n - s) * height;
+    c.drawImage(canvas, px(a), py(b), px(r) - px(a), py(d) - py(b));
+  }
   for (const polygon of !spec.region ? [] : spec.region.type === "Polygon" ? [spec.region.coordinates] : spec.region.coordinates) {
     for (const ring of polygon) { c.beginPath(); ring.forEach(([lon, lat], k) => { const [x, y] = at(lon, lat); if (k) c.lineTo(x, y); else c.moveTo(x, y); }); c.closePath(); c.strokeStyle = "#1d2733"; c.lineWidth = 1.2; c.stroke(); }
   }

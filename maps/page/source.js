@@ -46,12 +46,13 @@ function serverSource(spec) {
     },
     progress: async (q) => (await answer("progress", { q: q ?? "" })).json(),
     beside: async (name) => (await answer("beside", { other: name })).json(),
+    async detail(params, signal) { const found = await answer("detail", params, signal); return found.status === 204 ? null : unpack(new Uint8Array(await found.arrayBuffer())); },
     draws: (q, signal) => pack("planes", { q: q ?? "", draws: "1" }, signal),
     download: async (params) => (await answer("download", params)).json(),
     file: (job) => spec.server + "file?" + new URLSearchParams({ job, ...(spec.run ? { run: spec.run } : {}) }),
     area: async (params, signal) => (await answer("area", params, signal)).json(),
     areas: async (job) => (await answer("areas", { job })).json(),
     slice: (q, at, signal) => pack("slice", { q: q ?? "", lat: at[0], lon: at[1] }, signal),
-    history: async (at, signal) => (await answer("history", { lat: at[0], lon: at[1] }, signal)).json(),
+    history: async (at, finer, signal) => (await answer("history", { lat: at[0], lon: at[1], ...(finer ? { finer } : {}) }, signal)).json(),
   };
 }

@@ -117,6 +117,20 @@ def test_counties_are_found_with_their_boxes(tmp_path: Path) -> None:
     assert shapes[1].contains(shapely.Point(found[1]["lon"], found[1]["lat"]))
 
 
+def test_a_county_that_is_brought_leaves_its_town_its_name(tmp_path: Path) -> None:
+    """The Census' own files say Honolulu of a county: both are found, and labelled apart."""
+    frame = geopandas.GeoDataFrame(
+        {"GEOID": ["15003", "99999"], "NAME": ["Honolulu", "Honolulu"]},
+        geometry=[shapely.box(-157.9, 21.2, -157.8, 21.4), shapely.box(-157.8, 21.2, -157.7, 21.4)],
+        crs=4326,
+    )
+    frame.to_file(tmp_path / "counties.gpkg")
+    names = named(Page(), [brought(tmp_path / "counties.gpkg")])  # type: ignore[arg-type]
+    found = [(p["name"], p["kind"], p["about"]) for p in names.places if p["name"].startswith("Honolulu")]
+    assert found[:2] == [("Honolulu County", "area", "county"), ("Honolulu", "area", "")]
+    assert [kind for name, kind, _ in found[2:]] == ["town"]
+
+
 def test_a_table_of_places(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("Name,lon,lat\nSchool A,-157.9,21.3\nnowhere,,\n")
     assert brought(tmp_path / "p.csv").places == [

@@ -141,9 +141,11 @@ def serving(cache_folder: Path, *arguments: str) -> Iterator[str]:
         else:
             process.kill()
             raise RuntimeError("the dashboard did not answer within some minutes")
-        yield address
-        process.terminate()
-        process.communicate(timeout=20)
+        try:
+            yield address
+        finally:  # a test that fails does not wait for it
+            process.terminate()
+            process.communicate(timeout=20)
 
 
 @pytest.fixture(scope="session")

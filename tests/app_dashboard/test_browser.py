@@ -16,6 +16,8 @@ from playwright.sync_api import Error
 from app.workflow.grids import grid_of
 from app.workflow.page import page_grid, write_page
 from geogp import load
+from maps.colours import table
+from maps.mercator import mercator
 
 from .conftest import LATITUDE, LONGITUDE
 
@@ -187,6 +189,43 @@ def test_every_readout_is_the_maps_value(chromium: Any, server: str, run_path: P
             assert abs(float(said.replace(",", "")) - value[key]) <= 0.51 * last + 2e-3 * value[key], told
         assert abs(float(found[4].strip("=<> ")) - 100 * value["exceedance"]) <= 0.6, told
         visit.page.click("#close")
+    visit.close()
+
+
+def test_each_painted_pixel_has_its_values_colour(chromium: Any, server: str, run_path: Path) -> None:
+    """The legend's own colour at the middle of the map's pixels, after another layer too, and nothing beside the region."""
+    run = load(run_path)
+    page = page_grid(run, grid_of(run))
+    visit = Visit(chromium, server, f"{HUB}&far=0&layer=exceedance")
+    spec = json.loads(visit.page.inner_text("#geogp-data"))
+    layer = next(layer for layer in spec["layers"] if layer["id"] == "exceedance")
+    box, (left, top, right, bottom) = page.geobox, spec["mesh"]["bounds"]
+    rows, columns = np.argwhere(page.places[0])[100::371].T
+    lon, lat = run.to_degrees(
+        np.column_stack(
+            [box.affine.c + box.affine.a * (columns + 0.5), box.affine.f + box.affine.e * (rows + 0.5)]
+        )
+    )
+    x, y = mercator(lon, lat)
+    width, height = spec["mesh"]["width"], spec["mesh"]["height"]
+    at = np.column_stack([(x - left) / (right - left) * width, (top - y) / (top - bottom) * height]).astype(
+        int
+    )
+    at = np.vstack([at, [2, 2]])  # in the sea
+
+    def painted() -> np.ndarray:
+        read = "at => { const c = document.querySelector('canvas.leaflet-image-layer').getContext('2d'); return at.map(([x, y]) => [...c.getImageData(x, y, 1, 1).data]); }"
+        return np.array(visit.page.evaluate(read, at.tolist()))
+
+    ds = run.predict(box, quarter="2023Q4", thresholds=[100.0])
+    chance = ds["exceedance"].values[0][rows, columns]
+    first, colours = painted(), table(layer["palette"])
+    steps = np.abs(first[:-1, None, :3] - colours[None]).sum(2).argmin(1) - 255 * chance
+    assert np.abs(steps).max() < 1.0 and (first[:-1, 3] == 255).all()
+    assert first[-1].tolist() == [0, 0, 0, 0]
+    visit.map.get_by_role("radio", name="How sure").check()
+    visit.wait('[data-layer="within"]')
+    assert (painted()[:-1, 3] == 255).all() and (painted()[:-1, :3] != first[:-1, :3]).any(1).mean() > 0.9
     visit.close()
 
 

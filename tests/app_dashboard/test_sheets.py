@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from app.dashboard import holding, scores
 from app.dashboard.jobs import jobs
 from app.dashboard.sheets import SHEETS, data
+from app.workflow.outputs import titled
 from geogp import load
 from geogp.methods import METHODS
 from geogp.run import Run
@@ -47,7 +48,15 @@ def test_every_page_opens_and_links_to_the_others(two: list[Run], name: str) -> 
     assert not page.exception
     bar = html(page)
     assert all(f'href="/pages/{other}?q=2022Q1&amp;t=40&amp;lat=33.5"' in bar for other in SHEETS)
-    assert 'href="/?q=2022Q1' in bar and bar.count("aria-current") == 1
+    assert 'href="/?q=2022Q1' in bar and bar.count('aria-current="page"') == 1
+
+
+def test_a_page_says_which_run_it_is_about_and_leads_to_the_others(two: list[Run]) -> None:
+    """What belongs to one run, such as its table of areas, does not go along."""
+    bar = html(opened("data", run="upload", q="2022Q1", areas="1"))
+    assert f"<b>{titled(two[1])}</b>" in bar
+    assert 'href="?run=download&amp;q=2022Q1" target="_self">download' in bar
+    assert bar.count('aria-current="true">upload') == 1
 
 
 @pytest.mark.parametrize("name", SHEETS)

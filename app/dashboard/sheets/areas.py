@@ -42,7 +42,7 @@ def draw(atlas: Atlas) -> None:
 
 def _form(atlas: Atlas) -> None:
     given = polygons()
-    sources = [*(["The file given"] if given else []), HEXAGONS, OWN]
+    sources = [*([given.name] if given else []), HEXAGONS, OWN]
     quarters = list(atlas.choices.quarters)
     with st.container(border=True, key="asked"):
         left, middle, right = st.columns(3)
@@ -70,7 +70,7 @@ def _form(atlas: Atlas) -> None:
                 )  # fmt: skip
         usual = ", ".join(f"{c:g}" for c in atlas.run.thresholds)
         limits = right.text_input(
-            f"Limits ({literal(atlas.unit)})", usual, key="limits", disabled=since is not None
+            f"Shares below ({literal(atlas.unit)})", usual, key="limits", disabled=since is not None
         )
         beside = None if since is not None else _beside(atlas, right)
         if st.button("Compute", type="primary", key="compute", disabled=source == OWN and file is None):
@@ -98,10 +98,12 @@ def _beside(atlas: Atlas, column: Any) -> tuple[Path, float, float] | None:
     if other is None:
         return None
     first, second = column.columns(2)
-    below = first.number_input("Below here", value=float(atlas.run.thresholds[-1]), key="below")
+    below = first.number_input(
+        f"Below in {literal(atlas.name)}", value=float(atlas.run.thresholds[-1]), format="%g", key="below"
+    )
     theirs = held(other).atlas().run
     with_below = second.number_input(
-        f"Below in {literal(other)}", value=float(theirs.thresholds[-1]), key="with_below"
+        f"Below in {literal(other)}", value=float(theirs.thresholds[-1]), format="%g", key="with_below"
     )
     return held(other).path.resolve(), float(below), float(with_below)
 

@@ -6,16 +6,20 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from app.dashboard.holding import held, names
 from app.dashboard.jobs import Job, jobs
 from app.dashboard.paths import pages
 from app.dashboard.words import literal
+from app.workflow.outputs import titled
 
+#: Of an address, what belongs to one run.
+OF_A_RUN = ("areas", "area", "compared", "other", "ot", "br", "bq", "bl")
 #: Seconds between two looks at a job.
 LOOK = 1.0
 
 
 def bar(here: str, title: str) -> None:
-    """Links to the other pages, which keep the address, and the page's own title."""
+    """Links to the other pages, which keep the address, which run they are about, and the page's own title."""
     query = st.query_params.to_dict()
     links = []
     for page in pages():
@@ -23,8 +27,23 @@ def bar(here: str, title: str) -> None:
         links.append(
             f'<a href="{page["href"]}{asked(query)}" target="_self"{mark}>{escape(page["name"])}</a>'
         )
-    st.html(f'<nav class="bar" aria-label="Pages">{"".join(links)}</nav>')
+    st.html(f'<nav class="bar" aria-label="Pages">{"".join(links)}</nav>{_about(query)}')
     st.title(title, anchor=False)
+
+
+def _about(query: Mapping[str, str]) -> str:
+    """The run's title and, where there are several, links to the others."""
+    shown = query.get("run") or next(iter(names()), "")
+    try:
+        atlas = held(shown).atlas()
+    except ValueError:  # said below
+        return ""
+    said = f"<b>{escape(titled(atlas.run))}</b>"
+    for name in names() if len(names()) > 1 else ():
+        kept = {k: v for k, v in query.items() if k not in OF_A_RUN} | {"run": name}
+        mark = ' aria-current="true"' if name == shown else ""
+        said += f'<a href="{asked(kept)}" target="_self"{mark}>{escape(name)}</a>'
+    return f'<nav class="bar about" aria-label="Run">{said}</nav>'
 
 
 def asked(query: Mapping[str, str]) -> str:

@@ -56,7 +56,9 @@ def draw(atlas: Atlas) -> None:
     with left:
         st.subheader("Are the intervals reliable?", anchor=False)
         st.altair_chart(_reliability(scores.reliability(entries, str(stratum))))
-        st.caption("Held less promised, in points; inside the grey band chance alone explains it.")
+        st.caption(
+            "What intervals held less what they promise, in percentage points; inside the grey bar chance alone explains it."
+        )
     with right:
         st.subheader("Errors on held-out rows", anchor=False)
         shown = {e.run: runs[e.run] for e in entries if e.run}

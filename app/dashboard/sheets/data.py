@@ -68,9 +68,7 @@ def sentence(data: dict[str, Any], rows: dict[str, Any]) -> str:
     """What was read and kept."""
     where = ", ".join(str(data[k]) for k in ("source", "type", "region") if data.get(k))
     read, kept = data.get("rows_read"), data.get("rows_kept") or data.get("rows")
-    parts = [f"{where}: {kept:,} rows" if kept else where]
-    if read and kept:
-        parts.append(f"of {read:,} read")
+    parts = [f"{where}: {kept:,} rows" + (f" of {read:,} read" if read else "") if kept else where]
     if rows.get("fitted"):
         parts.append(
             f"{rows['fitted']:,} of them fitted, {rows.get('val', 0):,} for validation, {rows.get('test', 0):,} held out"

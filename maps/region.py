@@ -185,7 +185,7 @@ def near_data(
     parts, target = shapely.get_parts(shape), CRS.from_user_input(crs)
     # A line is a place every 5.5 km, which is no nearer than its points by more than 80 m.
     xy, owner = shapely.get_coordinates(shapely.segmentize(parts, DENSE_DEGREES), return_index=True)
-    ground = _projection(target)(xy)
+    ground = _projection(target.to_wkt())(xy)
     good = np.isfinite(ground).all(axis=1)
     away, _ = cKDTree(places_m).query(ground[good], distance_upper_bound=NEAR_M)
     near = np.zeros(len(parts), dtype=bool)

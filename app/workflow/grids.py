@@ -144,6 +144,7 @@ def grid_of(
                 f"--like {like} has {asked:.3g} pixels, and a map at most {MAX_ASKED:.3g}; take a coarser raster, or "
                 "one cut to the region."
             )
+        assert pixels.crs is not None  # or `geobox_like` has refused it
         target = map_crs(str(pixels.crs.wkt), f"--like {like}")
         box, _ = _extent(run, boundary, reach, target, None)
         if not _meets(pixels.boundingbox, box, target):

@@ -28,7 +28,7 @@ ROWS: dict[int, tuple[str, tuple[str, ...], str]] = {
         "geogp/test_field.py test_cells.py test_contracts.py -k 'order or batch or chunk or unit'",
     ),
     11: ("downloads cut, damaged, changed, slow, two at once", ("test_downloads.py",), ""),
-    12: ("runs and tables of earlier versions", ("test_upgrades.py",), "test_dependencies.py"),
+    12: ("runs and tables of earlier versions", ("test_upgrades.py",), "test_dependencies.py test_supply.py"),
 }
 
 

@@ -20,7 +20,7 @@ from geogp.pages import page
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the tests are no package that is installed
 
-from tests import agreement  # noqa: E402
+from tests import agreement, supply  # noqa: E402
 
 PACKAGES = ("geogp", "maps", "data_pipelines", "app")
 #: Written elsewhere -> the page it becomes. Links between them are followed.
@@ -64,6 +64,7 @@ def pages() -> dict[str, str]:
     out |= reproductions()
     rows = "".join(f"| [{name}]({name}.md) | {row.summary} |\n" for name, row in METHODS.items())
     out["correctness.md"] = agreement.page(list(METHODS), agreement.agreements())
+    out["licences.md"] = supply.page()
     out["methods/index.md"] = f"# Methods\n\n| method | what it is |\n|---|---|\n{rows}"
     out |= {f"api/{name}.md": f"::: {name}\n" for package in PACKAGES for name in modules(package)}
     return out
@@ -98,7 +99,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 {"Methods": methods},
                 {"Correctness": "correctness.md"},
                 {"Faults": "faults.md"},
-                {"Security": "security.md"},
+                {"Security and privacy": "security.md"},
+                {"Licences": "licences.md"},
                 {"Changelog": "changelog.md"},
             ]
         },

@@ -4,7 +4,6 @@ Data go to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 u
 but resumable, 130 interrupted.
 """
 
-import logging
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from typer.core import TyperCommand, TyperOption
 from app.commands import commands
 from app.console import console
 from app.errors import Interrupted
+from app.log import OURS, logs, mark
 from data_pipelines.errors import DataWarning
 
 
@@ -93,14 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     signals = (signal.SIGINT, signal.SIGTERM) if here else ()
     previous = {s: signal.signal(s, _interrupt) for s in signals}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), logs(console.verbose):
             _words_for_warnings()
             code = app(arguments, prog_name="geogp", standalone_mode=False)
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except Interrupted as stop:
         words = stop.words or "nothing half-written is left; the same command starts again"
-        print(f"geogp: interrupted: {words}.", file=sys.stderr)
+        console.end(f"interrupted: {words}.")
         return stop.exit_code
     except BrokenPipeError:
         # The reader went away (`geogp methods | head`): no complaint, and none at exit either.
@@ -109,8 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         code = _known(error)
         if code is None:
+            error.add_note(mark())  # the last line of the traceback, for whoever reports it
             raise
-        print(f"geogp: {_sentence(error)}", file=sys.stderr)
+        console.end(_sentence(error))
         return code
     finally:
         for number, handler in previous.items():
@@ -123,8 +124,6 @@ def _flags(arguments: list[str]) -> list[str]:
     head = arguments[:end]
     console.quiet = "--quiet" in head or "-q" in head
     console.verbose = "--verbose" in head or "-v" in head
-    if console.verbose:
-        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
     return [a for a in head if a not in ("--quiet", "-q", "--verbose", "-v")] + arguments[end:]
 
 
@@ -140,7 +139,7 @@ def _words_for_warnings() -> None:
     def show(
         message: Any, category: type, filename: str, lineno: int, file: Any = None, line: Any = None
     ) -> None:
-        if category.__module__.split(".")[0] in ("app", "geogp", "maps", "data_pipelines"):
+        if category.__module__.split(".")[0] in OURS:
             console.warn(str(message))
         else:
             console.detail(f"{category.__name__}: {message} ({filename}:{lineno})")

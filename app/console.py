@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from app.log import mark, marked
+
 #: With this in GEOGP_PROGRESS progress goes to stderr in lines "@progress done total what", for a program that reads it.
 LINES, MARK, EVERY = "lines", "@progress", 0.3
 #: (done, total, what): the shape of every progress callback of the workflows.
@@ -15,7 +17,7 @@ Report = Callable[[int, int, str], None]
 
 
 class Console:
-    """Where a command writes. `quiet` silences all but warnings and errors; `verbose` adds details."""
+    """Where a command writes. `quiet` silences all but warnings and errors; `verbose` adds details and marks all lines."""
 
     def __init__(self) -> None:
         self.quiet = False
@@ -24,12 +26,12 @@ class Console:
     def say(self, text: str) -> None:
         """A line for people, on stderr."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            print(marked(text) if self.verbose else text, file=sys.stderr, flush=True)
 
     def detail(self, text: str) -> None:
         """A line for those who asked with -v."""
         if self.verbose:
-            print(text, file=sys.stderr, flush=True)
+            print(marked(text), file=sys.stderr, flush=True)
 
     def notes(self, notes: Iterable[str]) -> None:
         """What a workflow decided by itself, a line each, on stderr."""
@@ -38,7 +40,11 @@ class Console:
 
     def warn(self, text: str) -> None:
         """A sentence that must be seen, even with --quiet."""
-        print(f"geogp: warning: {text}", file=sys.stderr, flush=True)
+        print(marked(f"warning: {text}"), file=sys.stderr, flush=True)
+
+    def end(self, text: str) -> None:
+        """The last sentence of a command that does not end well."""
+        print(f"{mark() if self.verbose else 'geogp'}: {text}", file=sys.stderr, flush=True)
 
     def data(self, text: str) -> None:
         """A line of the result, on stdout."""

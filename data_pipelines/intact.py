@@ -20,6 +20,10 @@ from data_pipelines.errors import InvalidInput
 MOST_UNPACKED, MOST_FOOTER = 8 * 2**30, 256 * 2**20
 #: For reading a footer.
 MOST_SECONDS = 20
+#: By what GDAL knows, within the first bytes, files that have others opened: layers of other files, addresses, programs.
+REACHING = (b"<OGRVRTDataSource", b"gdal_streamed_alg", b"<OGRWFSDataSource", b"<OGRCSWDataSource", b"<Product_Observational",
+            b"PDS_VERSION_ID", b"LBLSIZE=", b"<VRTDataset", b"<GDAL_WMS", b"<MRF_META", b"<GMLASConfiguration")  # fmt: skip
+FIRST = 64 * 2**10
 
 
 class Damaged(InvalidInput):
@@ -27,7 +31,7 @@ class Damaged(InvalidInput):
 
 
 def check_intact(path: Path, name: str | None = None) -> None:
-    """Refuse a damaged zip or Parquet file; other files, and folders, pass unseen.
+    """Refuse a damaged zip or Parquet file, and a file, also in a folder or zip, by which GDAL would open others.
 
     Parameters
     ----------
@@ -42,16 +46,29 @@ def check_intact(path: Path, name: str | None = None) -> None:
     Cost: a zip is unpacked once, in pieces, for its checksums; of Parquet the footer is read twice, first in a copy of the
     process.
     """
+    name = name or str(path)
+    if path.is_dir():
+        for inner in (p for p in path.rglob("*") if p.is_file()):
+            with inner.open("rb") as file:
+                _check_alone(file.read(FIRST), str(inner))
     if not path.is_file():
         return
-    name = name or str(path)
     with path.open("rb") as file:
-        start = file.read(4)
+        start = file.read(FIRST)
+    if start[:4] != b"PAR1":
+        _check_alone(start, name)
     ending = name.lower().rsplit(".", 1)[-1]
     if start[:2] == b"PK" or ending in ("zip", "shz"):
         _check_zip(path, name)
-    elif start == b"PAR1" or ending in ("parquet", "geoparquet"):
+    elif start[:4] == b"PAR1" or ending in ("parquet", "geoparquet"):
         _check_parquet(path, name)
+
+
+def _check_alone(start: bytes, name: str) -> None:
+    if any(word in start for word in REACHING):
+        raise Damaged(
+            f"{name} has other files or addresses opened in its stead; give the file with the data itself."
+        )
 
 
 def _check_zip(path: Path, name: str) -> None:
@@ -71,6 +88,8 @@ def _check_zip(path: Path, name: str) -> None:
                         f"{name} has a member outside of itself ({member.filename!r}); do not use it."
                     )
                 _check_header(path, member)
+                with file.open(member) as inside:
+                    _check_alone(inside.read(FIRST), f"{name}/{member.filename}")
             bad = file.testzip()
     except Damaged:
         raise

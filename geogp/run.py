@@ -1,6 +1,7 @@
 """A fitted run: the model, where it came from, and what everybody asks of it."""
 
 import html
+import logging
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ from geogp.estimator import GPRegressor
 from geogp.prediction import predict as predict_map
 from geogp.targets import Target, target
 
+log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 
 #: A quarter farther than this from all that was measured is a slip of the keyboard.
@@ -269,6 +271,11 @@ class Run:
         return (self.facts.get("files") or {}).get(storage.WEIGHTS)
 
     @property
+    def id(self) -> str:
+        """The first eight digits of `weights_sha256`, by which logs name the run; "" of one in memory."""
+        return (self.weights_sha256 or "")[:8]
+
+    @property
     def scores(self) -> dict[str, Any] | None:
         """What `geogp evaluate` stored, if it was of these weights."""
         found = self.facts.get("scores")
@@ -341,7 +348,9 @@ def load(path: str | Path, *, device: str = "cpu", predictor: Any = None) -> Run
         ) from error
     if predictor is not None:
         model.attach(predictor)
-    return Run(path, facts, model)
+    run = Run(path, facts, model)
+    log.info("opened a run of method %s", model.method, extra={"work": f"run {run.id}"})
+    return run
 
 
 def save(

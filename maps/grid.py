@@ -14,6 +14,12 @@ from pyproj import CRS, Transformer
 
 from maps.errors import InvalidInput
 
+#: How rasters begin that hold their pixels themselves: GeoTIFF, netCDF, HDF5, Erdas, PNG, JPEG 2000, Esri's grids as text. What
+#: else GDAL opens (VRT, WMS, MRF, STACIT ..) may be a text that names other files and addresses.
+PLAIN = (
+    b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"CDF", b"\x89HDF", b"EHFA_HEADER_TAG", b"\x89PNG", b"\0\0\0\x0cjP",
+    b"ncols", b"NCOLS",
+)  # fmt: skip
 BLOCK = 512  # pixels: the side of a COG tile and of the blocks a prediction is computed in
 
 
@@ -97,12 +103,30 @@ def is_geographic(box: GeoBox) -> bool:
     return bool(box.crs is not None and box.crs.geographic)
 
 
+def open_plain(path: str | Path) -> Any:
+    """A raster of somebody else's, opened by rasterio, that is its file alone.
+
+    Raises
+    ------
+    ValueError
+        another kind of file.
+    OSError
+        no such file, or rasterio's RasterioIOError.
+    """
+    import rasterio
+
+    with open(path, "rb") as file:
+        if not file.read(64).lstrip(b" \t\r\n").startswith(PLAIN):
+            raise ValueError("it is of no format that holds its own pixels")
+    return rasterio.open(path)
+
+
 def geobox_like(path: str | Path) -> GeoBox:
     """The GeoBox of an existing raster, to predict on the very same pixels (`--like RASTER`).
 
     Parameters
     ----------
-    path : any raster GDAL reads; north-up or not
+    path : a raster as `open_plain` takes it; north-up or not
 
     Raises
     ------
@@ -110,19 +134,16 @@ def geobox_like(path: str | Path) -> GeoBox:
     """
     import warnings
 
-    import rasterio
     from rasterio.errors import NotGeoreferencedWarning
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
-            with rasterio.open(path) as src:
+            with open_plain(path) as src:
                 crs, transform, shape = src.crs, src.transform, (src.height, src.width)
                 wkt = crs.to_wkt() if crs else ""
     except Exception as error:  # GDAL raises of many kinds
-        raise InvalidInput(
-            f"{path} cannot be read as a raster ({error}); give a GeoTIFF or another GDAL raster."
-        ) from None
+        raise InvalidInput(f"{path} cannot be read as a raster ({error}); give a GeoTIFF.") from None
     if crs is None:
         raise InvalidInput(f"{path} has no CRS; assign one (for example with `rio edit-info --crs EPSG:..`).")
     if transform.is_identity:

@@ -14,7 +14,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from maps.errors import InvalidInput
-from maps.grid import BLOCK
+from maps.grid import BLOCK, open_plain
 
 NUMBERS = {"level": float, "tests": float}  # attributes that a GeoTIFF tag turned into text
 
@@ -85,9 +85,7 @@ def open_raster(
     except InvalidInput:
         raise
     except Exception as error:  # GDAL raises of many kinds, and of a damaged block while it is read
-        raise InvalidInput(
-            f"{path} cannot be read as a raster ({_line(error)}); give a GeoTIFF, or another file that GDAL reads."
-        ) from error
+        raise InvalidInput(f"{path} cannot be read as a raster ({_line(error)}); give a GeoTIFF.") from error
     height, width = values.shape
     coords = {
         "y": A.f + A.e * (np.arange(height) + 0.5),
@@ -101,12 +99,11 @@ def _read_band(
     path: str | Path, band: int, bounds: tuple[float, float, float, float] | None
 ) -> tuple[NDArray[Any], Affine, str, str]:
     """Pixels, transform, unit and CRS of the part of a band that bounds ask for."""
-    import rasterio
     from rasterio.warp import transform_bounds
     from rasterio.windows import Window as RasterioWindow
     from rasterio.windows import from_bounds
 
-    with rasterio.open(path) as src:
+    with open_plain(path) as src:
         if not 1 <= band <= src.count:
             raise InvalidInput(f"{path} has {src.count} bands; there is no band {band}.")
         if src.crs is None:
@@ -146,14 +143,13 @@ def open_cogs(paths: list[Path]) -> xr.Dataset:
 
     Files that tell a `threshold` become one variable along it.
     """
-    import rasterio
 
     planes: dict[str, dict[float | None, _Raster]] = {}
     words: dict[str, dict[str, str]] = {}
     grid: tuple[Any, ...] | None = None
     attrs: dict[str, Any] = {}
     for path in sorted(paths):
-        with rasterio.open(path) as src:
+        with open_plain(path) as src:
             here = (src.width, src.height, src.transform, src.crs.to_wkt())
             if grid is not None and here != grid:
                 raise InvalidInput(f"{path} lies on another grid than the other layers of the folder.")

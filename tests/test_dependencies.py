@@ -1,21 +1,16 @@
 """What pyproject.toml declares is what the code imports, in both directions; constraints.txt pins what is needed."""
 
 import ast
-import re
 import sys
-import tomllib
-from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import packages_distributions, requires
-from pathlib import Path
+from importlib.metadata import packages_distributions
 
 import pytest
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parents[1]
+from tests.supply import PROJECT, ROOT, brought_by, declared, installed, pins
+
 PACKAGES = ("app", "geogp", "maps", "data_pipelines")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: Who may import what: folders, and the parts of pyproject.toml that serve them.
 SERVED = {
     "runtime": (PACKAGES, ("dependencies",)),
@@ -41,11 +36,6 @@ UNSEEN = {
     "mkdocstrings": (".docs/mkdocs.yml", "mkdocstrings"),
 }
 DISTRIBUTIONS = packages_distributions()
-
-
-def declared(part: str) -> list[Requirement]:
-    lines = PROJECT["dependencies"] if part == "dependencies" else PROJECT["optional-dependencies"][part]
-    return [Requirement(line) for line in lines]
 
 
 def names(*parts: str) -> set[str]:
@@ -100,31 +90,7 @@ def put_to_use(name: str) -> bool:
 
 def test_pins_are_of_what_is_needed() -> None:
     """All that is declared is pinned, and no pin has outlived what needed it."""
-    pins = {
-        canonicalize_name(name)
-        for name in re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    }
     parts = ("dependencies", *PROJECT["optional-dependencies"])
-    assert names(*parts) <= pins
-    stale = pins - brought_by(r for part in parts for r in declared(part))
+    assert names(*parts) <= set(pins())
+    stale = set(pins()) - brought_by(r for part in parts for r in declared(part))
     assert not {name for name in stale if installed(name)}
-
-
-def installed(name: str) -> bool:
-    return name in {canonicalize_name(d) for providers in DISTRIBUTIONS.values() for d in providers}
-
-
-def brought_by(requirements: Iterable[Requirement]) -> set[str]:
-    """Names of what installing `requirements` brings; what is not installed here brings only itself."""
-    seen: set[tuple[str, frozenset[str]]] = set()
-    todo = list(requirements)
-    while todo:
-        wanted = todo.pop()
-        name, extras = canonicalize_name(wanted.name), frozenset(wanted.extras or {""})
-        if (name, extras) not in seen:
-            seen.add((name, extras))
-            further = [Requirement(line) for line in (requires(name) if installed(name) else None) or []]
-            todo += [
-                r for r in further if not r.marker or any(r.marker.evaluate({"extra": e}) for e in extras)
-            ]
-    return {name for name, _ in seen}

@@ -8,6 +8,7 @@ from pathlib import Path
 from app.caches import DiskCache
 from app.dashboard.atlas import Atlas
 from app.errors import InvalidInput
+from app.log import works_here_on
 from app.workflow.naming import Brought
 from geogp import load
 from geogp.storage import SUMS
@@ -48,6 +49,7 @@ class Holding:
                         f"{self.path} cannot be read as a run ({type(error).__name__}: {error}); fit it again."
                     ) from error
                 self._mark = mark
+            works_here_on(f"run {self._atlas.run.id}")
             return self._atlas
 
     @property

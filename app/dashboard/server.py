@@ -3,7 +3,6 @@
 import gc
 import os
 import socket
-import sys
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Collection
@@ -11,8 +10,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.console import console
 from app.dashboard.paths import PAGES
 from app.errors import InvalidInput
+from app.log import logs, mark, take_over, works_here_on
 
 if TYPE_CHECKING:
     import streamlit as st
@@ -55,15 +56,17 @@ def serve(
 
     _check_port(host, port)
     if (Path(run_paths[0]) / "run.json").is_file():
-        print(f"Opening {run_paths[0]} ..", file=sys.stderr, flush=True)  # the model's libraries take seconds
+        console.say(f"Opening {run_paths[0]} ..")  # the model's libraries take seconds
     from app.workflow.naming import brought
 
     named = [brought(file) for file in (areas, places) if file is not None]
     hold(*run_paths, places=named, areas=areas)
     first, *_ = [held(name).atlas() for name in names()]  # refuses what is no run before anything is served
+    works_here_on("")  # from here on all of them
     threading.Thread(target=_warm, args=(first,), name="first map", daemon=True).start()
     page = build(lambda: _announce(host, port, open_browser), names=(host.lower(),))
-    page.run(config=settings(host, port))
+    with logs(console.verbose):
+        page.run(config=settings(host, port))
 
 
 def _warm(atlas: "Atlas") -> None:
@@ -96,6 +99,8 @@ def build(started: Callable[[], None] = lambda: None, *, names: Collection[str] 
 
     @asynccontextmanager
     async def lifespan(app: object) -> AsyncIterator[None]:
+        # by now; loggers made later have the format in the settings
+        take_over("streamlit", "uvicorn", "websockets")
         started()
         yield
 
@@ -121,7 +126,8 @@ def settings(host: str, port: int) -> dict[str, Any]:
         "theme.light.font": fonts,
         "theme.dark.font": fonts,
         "logger.hideWelcomeMessage": True,
-        "logger.level": "warning",
+        "logger.level": "warning",  # no line a request, which would say where people look
+        "logger.messageFormat": f"{mark()}: %(name)s: %(message)s",
     }
 
 
@@ -142,6 +148,6 @@ def _check_port(host: str, port: int) -> None:
 def _announce(host: str, port: int, open_browser: bool) -> None:
     shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
-    print(f"The maps are at {url} (Ctrl-C ends it).", file=sys.stderr, flush=True)
+    console.say(f"The maps are at {url} (Ctrl-C ends it).")
     if open_browser:
         threading.Timer(0.5, webbrowser.open, (url,)).start()  # when the socket listens

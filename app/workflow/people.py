@@ -15,6 +15,7 @@ from app.workflow.grids import map_crs
 from app.workflow.polygons import DENSE_M
 from app.workflow.weighing import Places
 from geogp.run import Run
+from maps.grid import open_plain
 
 Array = NDArray[np.float64]
 
@@ -33,14 +34,13 @@ def people_of(path: str | Path, parts: Sequence[BaseGeometry | None], run: Run) 
     InvalidInput
         no raster, no CRS, or nobody in any area.
     """
-    import rasterio
     from rasterio.errors import RasterioIOError
 
     if not Path(path).is_file():
         raise InvalidInput(f"The file {path} does not exist.")
     try:
-        raster = rasterio.open(path)
-    except RasterioIOError as error:
+        raster = open_plain(path)
+    except (RasterioIOError, ValueError) as error:
         raise InvalidInput(
             f"{path} cannot be read as a raster ({str(error).splitlines()[0]}); give a GeoTIFF of people per pixel."
         ) from None
@@ -63,6 +63,7 @@ def people_of(path: str | Path, parts: Sequence[BaseGeometry | None], run: Run) 
 
 def _people_in(raster: Any, part: BaseGeometry, to_raster: Transformer) -> tuple[Array, Array]:
     """Places (m, 2) in the plane of the run, and people (m,) there."""
+    from rasterio.errors import RasterioIOError
     from rasterio.features import geometry_mask
     from rasterio.windows import Window, from_bounds
     from rasterio.windows import transform as window_transform
@@ -90,7 +91,12 @@ def _people_in(raster: Any, part: BaseGeometry, to_raster: Transformer) -> tuple
             size = (window.height, window.width)
             inside = geometry_mask([shape], size, transform, all_touched=touched, invert=True)
             covered += int(inside.sum())
-            values = raster.read(1, window=window, masked=True).astype(np.float64).filled(0.0)
+            try:
+                values = raster.read(1, window=window, masked=True).astype(np.float64).filled(0.0)
+            except RasterioIOError as error:  # cut or damaged further on than where it was opened
+                raise InvalidInput(
+                    f"{raster.name} cannot be read to its end ({str(error).splitlines()[0].rstrip('.')}); copy it again."
+                ) from None
             row, col = np.nonzero(inside & np.isfinite(values) & (values > 0))
             people = values[row, col]
             cell = (row + first - top) * CELLS // (bottom - top) * CELLS + col * CELLS // (right - left)

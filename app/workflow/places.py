@@ -10,6 +10,7 @@ from pyproj import Transformer
 
 from app.errors import InvalidInput
 from app.workflow.grids import map_crs
+from data_pipelines.intact import Damaged, check_intact
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,6 +83,7 @@ def _frames(path: Path) -> Iterator["pd.DataFrame"]:
             with reader:
                 yield from reader
             return
+        check_intact(path)
         if kind == ".parquet":
             try:
                 frame: Any = geopandas.read_parquet(path)
@@ -89,6 +91,8 @@ def _frames(path: Path) -> Iterator["pd.DataFrame"]:
                 frame = pd.read_parquet(path)
         else:
             frame = geopandas.read_file(path)
+    except Damaged:
+        raise
     except (
         ValueError,  # pandas' errors of parsing among them
         OSError,

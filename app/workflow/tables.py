@@ -1,6 +1,7 @@
 """Tables of places and areas as files that people open: GeoParquet, GeoPackage, CSV, by the suffix of their name."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from maps.clock import in_gdal
 
 if TYPE_CHECKING:
     import geopandas
+    import pandas as pd
 
 #: Suffix of a table -> its kind in a manifest.
 KINDS = {".parquet": "geoparquet", ".gpkg": "gpkg", ".csv": "csv"}
@@ -42,7 +44,7 @@ def kind_of(path: Path) -> str:
 def write_table(
     table: "geopandas.GeoDataFrame", path: Path, facts: Mapping[str, Any], *, overwrite: bool, layer: str
 ) -> None:
-    """Write a table whole or not at all, read back before it gets its name; a CSV leaves the geometry out.
+    """Write a table whole or not at all, read back before it gets its name; a CSV leaves the geometry out and is `inert`.
 
     Parameters
     ----------
@@ -55,7 +57,7 @@ def write_table(
     kind = kind_of(path)
     with atomic_path(path, overwrite=overwrite) as temporary:
         if kind == "csv":
-            table.drop(columns=table.geometry.name).to_csv(temporary, index=False)
+            inert(table.drop(columns=table.geometry.name)).to_csv(temporary, index=False)
             again: Any = pd.read_csv(temporary, dtype=str)
         elif kind == "gpkg":
             about = json.dumps({"schema": 1, **facts, "created": now()})
@@ -70,6 +72,31 @@ def write_table(
             again = geopandas.read_parquet(temporary)
         if len(again) != len(table):
             raise OSError(f"{path.name} could not be read back after writing; check the disk.")
+
+
+#: Text that a spreadsheet takes for a formula: a sign at its head, unless it heads a number or degrees.
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.,\s°'\"NSEW]*$)")
+
+
+def inert(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """A frame whose texts no spreadsheet computes: an apostrophe before those that begin like a formula.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> inert(pd.DataFrame({"name": ["=1+1", "-5.2", "+cmd()", "Hilo", None]}))["name"].tolist()[:4]
+    ["'=1+1", '-5.2', "'+cmd()", 'Hilo']
+    """
+
+    def quoted(cell: Any) -> Any:
+        return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+    # By place, for two columns may have one name.
+    columns = [column if column.dtype.kind in "biufc" else column.map(quoted) for _, column in frame.items()]
+    out = frame.copy(deep=False)
+    for at, column in enumerate(columns):
+        out.isetitem(at, column)
+    return out.set_axis([quoted(name) for name in frame.columns], axis=1)
 
 
 def _told(path: Path, facts: Mapping[str, Any]) -> None:

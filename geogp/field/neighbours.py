@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from geogp.holdout import sampled
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
@@ -122,7 +124,7 @@ def _thin(P: Array) -> list[_Tier]:
         return tiers
     low, extent = P.min(axis=0), float(np.ptp(P, axis=0).max())
     # About nine places a cell at the second tier, where they are as dense as usual.
-    size = 3.0 * float(np.median(tiers[0].tree.query(P, k=[2])[0]))
+    size = 3.0 * float(np.median(tiers[0].tree.query(sampled(P), k=[2])[0]))
     kept = np.arange(len(P))
     while len(kept) > 2 * PER_TIER and size < 2.0 * extent:
         cell = np.floor((P[kept] - low) / size)

@@ -118,3 +118,21 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(case, cli, run, tmp_path, 
     assert result.code == 3 and words in result.err and result.out == "", result.err
     assert len(result.err.strip().splitlines()) == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("ending", [".csv", ".geojson"])
+def test_no_spreadsheet_computes_a_cell_of_somebody_elses(cli, run, tmp_path, ending):
+    """From CSV to CSV and from polygons' files, both of which others may have written."""
+    loaded, words = load(run), ["=HYPERLINK(1)", "+cmd|' /C calc'!A0", "@x", "-1+2", "-5", "Hilo"]
+    lon, lat = loaded.to_degrees(np.repeat(loaded.support.positions_m[:1], len(words), axis=0))
+    frame = pd.DataFrame({"name": words, "=1+1": 1, "lon": lon, "lat": lat})
+    places = tmp_path / f"places{ending}"
+    if ending == ".csv":
+        frame.to_csv(places, index=False)
+    else:
+        geopandas.GeoDataFrame(frame, geometry=geopandas.points_from_xy(lon, lat), crs=4326).to_file(places)
+    out = tmp_path / "out.csv"
+    assert cli("at", run, places, "-o", out).code == 0
+    table = pd.read_csv(out, dtype=str)
+    assert table["name"].tolist() == [*(f"'{word}" for word in words[:4]), *words[4:]]
+    assert "'=1+1" in table.columns and "=1+1" not in table.columns

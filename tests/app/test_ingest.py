@@ -39,7 +39,7 @@ def test_a_region_of_published_files_becomes_a_table(cli, place, tmp_path):
 def test_a_gap_inside_a_range_is_only_warned_about(cli, place, tmp_path):
     output = tmp_path / "obs.parquet"
     result = cli("ingest", *place, "--region", "HY", "--quarters", "2023Q3..2024Q1", "-o", output)
-    assert result.code == 0 and "geogp: warning:" in result.err and "2024Q1" in result.err
+    assert result.code == 0 and ": warning: " in result.err and "2024Q1" in result.err
     assert read(output)[1]["missing_quarters"] == ["2024Q1"]
 
 

@@ -11,6 +11,7 @@ import pytest
 from app.cli import main
 from app.dashboard.server import serve, settings
 from app.errors import InvalidInput
+from geogp import __version__
 
 from .conftest import LATITUDE, LONGITUDE, free_port
 
@@ -47,6 +48,14 @@ def test_nothing_is_reported_to_anyone() -> None:
     assert chosen["browser.gatherUsageStats"] is False
     assert chosen["server.address"] == "127.0.0.1"
     assert chosen["client.showErrorLinks"] is False
+
+
+def test_the_log_tells_version_and_failures_and_no_request() -> None:
+    chosen = settings("127.0.0.1", 8501)
+    assert (
+        chosen["logger.messageFormat"].startswith(f"geogp {__version__}")
+        and chosen["logger.level"] == "warning"
+    )
 
 
 def get(address: str) -> tuple[bytes, dict[str, str]]:

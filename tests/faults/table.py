@@ -14,8 +14,8 @@ ROWS: dict[int, tuple[str, tuple[str, ...], str]] = {
     ),
     4: ("a run's files altered, removed, added, swapped", ("test_run_folders.py",), ""),
     5: (
-        "payloads, injection, traversal",
-        (),
+        "payloads, injection, traversal; files that name others",
+        ("test_reaching.py",),
         "maps/test_browser.py maps/test_web.py -k hostile, app_dashboard/test_routes.py -k hostile",
     ),
     6: ("sizes beyond all bounds", ("test_nonsense.py::test_a_raster", "test_nonsense.py::test_samples"), ""),
@@ -28,7 +28,7 @@ ROWS: dict[int, tuple[str, tuple[str, ...], str]] = {
         "geogp/test_field.py test_cells.py test_contracts.py -k 'order or batch or chunk or unit'",
     ),
     11: ("downloads cut, damaged, changed, slow, two at once", ("test_downloads.py",), ""),
-    12: ("runs and tables of earlier versions", ("test_upgrades.py",), "test_dependencies.py"),
+    12: ("runs and tables of earlier versions", ("test_upgrades.py",), "test_dependencies.py test_supply.py"),
 }
 
 

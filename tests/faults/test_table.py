@@ -30,4 +30,4 @@ def test_the_table_counts_times_and_failures() -> None:
         ]
     )
     assert "| 2 | 205 | 1 |" in found[2] and "| 1 | 1 | 0 |" in found[7] and "| 1 | 1 | 0 |" in found[8]
-    assert "in the suite" in found[6]
+    assert "in the suite" in found[10]

@@ -44,3 +44,14 @@ def test_a_fifth_of_the_data_keeps_each_row_with_its_target(n, held):
 def test_the_future_is_left_out_only_of_eight_times_or_more(time):
     space = np.random.default_rng(0).uniform(0, 100, (400, 2))
     assert {h.kind for h in left_out_kinds(space, time, n_targets=60)} == {"rows", "blocks"}
+
+
+def test_a_sample_of_many_places_tells_their_spacing(monkeypatch):
+    """Each of the sample asks all places: what is twice as dense does not pass for half as dense."""
+    from geogp import holdout
+
+    P = np.random.default_rng(0).normal(size=(20_000, 2))
+    whole = holdout.spacing(P)
+    monkeypatch.setattr(holdout, "ASKED", 2000)
+    assert holdout.spacing(P) == pytest.approx(whole, rel=0.05)
+    assert len(holdout.sampled(P)) == 2000 and np.isin(holdout.sampled(P), P).all()

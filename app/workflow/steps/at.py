@@ -13,7 +13,7 @@ from app.workflow.grids import usual_reach_m
 from app.workflow.outputs import attribution, file_entry
 from app.workflow.places import parts_of
 from app.workflow.polygons import Ground, about
-from app.workflow.tables import kind_of, write_table
+from app.workflow.tables import inert, kind_of, write_table
 from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp.errors import check_level, check_threshold
 from geogp.prediction import values_at
@@ -122,7 +122,7 @@ def at(
     if kind == "csv":
         with atomic_path(path, overwrite=overwrite) as temporary:
             for i, (frame, lonlat) in enumerate(parts):
-                told(frame, lonlat).to_csv(temporary, mode="a", header=not i, index=False)
+                inert(told(frame, lonlat)).to_csv(temporary, mode="a", header=not i, index=False)
     else:
         import geopandas
         import pandas as pd

@@ -1,6 +1,8 @@
 """Observations become a run: read, split, train, store; resumable after a kill, deterministic by seed."""
 
 import hashlib
+import json
+import logging
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -35,6 +37,7 @@ from geogp.run import Run, save
 from geogp.storage import clock
 from geogp.update import recondition
 
+log = logging.getLogger(__name__)
 #: Seconds between checkpoints of an unfinished fit.
 CHECKPOINT_SECONDS = 10.0
 #: Arguments that run.json says at its head, too.
@@ -141,6 +144,9 @@ def fit(
     output = Path(output)
     refuse_taken(output, overwrite)
     rows = read_rows(observations, target, counts)
+    asked = [target, method, split, refit, counts, None if predictor is None else str(predictor), seed, model]
+    name = _name(rows.sha256, *asked, deterministic)
+    log.info("fitting %s to a table of %d rows", method, rows.table.num_rows, extra={"work": f"fit {name}"})
     if other := former.note(rows.metadata, output.parent, (former.RUNS,)):
         warnings.warn(other, DataWarning, stacklevel=2)
     part = make_split(rows.table, split, seed)
@@ -172,7 +178,8 @@ def fit(
         fitted = _fitted(estimator, masks["train"] | masks["val"] if refit else masks["train"])
         known, statistics = what_is_known(estimator, rows, fitted)
         facts = {
-            **{name: arguments[name] for name in SETTINGS},
+            **{setting: arguments[setting] for setting in SETTINGS},
+            "fit": name,
             "arguments": {**arguments, "observations": str(observations), "output": str(output)},
             "data": rows.manifest(),
             "rows": _counted(rows, masks, known),
@@ -189,6 +196,11 @@ def fit(
         training.clear()
         run = save(output, estimator, facts, extra=tensors, overwrite=overwrite)
     return Fit(run, training.resumed_from_epoch)
+
+
+def _name(*asked: Any) -> str:
+    """Eight digits by which logs name a fit before it has weights: of the table's hash and what was asked of it."""
+    return hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _estimator(arguments: Mapping[str, Any], rows: Rows, predictor: Any, **changes: Any) -> GPRegressor:

@@ -26,8 +26,8 @@ from benchmarks.tables import markdown
 LAYERS = ("median", "lower", "upper", "pi_width", "latent_sd", "explained")
 #: As many as the United States have counties; places offered to `suggest`, and how many it takes.
 AREAS, CANDIDATES, TAKEN = 3220, 100_000, 20
-#: Rows of the made-up worlds, places measured after, seeds.
-ROWS, AFTER, SEEDS = 600, 60, 3
+#: Rows of the made-up worlds, places measured after, seeds; places that are judged, and as many that are offered.
+ROWS, AFTER, SEEDS, PLACES = 600, 60, 3, 1000
 MOST_MEMORY = 2 * 2**30
 Row = dict[str, Any]
 
@@ -223,8 +223,8 @@ def kept_promises(_: Path, world: str, seed: int, rows: int, after: int) -> Row:
     pool = truth.places(rng, 8 * rows)
     dense = pool[:, 0] < np.quantile(pool[:, 0], 1 / 3)
     picked = np.concatenate([pool[dense][: 3 * rows // 4], pool[~dense][: rows - 3 * rows // 4]])
-    places = truth.places(rng, 1000)
-    offered = truth.places(rng, 1000)
+    places = truth.places(rng, PLACES)
+    offered = truth.places(rng, PLACES)
 
     def surface(P: NDArray[np.float64]) -> NDArray[np.float64]:
         return truth.surface(P, np.full(len(P), 2022.0))

@@ -49,12 +49,13 @@ def test_a_memory_that_is_none(text) -> None:
 @pytest.fixture
 def huge(tmp_path: Path) -> Path:
     """A raster of a million by a million pixels in a few kilobytes."""
-    path = tmp_path / "huge.vrt"
-    path.write_text(
-        '<VRTDataset rasterXSize="1000000" rasterYSize="1000000"><SRS>EPSG:4326</SRS>'
-        "<GeoTransform>-160,1e-6,0,22,0,-1e-6</GeoTransform>"
-        '<VRTRasterBand dataType="Float32" band="1"/></VRTDataset>'
-    )
+    path = tmp_path / "huge.tif"
+    side = 10**6
+    rasterio.open(
+        path, "w", driver="GTiff", width=side, height=side, count=1, dtype="float32", crs="EPSG:4326", sparse_ok=True,
+        transform=rasterio.transform.from_origin(-160, 22, 1e-6, 1e-6), tiled=True, blockxsize=65536, blockysize=65536,
+    ).close()  # fmt: skip
+    assert path.stat().st_size < 10_000
     with rasterio.open(path) as src:
         assert src.shape == (10**6, 10**6)
     return path

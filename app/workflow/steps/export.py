@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -230,7 +230,7 @@ def export(
         pixels = page_grid(run, grid)
         picture, legend = picture_of(run, ds, grid), legend_of(pixels)
         read = [] if names is None else [naming.brought(names)]
-        here = naming.Names(list(places), []) if places else naming.named(pixels, read)
+        here = naming.Names([_town(place) for place in places], []) if places else naming.named(pixels, read)
         notes.append(picture.note)
         named = page and layers is not None  # a page of named layers holds those; else whatever one chooses
         made = []
@@ -298,6 +298,11 @@ def export(
         raise Interrupted(reached, terminated=stop.terminated) from None
     notes.append(beyond_words(run, manifest.get("ranges", {}).get("median")))
     return Export(folder, manifest, time.perf_counter() - started, grid, tuple(n for n in notes if n))
+
+
+def _town(place: Mapping[str, Any]) -> dict[str, Any]:
+    """A label that somebody gave, with what a page asks of one."""
+    return {"kind": "town", "about": "", "also": [], **place}
 
 
 def beyond_words(run: Run, median: Sequence[float] | None) -> str:

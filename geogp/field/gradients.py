@@ -14,12 +14,6 @@ class Solved(torch.autograd.Function):
     With c = S⁻¹k and A = S⁻¹Y, for gradients m of the first (B, Q) and v of the second (B,):
     of Y c m', of k A m + 2 v c, of S −c (A m + v c)', not symmetric: S is. The weights c carry none.
 
-    Parameters
-    ----------
-    L : (B, k, k) the factor, without gradient
-    K, noise : (B, k, k), (B, k) what it is the factor of
-    across, columns : (B, k), (B, k, Q)
-
     Notes
     -----
     O(B k²) beyond the factor, forwards and backwards; the tape of a Cholesky factor takes O(B k³) backwards.
@@ -27,6 +21,14 @@ class Solved(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, L: Tensor, K: Tensor, noise: Tensor, across: Tensor, columns: Tensor) -> Any:
+        """The first way, and what the way back needs.
+
+        Parameters
+        ----------
+        L : (B, k, k) the factor, without gradient
+        K, noise : (B, k, k), (B, k) what it is the factor of
+        across, columns : (B, k), (B, k, Q)
+        """
         both = torch.cholesky_solve(torch.cat([across[..., None], columns], dim=-1), L)
         c, A = both[..., 0], both[..., 1:]
         ctx.save_for_backward(c, A)
@@ -54,10 +56,6 @@ class LeftOut(torch.autograd.Function):
 
     For gradients g of the first (N,) and d of the second (N,): of S −Q diag(d) Q − (Q g)(Q y)', of y Q g.
 
-    Parameters
-    ----------
-    L, S, y : (N, N) the factor, without gradient; (N, N); (N,)
-
     Notes
     -----
     O(N³): one product backwards.
@@ -69,6 +67,12 @@ class LeftOut(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, L: Tensor, S: Tensor, y: Tensor) -> Any:
+        """The first way, and what the way back needs.
+
+        Parameters
+        ----------
+        L, S, y : (N, N) the factor, without gradient; (N, N); (N,)
+        """
         Q = torch.cholesky_inverse(L)
         alpha = Q @ y
         ctx.save_for_backward(Q, alpha)
@@ -89,14 +93,6 @@ class Stationary(torch.autograd.Function):
     With a = √2ν d: ∂K/∂log v_c = K_c; ∂K/∂log ℓ_cd = W_c · (√2ν difference / ℓ_cd)² over space with W_c = −M'(a) / a, and
     K_c · lag / ℓ_ct over time.
 
-    Parameters
-    ----------
-    lengthscale, variance : (C, D), (C,) logarithms; the axes of space first, time last
-    squares : (S, ...) squared differences along each axis of space
-    lag : (...) times apart, or None
-    smoothness : C names
-    farthest : distances beyond are not told apart
-
     Notes
     -----
     Some seven passes over the entries a component, and two backwards.
@@ -116,6 +112,16 @@ class Stationary(torch.autograd.Function):
         smoothness: tuple[str, ...],
         farthest: float,
     ) -> Any:
+        """The first way, and what the way back needs.
+
+        Parameters
+        ----------
+        lengthscale, variance : (C, D), (C,) logarithms; the axes of space first, time last
+        squares : (S, ...) squared differences along each axis of space
+        lag : (...) times apart, or None
+        smoothness : C names
+        farthest : distances beyond are not told apart
+        """
         n, flat = len(squares), squares.reshape(len(squares), -1)
         twice = lengthscale.new_tensor([2.0 * MATERN_ORDER[name] for name in smoothness])
         inverse = torch.exp(-lengthscale)

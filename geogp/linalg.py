@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 JITTER = 1e-6
 #: The largest relative jitter tried before giving up.
 MAX_JITTER = 1e-3
+#: Columns that are factorised at once in batches of matrices.
+BLOCK = 16
 
 
 def cholesky(
@@ -89,6 +91,44 @@ def inverse_factor(L: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"
     triangular solve on wide batches."""
     eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
     return torch.linalg.solve_triangular(L, eye, upper=False)
+
+
+def inverse_factors(K: Float[Tensor, "B r r"]) -> Float[Tensor, "B r r"]:
+    """L^-1 of each matrix K = L L' of a batch, in K's own dtype and without jitter.
+
+    Raises
+    ------
+    torch.linalg.LinAlgError
+        where one is not positive definite
+
+    Notes
+    -----
+    By blocks of `BLOCK` columns, all but the blocks on the diagonal as batched products: for r about 100 in float32 two to
+    three times as fast as LAPACK's factor and solve, matrix after matrix, which is kept for small and for large r.
+
+    Examples
+    --------
+    >>> inverse_factors(4.0 * torch.eye(2)[None])[0]
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]])
+    """
+    r = K.shape[-1]
+    if K.device.type != "cpu" or not 2 * BLOCK < r <= 16 * BLOCK:
+        return inverse_factor(torch.linalg.cholesky(K))
+    L, out = torch.zeros_like(K), torch.zeros_like(K)
+    for start in range(0, r, BLOCK):
+        end = min(start + BLOCK, r)
+        left = K[:, start:, start:end]
+        if start:
+            left = torch.baddbmm(left, L[:, start:, :start], L[:, start:end, :start].mT, alpha=-1.0)
+        own = inverse_factor(torch.linalg.cholesky(left[:, : end - start]))
+        out[:, start:end, start:end] = own
+        if start:
+            before = torch.bmm(L[:, start:end, :start], out[:, :start, :start])
+            out[:, start:end, :start] = torch.bmm(own, before).neg_()
+        if end < r:
+            L[:, end:, start:end] = torch.bmm(left[:, end - start :], own.mT)
+    return out
 
 
 def squared_distances(A: Float[Tensor, "N D"], B: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:

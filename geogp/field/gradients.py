@@ -33,13 +33,13 @@ class Solved(torch.autograd.Function):
         c, A = both[..., 0], both[..., 1:]
         ctx.save_for_backward(c, A)
         ctx.mark_non_differentiable(c)
-        return (columns.mT @ c[..., None])[..., 0], (across * c).sum(-1), c
+        return (columns * c[..., None]).sum(-2), (across * c).sum(-1), c
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         c, A = ctx.saved_tensors
         m, v, _ = gradients
-        leaning = (A @ m[..., None])[..., 0]
+        leaning = (A * m[..., None, :]).sum(-1)
         own = v[..., None] * c
         away = leaning + own
         return (
@@ -118,7 +118,7 @@ class Stationary(torch.autograd.Function):
         ----------
         lengthscale, variance : (C, D), (C,) logarithms; the axes of space first, time last
         squares : (S, ...) squared differences along each axis of space
-        lag : (...) times apart, or None
+        lag : (...) times apart, or what broadcasts to it, or None
         smoothness : C names
         farthest : distances beyond are not told apart
         """
@@ -126,13 +126,16 @@ class Stationary(torch.autograd.Function):
         twice = lengthscale.new_tensor([2.0 * MATERN_ORDER[name] for name in smoothness])
         inverse = torch.exp(-lengthscale)
         inverse[:, :n] *= twice[:, None].sqrt()
-        times = None if lag is None else lag.reshape(-1)
+        # The way back needs a time apart for every entry; on the first way one for many serves.
+        learned = any(ctx.needs_input_grad[:2])
+        times = lag if lag is None or not learned else lag.expand(squares.shape[1:]).reshape(-1)
         # A root's slope at zero is infinite: the bound makes it none there, and moves no distance that is not zero.
         # Beyond the farthest a correlation is nothing, and its exponential a denormal number: a hundred times as slow.
-        tiny, learned = torch.finfo(squares.dtype).tiny, any(ctx.needs_input_grad[:2])
+        tiny = torch.finfo(squares.dtype).tiny
         parts, slopes = [], []
         for c, name in enumerate(smoothness):
             a = (inverse[c, :n].square() @ flat).clamp_(tiny, float(twice[c]) * farthest**2).sqrt_()
+            a = a if learned else a.reshape(squares.shape[1:])
             scale = variance[c] if times is None else variance[c] - times * inverse[c, -1]
             decay = torch.sub(scale, a).exp_()
             if learned:

@@ -78,13 +78,31 @@ class LocalKernel:
         K = functools.reduce(operator.add, components)
         return K if factor is None else K * factor
 
+    def at_one_time(
+        self, A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*batch M D"]
+    ) -> tuple[Float[Tensor, "*batch N M"], Float[Tensor, "*batch N M"]]:
+        """`self(A, B)` where the N places of A lie at one time, and the squared distances over the first two axes."""
+        if self.variation is not None:
+            near = [(A[..., :, None, d] - B[..., None, :, d]).square() for d in (0, 1)]
+            return self(A, B), near[0] + near[1]
+        squares = self._squares(A, B)
+        return self._of_squares(squares, A[..., :1, :], B), squares[0] + squares[1]
+
     def _stationary(self, A: Tensor, B: Tensor) -> Tensor:
         """The same of places without gradients, in fewer passes over the entries."""
-        t, space = self.time_axis, self.space_axes
+        return self._of_squares(self._squares(A, B), A, B)
+
+    def _squares(self, A: Tensor, B: Tensor) -> Tensor:
+        """Squared differences (S, ..., N, M) along each axis of space."""
         shape = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
-        squares = A.new_empty(len(space), *shape, A.shape[-2], B.shape[-2])
-        for square, d in zip(squares, space):
+        squares = A.new_empty(len(self.space_axes), *shape, A.shape[-2], B.shape[-2])
+        for square, d in zip(squares, self.space_axes):
             torch.sub(A[..., :, None, d], B[..., None, :, d], out=square).square_()
+        return squares
+
+    def _of_squares(self, squares: Tensor, A: Tensor, B: Tensor) -> Tensor:
+        """Of squared differences over space, and the times of A and B, one of A's for all its places or one each."""
+        t, space = self.time_axis, self.space_axes
         lag = None if t is None else (A[..., :, None, t] - B[..., None, :, t]).abs_()
         axes = space if t is None else [*space, t]
         lengthscale, variance = self.log_lengthscale[:, axes].to(A.dtype), self.log_variance.to(A.dtype)

@@ -6,6 +6,7 @@ place's own history counts as one more direction, so that it cannot flood the se
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ DIRECTIONS = 8
 PER_TIER = 24  # candidates asked from each tier: three a direction
 PER_TIER_RECURRING = 12  # .. where each place brings its history along
 MISSING = -1  # fills a row whose reference has too few observations
+#: The lower half of a whole number; keys from here on stand for infinite distances.
+LOWER, NOWHERE = (1 << 32) - 1, int(np.array(np.inf, dtype=np.float32).view(np.int32)) << 32
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class NeighbourSearch:
     @property
     def n_rows(self) -> int:
         return len(self.X)
+
+    @cached_property
+    def times(self) -> Array:
+        """Of the rows, those of a place together."""
+        return np.ascontiguousarray(self.X[self.row, self.time_axis])
 
 
 def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None) -> NeighbourSearch:
@@ -145,7 +153,7 @@ def query(
     *,
     nearest_share: float = 0.5,
     latest: Array | None = None,
-    chunk: int = 2048,
+    chunk: int = 128,
 ) -> Index:
     """Rows of the reference set to condition on, for each of N places.
 
@@ -206,8 +214,7 @@ def dealt(
         t = search.time_axis
         d2 = d2 + ((search.X[index, t] - X[:, None, t]) / search.scale[t]) ** 2
     d2[index == MISSING] = np.inf
-    column = np.broadcast_to(np.arange(index.shape[1]), index.shape)
-    chosen = _deal(column, d2, group, k, nearest_share)[:, round(nearest_share * k) :]
+    chosen = _deal(d2, group, k, nearest_share)[:, round(nearest_share * k) :]
     # The last column takes those that are missing.
     out = np.zeros((len(index), index.shape[1] + 1), dtype=bool)
     np.put_along_axis(out, chosen, True, axis=1)
@@ -249,24 +256,21 @@ def _query_chunk(
     d2 = (offset**2).sum(axis=-1)
     group = _direction(offset, d2)
     d2[places == MISSING] = np.inf
-    if history == 1 and latest is None:
-        rows = np.where(places == MISSING, MISSING, search.row[search.first[places]])
-    else:
+    slot = search.first[places]
+    if history > 1 or latest is not None:
         step = np.arange(history)
-        slot = search.first[places][..., None] + step
-        valid = (step < search.count[places][..., None]) & (places != MISSING)[..., None]
-        rows = np.where(valid, search.row[np.minimum(slot, len(search.row) - 1)], MISSING)
-        d2 = np.repeat(d2[..., None], history, axis=-1)
+        d2 = np.where(step < search.count[places][..., None], d2[..., None], np.inf)
+        slot = np.minimum(slot[..., None] + step, len(search.row) - 1)
         if search.time_axis is not None:
-            then = search.X[rows, search.time_axis]
+            then = search.times[slot]
             d2 += ((then - X[:, None, None, search.time_axis]) / search.scale[search.time_axis]) ** 2
             if latest is not None:
-                valid &= then <= latest[:, None, None] + 1e-9
-        d2[~valid] = np.inf
+                d2[then > latest[:, None, None] + 1e-9] = np.inf
         n = len(X)
-        rows, d2 = rows.reshape(n, -1), d2.reshape(n, -1)
-        group = np.repeat(group[..., None], history, axis=-1).reshape(n, -1)
-    return _deal(rows, d2, group, k, nearest_share)
+        slot, d2 = slot.reshape(n, -1), d2.reshape(n, -1)
+        group = np.repeat(group, history, axis=-1)
+    found = _deal(d2, group, k, nearest_share)
+    return np.where(found == MISSING, MISSING, search.row[np.take_along_axis(slot, found, axis=1)])
 
 
 def _direction(offset: Array, d2: Array) -> NDArray[np.int8]:
@@ -280,30 +284,48 @@ def _direction(offset: Array, d2: Array) -> NDArray[np.int8]:
     return group
 
 
-def _take(values: Any, index: Any) -> Any:
-    return np.take_along_axis(values, index, axis=1)
+def _deal(d2: Array, group: NDArray[np.int8], k: int, nearest_share: float) -> Index:
+    """Columns (n, k) of the nearest share of k, then of the rest in turns over the directions, each direction nearest
+    first: all nearest first, `MISSING` at the end where d2 (n, M) is finite for fewer. Of equally near ones the first.
 
-
-def _deal(rows: Index, d2: Array, group: NDArray[np.int8], k: int, nearest_share: float) -> Index:
-    """The nearest share of k, then the rest in turns over the directions, each direction nearest first."""
-    keep = min(rows.shape[1], 12 * k + 8 * PER_TIER)
-    if keep < rows.shape[1]:
+    Notes
+    -----
+    Sorts whole numbers, a distance in the upper half and its column in the lower: numpy is several times as fast at
+    these as at sorting indices. Distances that differ by less than 1e-7 of themselves count as equal.
+    """
+    n, M = d2.shape
+    key = d2.astype(np.float32).view(np.int32).astype(np.int64) << 32 | np.arange(M)
+    keep = min(M, 12 * k + 8 * PER_TIER)
+    if keep < M:
         # Far rows of crowded candidates cannot be dealt: keep the nearest of them only.
-        part = np.argpartition(d2, keep - 1, axis=1)[:, :keep]
-        rows, d2, group = _take(rows, part), _take(d2, part), _take(group, part)
-    order = np.lexsort((rows, d2), axis=1)
-    rows, d2, group = _take(rows, order), _take(d2, order), _take(group, order)
-    near = round(nearest_share * k)
-    turn = np.zeros(rows.shape, dtype=np.int32)
-    for g in range(DIRECTIONS + 1):
-        inside = group == g
-        inside[:, :near] = False
-        turn += np.where(inside, np.cumsum(inside, axis=1, dtype=np.int32), 0)
-    turn[:, :near] = 0
-    turn[~np.isfinite(d2)] = np.iinfo(np.int32).max
-    pick = np.argsort(turn, axis=1, kind="stable")[:, :k]
-    pick.sort(axis=1)
-    chosen = np.where(np.isfinite(_take(d2, pick)), _take(rows, pick), MISSING)
-    out = np.full((len(rows), k), MISSING, dtype=np.int64)
-    out[:, : chosen.shape[1]] = chosen
+        key = np.partition(key, keep - 1, axis=1)[:, :keep]
+    key.sort(axis=1)
+    column, there = key & LOWER, key < NOWHERE
+    near = min(round(nearest_share * k), keep)
+    rank = np.arange(near, keep)
+    turn = _turns(np.take_along_axis(group, column[:, near:], axis=1))
+    turn[~there[:, near:]] = keep
+    order = turn << 32 | rank
+    m = min(k, keep) - near
+    if m < keep - near:
+        order = np.partition(order, m - 1, axis=1)[:, :m] if m else order[:, :0]
+    others = np.sort(order & LOWER, axis=1)
+    pick = np.concatenate([np.broadcast_to(np.arange(near), (n, near)), others], axis=1)
+    out = np.full((n, k), MISSING, dtype=np.int64)
+    found = np.take_along_axis(column, pick, axis=1)
+    found[~np.take_along_axis(there, pick, axis=1)] = MISSING
+    out[:, : found.shape[1]] = found
     return out
+
+
+def _turns(group: NDArray[np.int8]) -> Index:
+    """How many of the same group stand before each entry of a row (n, m)."""
+    m = group.shape[1]
+    place = np.arange(m)
+    key = np.sort(group.astype(np.int64) << 32 | place, axis=1)
+    sorted_group = key >> 32
+    first = np.zeros_like(key)
+    first[:, 1:] = np.where(sorted_group[:, 1:] != sorted_group[:, :-1], place[1:], 0)
+    turn = np.empty_like(key)
+    np.put_along_axis(turn, key & LOWER, place - np.maximum.accumulate(first, axis=1), axis=1)
+    return turn

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from geogp.densities import matern
+from geogp.field.predict.lattice import interpolated
 from geogp.field.student import heavy_tailed
 from geogp.linalg import cholesky, distances, inverse_factor
 
@@ -28,8 +29,12 @@ MOST_SITES = 20_000
 SOLVES = 4
 #: Relative to a unit diagonal: inducing points lie far closer together than the range.
 JITTER = 1e-8
-#: Rows evaluated at once.
-ROWS_AT_ONCE = 4096
+#: Rows evaluated at once: their basis stays in the cache.
+ROWS_AT_ONCE = 512
+#: Nodes of the lattice for many places, a range; beyond so many ranges of all centres nothing is left of g.
+NODES_A_RANGE, NOTHING_LEFT = 24, 60.0
+#: Variances below are none.
+LEAST = 1e-12
 
 
 def thinned(P: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -117,6 +122,25 @@ class RegionalSurface:
         O(N r²) time, memory that does not grow with N beyond the result.
         """
         return self._moments([self.region.at(p) for p in P.split(ROWS_AT_ONCE)])
+
+    def between_nodes(self, P: Tensor) -> tuple[Tensor, Tensor]:
+        """The same at P (N, 2), by cubic interpolation between nodes that are a twenty-fourth of a range apart.
+
+        Notes
+        -----
+        O(N) where places lie closer than the nodes. The mean is off by a thousandth of its sd at most, the variance,
+        interpolated on a log scale, by a few percent where centres crowd.
+        """
+        reach = NOTHING_LEFT * self.region.lengthscale
+        low, high = (end(self.region.centres, dim=0).values for end in (torch.min, torch.max))
+        mean, log_variance = interpolated(
+            self._on_log_scale, P.clamp(low - reach, high + reach), self.region.lengthscale / NODES_A_RANGE
+        )
+        return mean, log_variance.exp()
+
+    def _on_log_scale(self, P: Tensor) -> tuple[Tensor, Tensor]:
+        mean, variance = self(P)
+        return mean, variance.clamp_min(LEAST).log()
 
     @cached_property
     def _half(self) -> Tensor:

@@ -5,12 +5,14 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from geogp.linalg import inverse_factor, with_diagonal
+from geogp.linalg import inverse_factors, with_diagonal
 
 #: Variational steps for the weights; they come near to convergence fast.
 REWEIGHTINGS = 3
 #: From these degrees of freedom on observations count as Gaussian: no weight would leave 1 by more than a tenth.
 GAUSSIAN_FROM = 30.0
+#: From this ratio of the smallest noise variance to the mean prior variance on, float32 tells the weights well enough.
+SINGLE_FROM = 1e-3
 
 
 def heavy_tailed(degrees_of_freedom: float | None) -> TypeGuard[float]:
@@ -33,7 +35,7 @@ def student_weights(
 
     Notes
     -----
-    O(steps · B k³).
+    O(steps · B k³); in float32 where no noise variance is below a thousandth of the mean prior variance.
 
     References
     ----------
@@ -45,12 +47,25 @@ def student_weights(
     >>> [round(w, 1) for w in student_weights(K, torch.full((1, 3), 0.1).double(), y, 4.0)[0].tolist()]
     [1.0, 0.9, 0.0]
     """
-    nu = float(degrees_of_freedom)
+    single = noise_variance.amin(-1) >= SINGLE_FROM * K.diagonal(dim1=-2, dim2=-1).mean(-1)
+    if bool(single.all()):
+        return _weights(K.float(), noise_variance.float(), y.float(), degrees_of_freedom, steps).to(K.dtype)
+    if not bool(single.any()):
+        return _weights(K, noise_variance, y, degrees_of_freedom, steps)
+    out = torch.empty_like(y)
+    for some in (single, ~single):
+        out[some] = student_weights(K[some], noise_variance[some], y[some], degrees_of_freedom, steps)
+    return out
+
+
+def _weights(K: Tensor, noise_variance: Tensor, y: Tensor, nu: float, steps: int) -> Tensor:
     weights = torch.ones_like(y)
     for _ in range(steps):
         noise = noise_variance / weights
-        half = inverse_factor(torch.linalg.cholesky(with_diagonal(K, noise)))  # Q = half' half
-        missed = noise * (half.mT @ (half @ y[..., None]))[..., 0]
-        square = missed.square() + noise - (noise * torch.linalg.vector_norm(half, dim=-2)).square()
+        half = inverse_factors(with_diagonal(K, noise))  # Q = half' half
+        # As passes over the entries: batched products with one column are ten times as slow, and so is a norm.
+        white = (half * y[..., None, :]).sum(-1, keepdim=True)
+        missed = noise * (half * white).sum(-2)
+        square = missed.square() + noise - noise.square() * half.square().sum(-2)
         weights = (nu + 1.0) / (nu + square / noise_variance)
     return weights

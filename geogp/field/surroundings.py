@@ -200,12 +200,12 @@ class Witnesses:
     ) -> tuple[Tensor, Tensor]:
         """Features (G, b, len(NAMES)) and testimony (G, b, SAID), or (G, b, 0), at X_new (G, b, D), of the rows `heard`
         (G, b, k) there, which lie `distance` (G, b, k) away, in spacings."""
-        there = heard.to(distance.dtype)
+        there, distance = heard.float(), distance.float()
         spread, lean, total = self._deviations(given, there, kernel.prior_variance)
-        far = torch.where(heard, distance.clamp_max(FAR), torch.full_like(distance, FAR))
+        far = distance.clamp_max(FAR).masked_fill_(~heard, FAR)
         t = kernel.time_axis
-        gap = torch.zeros_like(total) if t is None else (X_new[..., t] - latest).clamp_min(0.0)
-        nearest = smallest(far + 1e-3 * self.age[:, None, :].to(far.dtype), NEAREST)
+        gap = torch.zeros_like(given.mean) if t is None else (X_new[..., t] - latest).clamp_min(0.0)
+        nearest = smallest(far + 1e-3 * self.age[:, None, :].float(), NEAREST)
         distances = far.gather(-1, nearest[..., :9])
         features = [
             given.mean,
@@ -214,16 +214,16 @@ class Witnesses:
             spread.log(),
             lean,
             torch.log(total + 1e-3),
-            self._busyness_close_by(far, there),
+            self._busyness_close_by(far),
             torch.log1p(distances.amin(-1)),
             torch.log1p(distances.amax(-1)),
-            gap,
+            gap.expand_as(given.mean),
         ]
         said = distance.new_zeros(*total.shape, 0)
         if in_detail:
             known = 1.0 - (given.variance / kernel.prior_at(X_new)).clamp(0.0, 1.0)
             said = self.testimony(given.mean, known, far, there, nearest)
-        return torch.stack(features, dim=-1), said
+        return torch.stack([feature.double() for feature in features], dim=-1), said.double()
 
     def distances(self, X_new: Tensor) -> Tensor:
         """Over space, of X_new (G, b, D) to the rows: (G, b, k)."""
@@ -237,17 +237,19 @@ class Witnesses:
         per = 1.0 / (prior_variance * self.expected)
         root = self.expected.rsqrt()
         v, square = self.value, per / self.expected
-        columns = [per, per * root, per * root * v, square, square * v, square * v.square()]
-        total, w, wv, s, sv, svv = ((given.covariance * there) @ torch.stack(columns, -1)).unbind(-1)
+        columns = torch.stack([per, per * root, per * root * v, square, square * v, square * v.square()], -1)
+        total, w, wv, s, sv, svv = ((given.covariance.float() * there) @ columns.float()).unbind(-1)
+        mean = given.mean.float()
         # Half a tenth of a pseudo-observation that agrees with expectation keeps both defined without neighbours.
-        squares = (svv - given.mean * (2.0 * sv - given.mean * s)).clamp_min(0.0)
-        return (squares + 0.05) / (total + 0.05), (wv - given.mean * w) / (total + 0.05), total
+        squares = (svv - mean * (2.0 * sv - mean * s)).clamp_min(0.0)
+        return (squares + 0.05) / (total + 0.05), (wv - mean * w) / (total + 0.05), total
 
     def testimony(
         self, mean: Tensor, known: Tensor, distance: Tensor, there: Tensor, nearest: Tensor
     ) -> Tensor:
         """What the rows measured, less the mean at the place: (G, b, SAID). A linear prediction is the same whatever
-        they agree or disagree on; this is where rare, skewed and short-lived values show.
+        they agree or disagree on; this is where rare, skewed and short-lived values show. In float32, as the network is
+        that hears it.
 
         Parameters
         ----------
@@ -265,15 +267,16 @@ class Witnesses:
         ----------
         Sekulić, Kilibarda, Heuvelink, Nikolić and Bajat 2020, Random forest spatial interpolation
         """
-        v, weight = self.value, typical_precision(self.counts) * self.present.to(mean.dtype)
-        lasting = [weight * torch.exp(-self.age / span) for span in TIMES]
-        columns = torch.stack([w * power for w in lasting for power in (v**0, v, v * v)], -1)
+        mean, known, distance, there = mean.float(), known.float(), distance.float(), there.float()
+        v = self.value.float()
+        weight = (typical_precision(self.counts) * self.present.to(self.counts.dtype)).float()
+        lasting = [weight * torch.exp(-self.age / span).float() for span in TIMES]
+        columns = torch.stack([w * power for w in lasting for power in (torch.ones_like(v), v, v * v)], -1)
         out: list[Tensor] = []
         for reach in RANGES:
-            sums = (there * torch.exp(-(distance / reach).clamp_max(FADED))) @ columns
-            for part in sums.split(3, dim=-1):
+            for part in (_fading(distance, reach) @ columns).split(3, dim=-1):
                 out += _mean_weight_spread(part, mean)
-        own = there * (distance < SAME).to(there.dtype)
+        own = (distance < SAME).float()
         some = (weight > 0).to(weight.dtype)
         sums = own @ torch.stack([weight, weight * v, weight * v * v, lasting[0], lasting[0] * v, some], -1)
         m, w, spread = _mean_weight_spread(sums[..., :3], mean)
@@ -281,14 +284,19 @@ class Witnesses:
         lately = (sums[..., 4] - mean * recently) / (recently + HOLD)
         out += [m, w, torch.log(sums[..., 5] + 0.5), lately, torch.log(recently + HOLD), spread]
         # Rows that are not heard count as the mean.
-        about = (v[:, None, :] - mean[..., None]) * there
-        quantiles = _quantiles(about.gather(-1, nearest)) * known[..., None]
+        about = v[:, None, :].expand_as(there).gather(-1, nearest) - mean[..., None]
+        quantiles = _quantiles(about * there.gather(-1, nearest)) * known[..., None]
         return torch.cat([torch.stack(out, dim=-1), quantiles], dim=-1)
 
-    def _busyness_close_by(self, distance: Tensor, there: Tensor) -> Tensor:
+    def _busyness_close_by(self, distance: Tensor) -> Tensor:
         """Mean log count of the rows within a few spacings, 0 for the typical count: (G, b)."""
-        close = there * torch.exp(-(distance / 3.5).clamp_max(FADED))
-        return (close @ self.busyness[..., None])[..., 0] / (close.sum(-1) + 0.1)
+        close = _fading(distance, 3.5)
+        return (close * self.busyness.float()[:, None, :]).sum(-1) / (close.sum(-1) + 0.1)
+
+
+def _fading(distance: Tensor, reach: float) -> Tensor:
+    """exp(-distance / reach); next to nothing, 1e-35, for rows that are not heard, which lie `FAR` away."""
+    return (distance * (-1.0 / reach)).clamp_min_(-FADED).exp_()
 
 
 def smallest(key: Tensor, m: int) -> Tensor:

@@ -52,7 +52,8 @@ def test_testimony_is_what_plain_sums_give():
     m, total, spread = three(own)
     want += [m, total, math.log(3.5), *three(lately)[:2], spread]
     want += (0.7 * np.quantile(v, SHARES)).tolist()
-    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    # In float32, as the network that hears it.
+    np.testing.assert_allclose(got, want, rtol=3e-6, atol=3e-6)
 
 
 def test_far_from_all_data_testimony_is_the_same_everywhere():

@@ -202,27 +202,29 @@ class Shared(Columns):
     def say(self, known: Conditioned, X_new: Float[Tensor, "G b D"]) -> Float[Tensor, "G b p"]:
         """Of b places of each neighbourhood, all at one time: features, what the drift's columns lean on, testimony."""
         kernel, t = known.on_device[0], known.frame.time_axis
-        cross = kernel(X_new, self.X) * self.present[:, None, :].to(X_new.dtype)
+        cross, squares = kernel.at_one_time(X_new, self.X)
+        if not bool(self.present.all()):
+            cross = cross * self.present[:, None, :].to(X_new.dtype)
         variance = kernel.prior_at(X_new) - (cross @ self.half.mT).square().sum(-1)
         sums = cross @ self.sums
         given = Given(sums[..., 0], variance.clamp_min(0.0), sums[..., 1], cross)
         age = torch.zeros_like(self.value) if t is None else (X_new[:, :1, t] - self.X[..., t]).abs()
         expected = self.noise_variance + SPREAD
         near = Witnesses(self.X, self.value, self.counts, expected, self.busyness, age, self.present)
-        distance = near.distances(X_new)
-        heard = self._heard(distance, age, known.options.neighbours)
+        distance = squares.sqrt().mul_(SPACINGS)
+        heard = self._heard(squares.float(), distance, age.float(), known.options.neighbours)
         features, testimony = near.say(
-            kernel, X_new, given, heard, distance * SPACINGS, known.latest, known.hears_in_detail
+            kernel, X_new, given, heard, distance, known.latest, known.hears_in_detail
         )
         return torch.cat([features, sums[..., 2:], testimony], dim=-1)
 
-    def _heard(self, distance: Tensor, age: Tensor, k: int) -> Tensor:
+    def _heard(self, squares: Tensor, distance: Tensor, age: Tensor, k: int) -> Tensor:
         """(G, b, K) the nearest half of k rows, those of the place itself, and those on all sides of the cell."""
-        apart = distance.square() + age[:, None, :].square()
-        apart = apart.masked_fill(~self.present[:, None, :], math.inf)
+        absent = torch.where(self.present, 0.0, math.inf)
+        apart = squares.add_((age.square() + absent)[:, None, :])
         limit = _nth(apart, min(k - k // 2, apart.shape[-1]))
-        own = distance * SPACINGS < SAME
-        return ((apart <= limit) | own | self.dealt[:, None, :]) & self.present[:, None, :]
+        heard = (apart <= limit) | (distance < SAME)
+        return heard.logical_or_(self.dealt[:, None, :]).logical_and_(self.present[:, None, :])
 
 
 def _nth(values: Tensor, n: int) -> Tensor:

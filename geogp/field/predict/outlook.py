@@ -51,7 +51,7 @@ def outlooks(known: Conditioned, X: Tensor, counts: Sequence[Tensor]) -> list[Ou
     C = known.frame.coordinates(X)
     here = around(known, C)
     _, uncertain = known.drift.extra(C, here.leaning)
-    regional = None if known.regional is None else known.regional(C[:, :2])
+    regional = None if known.regional is None else known.regional.between_nodes(C[:, :2])
     distance = torch.expm1(here.features[:, NAMES.index("log_nearest")]).numpy()
     time_variance, prior_variance = known.time_variance(C), known.gp.kernel.prior_at(C).expand(len(X))
     open_variance = known.drift.covariance_of(C, C, diagonal=True)

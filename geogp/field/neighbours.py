@@ -7,7 +7,6 @@ place's own history counts as one more direction, so that it cannot flood the se
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray

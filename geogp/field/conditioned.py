@@ -15,6 +15,7 @@ from geogp.field.observations import Observations
 from geogp.field.options import FieldOptions
 from geogp.field.predict.cells import Cells
 from geogp.field.regional import Region, RegionalSurface, fit_regional
+from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
 from geogp.field.surroundings import Surroundings, survey
 from geogp.field.trend import Trend
 
@@ -127,11 +128,9 @@ class Conditioned:
         index: Tensor,
         latest: float,
         *,
-        for_noise: bool = True,
         given: Observations | None = None,
     ) -> Surroundings:
-        """What the observations of `index` (N, k) say about C, the newest of all known ones being at `latest`; with all
-        that the smooth noise sees, or not.
+        """What the observations of `index` (N, k) say about C, the newest of all known ones being at `latest`.
 
         given : the observations less the drift as they are known without some of them, see `left_given`
         """
@@ -148,17 +147,24 @@ class Conditioned:
                 latest=latest,
                 columns=self.columns.to(self.device),
                 degrees_of_freedom=self.gp.tails,
-                in_detail=for_noise and self.hears_in_detail,
+                in_detail=self.hears_in_detail,
             )
         return around.to("cpu")
 
-    def common(self, C: Tensor, index: Tensor) -> Tensor:
-        """(N, q + 1) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
-        weights and its walk ahead of the data bring."""
-        return self.common_factor(C, self.survey(C, index, self.latest, for_noise=False).leaning)
+    def predictors(self, C: Tensor, index: Tensor) -> Predictors:
+        """How predictions at C (N, D) are made of the observations `index` (N, k), a few at once."""
+        with torch.no_grad():
+            return Predictors.together(
+                [
+                    predictors(self.gp.kernel, c, self.left, i, self.gp.tails)
+                    for c, i in zip(C.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE))
+                ]
+            )
 
     def common_factor(self, C: Tensor, leaning: Tensor) -> Tensor:
-        """`common`, from what the predictions' weights make of the drift's columns (N, q)."""
+        """(N, q + 1) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
+        weights and its walk ahead of the data bring. `leaning` is what the predictions' weights make of the drift's
+        columns (N, q)."""
         size, axes = torch.linalg.eigh(self.drift.covariance)  # zero where a run knows of no drift
         L = axes * size.clamp_min(0.0).sqrt()
         walk = self.time_variance(C).sqrt()[:, None]

@@ -180,14 +180,15 @@ class LocalField:
         weighted sums, and draws."""
         C = self.frame.coordinates(X.double())
         index = self.known.neighbours_of(C)
+        made = self.known.predictors(C, index)
         return FieldJoint(
             self.gp.kernel,
             self.known.left,
             C,
             index,
+            made,
             variance=latent_variance.double().numpy(),
-            common=self.known.common(C, index),
-            degrees_of_freedom=self.gp.tails,
+            common=self.known.common_factor(C, made.of(self.known.columns, index)),
         )
 
     def correlation(self, before: Tensor, after: Tensor, variance: Tensor) -> Tensor:

@@ -165,6 +165,10 @@ class Predictors(Columns):
     left: Float[Tensor, " B"]
     noise: Float[Tensor, "B k"]
 
+    def of(self, values: Float[Tensor, "N q"], index: Int[Tensor, "B k"]) -> Float[Tensor, "B q"]:
+        """b'values for the columns of all rows, index (B, k) of them being the neighbours."""
+        return (self.weights[:, None, :] @ values[index.clamp_min(0)])[:, 0]
+
 
 def predictors(
     kernel: LocalKernel,
@@ -186,9 +190,8 @@ def predictors(
     near = Neighbourhoods.of(kernel, X_new, seen.X, index)
     K, k = near.among, near.across
     noise = near.noise(seen.noise_variance, seen.value, degrees_of_freedom)
-    b = torch.linalg.solve(with_diagonal(K, noise), k[..., None])
-    quadratic = (b * (K @ b)).sum((-2, -1))
-    b = b[..., 0]
+    b = torch.cholesky_solve(k[..., None], factor(with_diagonal(K, noise)))[..., 0]
+    quadratic = (b * (K * b[..., None, :]).sum(-1)).sum(-1)
     left = kernel.prior_at(X_new) - 2.0 * (b * k).sum(-1) + quadratic
     return Predictors(b, left.clamp_min(0.0), noise * near.present.to(noise.dtype))
 

@@ -19,7 +19,7 @@ from geogp.field.joint.kernel_sums import kernel_quadratic
 from geogp.field.joint.prior_draws import PriorSampler
 from geogp.field.kernel import LocalKernel
 from geogp.field.observations import Observations
-from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
+from geogp.field.solve import Predictors
 
 Array = NDArray[np.float64]
 
@@ -39,22 +39,25 @@ class FieldJoint:
     seen : all observations
     C : (N, D) coordinates of the places
     index : (N, k) rows of `seen` that each prediction rests on, -1 for none
+    made : how each prediction is made of them
     variance : (N,) latent variances that `moments` gives
     common : (N, c) factor of how much of that all places err together
-    degrees_of_freedom : with which observations are conditioned on
 
     Notes
     -----
-    O(N k³) once. A covariance of A sums costs O((N + n)²) kernel values with n the observations that are anyone's
+    A covariance of A sums costs O((N + n)²) kernel values with n the observations that are anyone's
     neighbours, far pairs left out, in memory that grows with N + n; draws are those of `PriorSampler`.
 
     Examples
     --------
+    >>> from geogp.field.solve import predictors
     >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
     >>> one = torch.ones(1).double()
     >>> seen = Observations(torch.zeros(1, 2).double(), one, one, one)
-    >>> given = dict(variance=np.array([0.5]), common=torch.zeros(1, 1), degrees_of_freedom=None)
-    >>> FieldJoint(kernel, seen, seen.X, torch.tensor([[0]]), **given).covariance(sparse.csr_array(np.eye(1)))
+    >>> index = torch.tensor([[0]])
+    >>> made = predictors(kernel, seen.X, seen, index, None)
+    >>> given = dict(variance=np.array([0.5]), common=torch.zeros(1, 1))
+    >>> FieldJoint(kernel, seen, seen.X, index, made, **given).covariance(sparse.csr_array(np.eye(1)))
     array([[0.5]])
     """
 
@@ -64,13 +67,12 @@ class FieldJoint:
         seen: Observations,
         C: Float[Tensor, "N D"],
         index: Int[Tensor, "N k"],
+        made: Predictors,
         *,
         variance: Float[np.ndarray, " N"],
         common: Float[Tensor, "N c"],
-        degrees_of_freedom: float | None,
     ):
         self.kernel = kernel
-        made = _predictors(kernel, seen, C, index, degrees_of_freedom)
         (N, k), present = index.shape, index.numpy() >= 0
         rows, column = np.unique(np.where(present, index, index.max()), return_inverse=True)
         b, at, start = made.weights.numpy().ravel(), column.ravel(), np.arange(N + 1) * k
@@ -113,19 +115,6 @@ class FieldJoint:
         drift = torch.randn(c, n_samples, generator=generator, dtype=torch.float64).numpy()
         told = f[N:] + np.sqrt(self.noise)[:, None] * noise
         return self.scale[:, None] * (f[:N] - self.B @ told) + self.common @ drift
-
-
-def _predictors(
-    kernel: LocalKernel, seen: Observations, C: Tensor, index: Tensor, degrees_of_freedom: float | None
-) -> Predictors:
-    """Of all places, a few at once."""
-    with torch.no_grad():
-        return Predictors.together(
-            [
-                predictors(kernel, c, seen, i, degrees_of_freedom)
-                for c, i in zip(C.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE))
-            ]
-        )
 
 
 def _mean_noise(

@@ -29,7 +29,7 @@ _WHERE = {
     "predict": "geogp.run",
     "values_at": "geogp.prediction",
     "kernel_slice": "geogp.slices",
-    "deterministic": "geogp.engines.threads",
+    "deterministic": "geogp.threads",
     "area_moments": "geogp.areas",
     "change_map": "geogp.areas",
     "suggest_places": "geogp.suggest",
@@ -40,7 +40,6 @@ _WHERE = {
 
 if TYPE_CHECKING:
     from geogp.areas import area_moments, change_map
-    from geogp.engines.threads import deterministic
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.methods import METHODS, method
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from geogp.slices import kernel_slice
     from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
+    from geogp.threads import deterministic
     from geogp.update import recondition, refresh, summarise
 
 

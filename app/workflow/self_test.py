@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 
 from app.errors import InvalidInput
-from geogp.engines.threads import deterministic
 from geogp.estimator import GPRegressor
 from geogp.methods import DEFAULT, METHODS
 from geogp.run import load, save
 from geogp.storage import update_facts
 from geogp.storage.staging import sweep
+from geogp.threads import deterministic
 
 Array = NDArray[np.float64]
 

@@ -18,6 +18,7 @@ from geogp.field.regional import Region, RegionalSurface, fit_regional
 from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
 from geogp.field.surroundings import Surroundings, survey
 from geogp.field.trend import Trend
+from geogp.threads import side_by_side
 
 #: Rows a cell rests on, in neighbours of a place: so many of places that are seen again and again, so many of others.
 ROWS, ROWS_SEEN_ONCE = 2.0, 16.0 / 3.0
@@ -153,13 +154,11 @@ class Conditioned:
 
     def predictors(self, C: Tensor, index: Tensor) -> Predictors:
         """How predictions at C (N, D) are made of the observations `index` (N, k), a few at once."""
-        with torch.no_grad():
-            return Predictors.together(
-                [
-                    predictors(self.gp.kernel, c, self.left, i, self.gp.tails)
-                    for c, i in zip(C.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE))
-                ]
-            )
+        kernel, seen, tails = self.gp.kernel, self.left, self.gp.tails
+        parts = zip(C.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE))
+        return Predictors.together(
+            list(side_by_side(lambda part: predictors(kernel, part[0], seen, part[1], tails), parts))
+        )
 
     def common_factor(self, C: Tensor, leaning: Tensor) -> Tensor:
         """(N, q + 1) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain

@@ -14,6 +14,7 @@ from geogp.field.columns import Columns
 from geogp.field.kernel import LocalKernel
 from geogp.field.observations import Observations, typical_precision
 from geogp.field.solve import PLACES_AT_ONCE, conditional_moments
+from geogp.threads import side_by_side
 
 NAMES = (
     "mean",
@@ -98,7 +99,7 @@ def survey(
 
     Notes
     -----
-    O(N k³) time; memory does not grow with N beyond the result.
+    O(N k³) time; memory does not grow with N beyond the result. Without gradients.
 
     Examples
     --------
@@ -112,10 +113,10 @@ def survey(
     busyness = busyness_of(seen)
     values = torch.stack([seen.value, busyness], dim=-1)
     columns = seen.value.new_zeros(len(seen), 0) if columns is None else columns
-    pieces = []
     chunk = PLACES_AT_ONCE if X_new.device.type == "cpu" else PLACES_AT_ONCE_ON_DEVICE
-    for start in range(0, len(X_new), chunk):
-        x, i = X_new[start : start + chunk], index[start : start + chunk]
+
+    def told(part: slice) -> Surroundings:
+        x, i = X_new[part], index[part]
         c = conditional_moments(kernel, x, seen.X, values, seen.noise_variance, i, degrees_of_freedom)
         leaning = (c.weights * (i >= 0))[:, None, :] @ columns[i.clamp_min(0)]
         near = Witnesses.of(seen, busyness, i, x[:, None], kernel.time_axis)
@@ -129,10 +130,12 @@ def survey(
             latest,
             in_detail,
         )
-        pieces.append(Surroundings(c.mean[:, 0], c.variance, here[0][:, 0], leaning[:, 0], here[1][:, 0]))
-    if not pieces:
+        return Surroundings(c.mean[:, 0], c.variance, here[0][:, 0], leaning[:, 0], here[1][:, 0])
+
+    parts = [slice(start, start + chunk) for start in range(0, len(X_new), chunk)]
+    if not parts:
         return nowhere(columns, in_detail)
-    return Surroundings.together(pieces)
+    return Surroundings.together(list(side_by_side(told, parts)))
 
 
 def nowhere(columns: Tensor, in_detail: bool) -> Surroundings:

@@ -13,6 +13,7 @@ from geogp.field.earlier import earlier, nearest
 from geogp.field.kernel import LocalKernel
 from geogp.field.solve import Neighbourhoods
 from geogp.linalg import cholesky
+from geogp.threads import side_by_side
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -134,17 +135,17 @@ def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> _Factor:
     """Of a term of the kernel, for points in their order."""
     scaled = (P * torch.exp(-term.log_lengthscale[0])).numpy()
     index = earlier(scaled, max(min(ancestors, len(P) - 1), 1), nearest)
-    coefficients, left = [], []
-    with torch.no_grad():
-        variances = term.prior_at(P).expand(len(P))
-        typical = float(variances.mean())
-        for start in range(0, len(P), POINTS_AT_ONCE):
-            part = slice(start, start + POINTS_AT_ONCE)
-            near = Neighbourhoods.of(term, P[part], P, torch.from_numpy(index[part]))
-            missing = torch.diag_embed((~near.present).double()) * typical
-            L = cholesky(near.among + missing, jitter=JITTER, what="the covariance of neighbouring points")
-            a = torch.cholesky_solve(near.across[..., None], L)[..., 0]
-            coefficients.append(a)
-            v = variances[part]
-            left.append(torch.maximum(v - (a * near.across).sum(-1), JITTER * v))
+    variances = term.prior_at(P).expand(len(P)).detach()
+    typical = float(variances.mean())
+
+    def given(part: slice) -> tuple[Tensor, Tensor]:
+        near = Neighbourhoods.of(term, P[part], P, torch.from_numpy(index[part]))
+        missing = torch.diag_embed((~near.present).double()) * typical
+        L = cholesky(near.among + missing, jitter=JITTER, what="the covariance of neighbouring points")
+        a = torch.cholesky_solve(near.across[..., None], L)[..., 0]
+        v = variances[part]
+        return a, torch.maximum(v - (a * near.across).sum(-1), JITTER * v)
+
+    parts = (slice(start, start + POINTS_AT_ONCE) for start in range(0, len(P), POINTS_AT_ONCE))
+    coefficients, left = zip(*side_by_side(given, parts))
     return _Factor.of(index, torch.cat(coefficients).numpy(), torch.cat(left).sqrt().numpy())

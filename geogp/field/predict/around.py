@@ -6,7 +6,7 @@ from about as many rows as it learned from: those nearest to the place, its own,
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -31,6 +31,7 @@ from geogp.field.surroundings import (
     busyness_of,
     nowhere,
 )
+from geogp.threads import side_by_side
 
 Array = NDArray[np.float64]
 
@@ -38,8 +39,8 @@ Array = NDArray[np.float64]
 COVARIANCES, CROSSED = 2**18, 2**16
 #: So many times as many on an accelerator.
 ON_DEVICE = 512
-#: Neighbourhoods that are looked for at once.
-SEARCHED_AT_ONCE = 2048
+#: Batches of neighbourhoods whose rows are looked for together.
+SEARCHED_TOGETHER = 4
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def around(known: Conditioned, C: Float[Tensor, "N D"]) -> Surroundings:
         near = Shared.of(known, some, columns)
         return lambda those, who: near.at(those).say(known, here[who])
 
-    out = blended(known, _with_rows(known, asked), places, len(C), known.rows_a_cell, ready)
+    out = blended(known, asked, places, len(C), known.rows_a_cell, with_rows=_with_rows, ready=ready)
     features, leaning, testimony = out.cpu().split(
         [len(NAMES), known.columns.shape[1], out.shape[1] - len(NAMES) - known.columns.shape[1]], dim=1
     )
@@ -109,51 +110,58 @@ def asked_of(known: Conditioned, C: Float[Tensor, "N D"], times: Array) -> tuple
     return asked, Places(torch.from_numpy(shares.place[order]), torch.from_numpy(shares.weight[order]))
 
 
-def _with_rows(known: Conditioned, asked: Asked) -> Iterator[Asked]:
-    """Many at once, with their rows."""
+def _with_rows(known: Conditioned, asked: Asked) -> Asked:
+    """The same with their rows."""
     k = min(known.options.neighbours, len(known.seen))
-    for numbers in torch.arange(len(asked)).split(SEARCHED_AT_ONCE):
-        some = asked.at(numbers)
-        centre = some.centre.numpy()
-        rows = neighbours.query(known.search, centre, known.rows_a_cell)
-        dealt = neighbours.dealt(known.search, centre, rows, k)
-        yield replace(some, rows=torch.from_numpy(rows), dealt=torch.from_numpy(dealt))
+    centre = asked.centre.numpy()
+    rows = neighbours.query(known.search, centre, known.rows_a_cell)
+    dealt = neighbours.dealt(known.search, centre, rows, k)
+    return replace(asked, rows=torch.from_numpy(rows), dealt=torch.from_numpy(dealt))
 
 
 def blended(
     known: Conditioned,
-    asked: Iterable[Asked],
+    asked: Asked,
     places: Places,
     n: int,
     k: int,
+    *,
+    with_rows: Callable[[Conditioned, Asked], Asked],
     ready: Callable[[Asked], Callable[[slice, Tensor], Tensor]],
 ) -> Float[Tensor, "n p"]:
     """What cells say of n places, blended by their weights, a few neighbourhoods of k rows at once.
 
+    with_rows : finds the rows of some
     ready : of some neighbourhoods, what tells of the first g of them (a slice) at numbers of places (g, b): (g, b, p)
     """
     device = known.on_device[1].X.device
     more = 1 if device.type == "cpu" else ON_DEVICE
     weight, place = places.weight.to(device), places.place.to(device)
+    solved = max(1, COVARIANCES * more // k**2)
+
+    def told(numbers: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Numbers of places, and their shares of what is said there."""
+        many, found = with_rows(known, asked.at(numbers)), []
+        for some in (many.at(part) for part in torch.arange(len(many)).split(solved)):
+            say, start = ready(some), 0
+            while start < int(some.count[0]):
+                # Those of most places come first: the others have been told all.
+                g = int((some.count > start).sum())
+                b = max(1, min(int(some.count[0]) - start, CROSSED * more // (g * k)))
+                slot = start + torch.arange(b)
+                real = slot < some.count[:g, None]
+                pair = torch.where(real, some.first[:g, None] + slot, some.first[:g, None]).to(device)
+                who, real = place[pair], real.to(device)
+                said = say(slice(0, g), who)
+                found.append((who[real], said[real] * weight[pair[real]][:, None]))
+                start += b
+        return found
+
     out: Tensor | None = None
-    with torch.no_grad():
-        for many in asked:
-            for some in (
-                many.at(part) for part in torch.arange(len(many)).split(max(1, COVARIANCES * more // k**2))
-            ):
-                say, start = ready(some), 0
-                while start < int(some.count[0]):
-                    # Those of most places come first: the others have been told all.
-                    g = int((some.count > start).sum())
-                    b = max(1, min(int(some.count[0]) - start, CROSSED * more // (g * k)))
-                    slot = start + torch.arange(b)
-                    real = slot < some.count[:g, None]
-                    pair = torch.where(real, some.first[:g, None] + slot, some.first[:g, None]).to(device)
-                    who, real = place[pair], real.to(device)
-                    said = say(slice(0, g), who)
-                    out = said.new_zeros(n, said.shape[-1]) if out is None else out
-                    out.index_add_(0, who[real], said[real] * weight[pair[real]][:, None])
-                    start += b
+    for found in side_by_side(told, torch.arange(len(asked)).split(solved * SEARCHED_TOGETHER)):
+        for who, share in found:
+            out = share.new_zeros(n, share.shape[-1]) if out is None else out
+            out.index_add_(0, who, share)
     assert out is not None, "there is a place"
     return out
 

@@ -1,6 +1,6 @@
 """How the surface's errors at one place at two times go together, by the cells that predict both."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from geogp.field import neighbours
 from geogp.field.conditioned import Conditioned
-from geogp.field.predict.around import SEARCHED_AT_ONCE, Asked, asked_of, blended
+from geogp.field.predict.around import Asked, asked_of, blended
 from geogp.field.solve import Neighbourhoods
 
 
@@ -55,7 +55,7 @@ def correlation(
         return say
 
     k = 2 * min(known.options.neighbours, len(known.seen))
-    found = blended(known, _of_both(known, asked, k // 2), places, len(before), k, ready).cpu()
+    found = blended(known, asked, places, len(before), k, with_rows=_of_both, ready=ready).cpu()
     r, *leanings = found.split([1, columns.shape[1], columns.shape[1]], dim=1)
     F = torch.stack([known.common_factor(C, x) for C, x in zip((before, after), leanings)])
     own = (variance - F.square().sum(-1)).clamp_min(0.0).sqrt()
@@ -63,17 +63,15 @@ def correlation(
     return (covariance / (variance[0] * variance[1]).sqrt().clamp_min(1e-300)).clamp(-1.0, 1.0)
 
 
-def _of_both(known: Conditioned, asked: Asked, k: int) -> Iterator[Asked]:
-    """Many at once, with the k rows of each time, those of both once."""
-    t = (asked.centre.shape[1] - 2) // 2
-    for numbers in torch.arange(len(asked)).split(SEARCHED_AT_ONCE):
-        some = asked.at(numbers)
-        place, when = some.centre[:, :2].numpy(), some.centre[:, 2:].numpy()
-        first, second = (
-            neighbours.query(known.search, np.concatenate([place, part], axis=1), k)
-            for part in (when[:, :t], when[:, t:])
-        )
-        rows = np.sort(np.concatenate([first, second], axis=1), axis=1)
-        rows[:, 1:][rows[:, 1:] == rows[:, :-1]] = neighbours.MISSING
-        index = torch.from_numpy(rows)
-        yield replace(some, rows=index, dealt=index >= 0)
+def _of_both(known: Conditioned, asked: Asked) -> Asked:
+    """The same with the rows of each time, those of both once."""
+    t, k = (asked.centre.shape[1] - 2) // 2, min(known.options.neighbours, len(known.seen))
+    place, when = asked.centre[:, :2].numpy(), asked.centre[:, 2:].numpy()
+    first, second = (
+        neighbours.query(known.search, np.concatenate([place, part], axis=1), k)
+        for part in (when[:, :t], when[:, t:])
+    )
+    rows = np.sort(np.concatenate([first, second], axis=1), axis=1)
+    rows[:, 1:][rows[:, 1:] == rows[:, :-1]] = neighbours.MISSING
+    index = torch.from_numpy(rows)
+    return replace(asked, rows=index, dealt=index >= 0)

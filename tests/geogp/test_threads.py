@@ -1,0 +1,78 @@
+"""Pieces of work side by side: the same answers in the same order, errors passed on, threads given back."""
+
+import time
+
+import pytest
+import torch
+
+from geogp.field import FieldOptions, LocalField
+from geogp.threads import AHEAD, one_thread_each, side_by_side
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_answers_come_in_the_order_of_the_pieces(threads):
+    def late(i):
+        time.sleep(0.002 * ((7 * i) % 5))
+        return i, torch.is_grad_enabled(), torch.get_num_threads()
+
+    assert list(side_by_side(late, range(40))) == [(i, False, 1) for i in range(40)]
+    assert torch.get_num_threads() == threads
+    assert torch.is_grad_enabled()
+
+
+def test_pieces_are_taken_as_they_are_needed_and_no_more_after_an_error(threads):
+    taken = []
+
+    def pieces():
+        for i in range(1000):
+            taken.append(i)
+            yield i
+
+    def fails(i):
+        if i == 5:
+            raise ZeroDivisionError("the fifth")
+        return i
+
+    with pytest.raises(ZeroDivisionError, match="the fifth"):
+        list(side_by_side(fails, pieces()))
+    assert len(taken) <= 6 + AHEAD * threads
+    assert torch.get_num_threads() == threads
+
+
+def test_a_piece_starts_no_threads_of_its_own(threads):
+    def outer(i):
+        return sum(side_by_side(lambda j: i * j, range(4)))
+
+    assert list(side_by_side(outer, range(9))) == [6 * i for i in range(9)]
+
+
+def test_two_inside_at_once_give_back_what_there_was(threads):
+    first, second = one_thread_each(), one_thread_each()
+    assert first.__enter__() == second.__enter__() == threads
+    first.__exit__(None, None, None)
+    assert torch.get_num_threads() == 1
+    second.__exit__(None, None, None)
+    assert torch.get_num_threads() == threads
+
+
+def test_predictions_and_draws_do_not_depend_on_the_threads():
+    rng = torch.Generator().manual_seed(0)
+    X = 1e4 * torch.rand(500, 2, generator=rng).double()
+    field = LocalField.fit(X, torch.sin(X[:, 0] / 3e3), None, options=FieldOptions(neighbours=16, steps=10))
+    new = 1e4 * torch.rand(300, 2, generator=rng).double()
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        moments = field.moments(new)
+        joint = field.joint(new, moments.latent_variance)
+        found.append((moments.location, moments.scale, torch.from_numpy(joint.draw(3, rng.manual_seed(1)))))
+    torch.set_num_threads(before)
+    for one, other in zip(*found):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)

@@ -30,12 +30,14 @@ ELSEWHERE: dict[str, tuple[str, tuple[float, float, float, float]]] = {
 LEADERBOARD = ("geogp", "dbk-rbf", "dbk-silu", "local-gp", "sv-rbf", "sv-dkl", "pp-dkl", "vbll", "sgpr", "softki")  # fmt: skip
 PEERS = (
     "lightgbm-mean-variance", "lightgbm-mean-variance-counts", "lightgbm-quantiles",
-    "lightgbm-quantiles-counts", "lightgbm-neighbours", "mapie-conformal", "gpboost-vecchia", "gpytorch-svgp", "gpytorch-ppgp",
+    "lightgbm-quantiles-counts", "lightgbm-neighbours", "catboost-quantiles", "quantile-forest-rfsi", "mapie-conformal",
+    "gpboost-vecchia", "gpboost-heteroscedastic", "gpytorch-svgp", "gpytorch-ppgp",
     "knn", "knn-counts", "kriging-subsample",
 )  # fmt: skip
 #: Without the slowest and weakest, for the targets and networks beside the first.
 PEERS_SHORT = (
-    "lightgbm-mean-variance-counts", "lightgbm-quantiles-counts", "lightgbm-neighbours", "gpboost-vecchia", "knn-counts",
+    "lightgbm-mean-variance-counts", "lightgbm-quantiles-counts", "lightgbm-neighbours", "catboost-quantiles",
+    "quantile-forest-rfsi", "gpboost-vecchia", "knn-counts",
 )  # fmt: skip
 #: Section of the report -> what is said at its head.
 SECTIONS = {

@@ -29,11 +29,11 @@ class Scaling:
 @dataclass(frozen=True)
 class VecchiaGP:
     """A linear mean (1, time, log n, with `plane` the position), a Matérn field, and a nugget divided by
-    1 / (0.1 + 1/n)."""
+    1 / (0.1 + 1/n), or None where the model's own variance has the noise in it."""
 
     model: Any
     scaling: Scaling
-    nugget: float
+    nugget: float | None
     mean_weight: float
     plane: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
@@ -47,13 +47,13 @@ class VecchiaGP:
                 gp_coords_pred=C,
                 X_pred=_covariates(C, part.counts, self.plane),
                 predict_var=True,
-                predict_response=False,
+                predict_response=self.nugget is None,
             )
             mean.append(np.asarray(out["mu"]).ravel())
             variance.append(np.asarray(out["var"]).ravel())
-        noise = np.full(len(rows), self.nugget)
+        noise = np.full(len(rows), self.nugget or 0.0)
         if rows.counts is not None:
-            noise = self.nugget * self.mean_weight * (FLOOR + 1.0 / rows.counts)
+            noise *= self.mean_weight * (FLOOR + 1.0 / rows.counts)
         total = np.maximum(np.concatenate(variance), 0.0) + noise
         return Predictive(np.concatenate(mean), np.sqrt(np.maximum(total, 1e-8)))
 
@@ -74,32 +74,50 @@ def fit_plane(train: Sample, held: Sample, options: Options) -> VecchiaGP:
     return fit(train, held, options, plane=True)
 
 
+def fit_heteroscedastic(train: Sample, held: Sample, options: Options) -> VecchiaGP:
+    """A Gaussian likelihood whose log variance is linear in the same columns as the mean, by Laplace's method."""
+    scaling = _scaling(train.X)
+    C = scaling(train.X)
+    model = _model(C, options, likelihood="gaussian_heteroscedastic")
+    model.fit(y=train.z, X=_covariates(C, train.counts, plane=True))
+    parameters = np.asarray(model.get_cov_pars()).ravel()
+    facts = {"covariance_parameters": [round(float(v), 5) for v in parameters]}
+    return VecchiaGP(model, scaling, None, 1.0, True, facts)
+
+
 def fit(train: Sample, held: Sample, options: Options, *, plane: bool = False) -> VecchiaGP:
     """Maximum of the Vecchia likelihood; nothing is chosen on validation rows."""
-    import gpboost
-
-    spread = train.X.std(0)
-    spread[:2] = np.sqrt((spread[:2] ** 2).mean())
-    scaling = Scaling(train.X.mean(0), np.where(spread > 0, spread, 1.0))
+    scaling = _scaling(train.X)
     C = scaling(train.X)
     weights, mean_weight = None, 1.0
     if train.counts is not None:
         raw = 1.0 / (FLOOR + 1.0 / train.counts)
         mean_weight = float(raw.mean())
         weights = raw / mean_weight
-    model = gpboost.GPModel(
+    model = _model(C, options, likelihood="gaussian", weights=weights)
+    model.fit(y=train.z, X=_covariates(C, train.counts, plane))
+    parameters = np.asarray(model.get_cov_pars()).ravel()
+    facts = {"covariance_parameters": [round(float(v), 5) for v in parameters]}
+    return VecchiaGP(model, scaling, float(parameters[0]), mean_weight, plane, facts)
+
+
+def _scaling(X: Array) -> Scaling:
+    spread = X.std(0)
+    spread[:2] = np.sqrt((spread[:2] ** 2).mean())
+    return Scaling(X.mean(0), np.where(spread > 0, spread, 1.0))
+
+
+def _model(C: Array, options: Options, **more: Any) -> Any:
+    import gpboost
+
+    return gpboost.GPModel(
         gp_coords=C,
         cov_function="matern_space_time" if C.shape[1] == 3 else "matern",
         cov_fct_shape=SHAPE,
         gp_approx="vecchia",
         num_neighbors=NEIGHBOURS,
-        weights=weights,
-        likelihood="gaussian",
         num_parallel_threads=options.threads,
         GPU_use=False,
         seed=options.seed,
+        **more,
     )
-    model.fit(y=train.z, X=_covariates(C, train.counts, plane))
-    parameters = np.asarray(model.get_cov_pars()).ravel()
-    facts = {"covariance_parameters": [round(float(v), 5) for v in parameters]}
-    return VecchiaGP(model, scaling, float(parameters[0]), mean_weight, plane, facts)

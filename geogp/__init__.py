@@ -8,11 +8,14 @@ Names are imported on first use, so that `import geogp` alone stays light.
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Two OpenMP threads that wait actively slow each other a hundredfold on a busy machine; read when torch loads.
+# Two OpenMP threads that wait actively slow each other manyfold on a busy machine; read when torch loads. Too late where
+# torch was first: `geogp.threads.patient` minds it.
+_THREADS_WAIT_ACTIVELY = "torch" in sys.modules and os.environ.get("OMP_WAIT_POLICY") != "PASSIVE"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _WHERE = {

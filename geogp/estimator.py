@@ -23,6 +23,7 @@ from geogp.errors import ImpossibleCombination, InvalidInput, check_values, chec
 from geogp.holdout import random_part
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
+from geogp.threads import patient
 from geogp.transforms import Identity, Transform, from_dict, spread, transform_for
 
 Array = NDArray[np.float64]
@@ -186,7 +187,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         asked = held if validation is not None else None
         plan, self.capacity_ = with_capacity(plan, data, asked) if scales else (plan, None)
         self.row_, self.n_rows_ = plan.row, len(data)
-        self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
+        with patient():
+            self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
         warn_far(plan.row)
         return self
 

@@ -4,11 +4,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 import torch
 from threadpoolctl import threadpool_limits
+
+import geogp
 
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
@@ -43,6 +45,14 @@ def one_thread_each() -> Iterator[int]:
         with _lock:
             _inside -= 1
             torch.set_num_threads(1 if _inside else _before)
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Inside, no operation of torch is shared among threads that wait actively, as they do where torch was imported before
+    geogp: beside other programs each step of a fit would wait for the processor that another holds."""
+    with one_thread_each() if geogp._THREADS_WAIT_ACTIVELY else nullcontext():
+        yield
 
 
 def side_by_side(work: Callable[[Piece], Answer], pieces: Iterable[Piece]) -> Iterator[Answer]:

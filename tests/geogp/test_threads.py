@@ -1,5 +1,8 @@
 """Pieces of work side by side: the same answers in the same order, errors passed on, threads given back."""
 
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -76,3 +79,19 @@ def test_predictions_and_draws_do_not_depend_on_the_threads():
     torch.set_num_threads(before)
     for one, other in zip(*found):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("first", "policy", "threads"),
+    [("geogp", "", 2), ("torch", "", 1), ("torch", "PASSIVE", 2)],
+)
+def test_torch_imported_first_fits_in_one_thread(first, policy, threads):
+    """Its threads then wait actively: on a busy machine a fit took six times as long."""
+    other = {"geogp": "torch", "torch": "geogp"}[first]
+    code = f"import {first}, {other}, torch, geogp.threads as t\ntorch.set_num_threads(2)\nwith t.patient(): print(torch.get_num_threads())"
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_WAIT_POLICY": policy} if policy else {}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(threads)]

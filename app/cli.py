@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from app.commands import commands
+from app.commands.options import CHECKS
 from app.console import console
 from app.errors import Interrupted
 from app.log import OURS, logs, mark
@@ -40,7 +41,12 @@ FILLED: dict[str, Callable[[], str]] = {"{layers}": _layers, "{method}": _method
 
 
 class _Command(TyperCommand):
-    """A command whose help names what a registry holds."""
+    """A command whose help names what a registry holds, and that begins with the checks of its arguments."""
+
+    def invoke(self, ctx: Any) -> Any:
+        for check in ctx.meta.get(CHECKS, ()):
+            check()
+        return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from app.choices import CountedBy, TargetName
 from app.errors import InvalidInput
 from geogp.methods import DEFAULT
+from geogp.methods import method as check_method
 
 #: Parameters of the estimator that a run sets by itself.
 _OWN = ("self", "method", "spatial", "time", "device", "random_state")
@@ -74,6 +75,8 @@ def fit_config(file: str | Path | None, given: Mapping[str, Any], model: Mapping
     ------
     InvalidInput
         naming the field and what was got.
+    ImpossibleCombination
+        a method that there is not.
 
     Examples
     --------
@@ -88,10 +91,12 @@ def fit_config(file: str | Path | None, given: Mapping[str, Any], model: Mapping
     document |= {k: v for k, v in given.items() if v is not None}
     options = {**options, **{k: v for k, v in model.items() if v is not None}}
     try:
-        checked = model_options()(**options).model_dump(exclude_unset=True)
-        return FitConfig(**document, model=checked)
+        checked = model_options()(**options).model_dump(exclude_unset=True) if options else {}
+        chosen = FitConfig(**document, model=checked)
     except ValidationError as error:
         raise InvalidInput(f"In {where}: {_words(error, options)}.") from None
+    check_method(chosen.method)
+    return chosen
 
 
 def model_options() -> type[BaseModel]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from data_pipelines.arrow import refusing, strings
 from data_pipelines.atomic import atomic_path
-from data_pipelines.errors import InvalidInput
+from data_pipelines.errors import InvalidInput, check_file
 from data_pipelines.intact import check_intact
 from data_pipelines.schema import SCHEMA_VERSION
 
@@ -58,8 +58,7 @@ def read(path: str | Path, columns: list[str] | None = None) -> tuple[pa.Table, 
         The file is missing, is not Parquet, or was not made by ingest.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InvalidInput(f"The observations file {path} does not exist.")
+    check_file(path, "observations file")
     with refusing(f"{path} is not a readable Parquet file", "; make it with `geogp ingest`."):
         check_intact(path)
         table = pq.ParquetFile(path, page_checksum_verification=True).read(columns)

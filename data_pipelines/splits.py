@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from data_pipelines.arrow import refusing, strings
-from data_pipelines.errors import DataWarning, InvalidInput
+from data_pipelines.errors import DataWarning, InvalidInput, check_file
 
 PARTS = ("train", "val", "test", "unused")
 BLOCK_DEGREES = 0.05
@@ -170,8 +170,7 @@ def from_file(table: pa.Table, path: Path, column: str) -> _Labels:
 
 def _given(path: Path, column: str) -> tuple[_Labels, _Labels]:
     """Keys and parts of a split file's rows."""
-    if not path.is_file():
-        raise InvalidInput(f"The split file {path} does not exist.")
+    check_file(path, "split file")
     with refusing(f"The split file {path} is not a readable Parquet file"):
         file = pq.ParquetFile(path)
     needed = ["quadkey", "quarter", column]

@@ -1,9 +1,10 @@
-"""What is refused: the errors that callers catch (everything else is a ValueError or a bug), and the bounds on numbers.
+"""What is refused: the errors that callers catch (everything else is a ValueError or a bug), bounds on numbers, no folder.
 
 Light: numpy is imported by who checks an array.
 """
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -138,3 +139,21 @@ def check_metres(metres: float | None, name: str) -> None:
     """
     if metres is not None and not (math.isfinite(metres) and metres > 0):
         raise InvalidInput(f"{name} must be a positive number of metres; got {metres:g}.")
+
+
+def check_run_folder(path: Path) -> None:
+    """Refuse a run that is no folder, before what reads it is imported.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> check_run_folder(Path("nowhere"))
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: nowhere is not a run folder; `geogp fit ... -o nowhere` makes one.
+    """
+    if not path.is_dir():
+        raise InvalidInput(f"{path} is not a run folder; `geogp fit ... -o {path}` makes one.")

@@ -54,6 +54,27 @@ def test_another_length_rank_kind_or_library_is_refused(b) -> None:
         product(torch.ones(4, 3), b, 1.0)
 
 
+@checked
+def cut(a: Float[np.ndarray, " n"], kept: list[int]) -> Float[np.ndarray, " n"]:
+    return a[: kept[0]]
+
+
+def test_kinds_that_passed_are_no_excuse_for_others() -> None:
+    """The second call of a kind is not checked again; another kind of argument, or of result, is."""
+    whole = np.zeros(3)
+    for _ in range(2):
+        assert len(cut(whole, [3])) == 3
+        with pytest.raises(TypeCheckError):
+            cut(whole, [2])  # the same kinds go in, another comes out
+        with pytest.raises(TypeCheckError):
+            cut(whole.astype(np.int64), [3])
+        with pytest.raises(TypeCheckError):
+            cut(a=whole[None], kept=[3])
+        assert len(Rows(np.zeros((3, 2)), whole).y) == 3
+        with pytest.raises(TypeCheckError):
+            Rows(np.zeros((2, 2)), whole)
+
+
 def test_fields_are_checked() -> None:
     assert Rows(np.zeros((3, 2))).y is None
     with pytest.raises(TypeCheckError):

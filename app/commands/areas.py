@@ -44,7 +44,12 @@ def areas(
         int | None, typer.Option(metavar="K", help="P(among the K worst); default: 10, of few areas 1.")
     ] = None,
     pairs: Annotated[
-        str | None, typer.Option(metavar="A:B,..", help="Keys: how likely is A's mean below B's?")
+        str | None,
+        typer.Option(
+            metavar="A:B,..",
+            help="Keys: how likely is A's mean below B's?",
+            callback=options.pairs_first,
+        ),
     ] = None,
     other: options.With = None,
     below: options.Below = None,

@@ -22,7 +22,12 @@ def change(
     ] = None,
     quarter: Annotated[str | None, typer.Option(help="Of --with; default: the first run's last.")] = None,
     at_least: Annotated[
-        str, typer.Option(metavar="LIST", help="P(improved by at least so much), in the target's unit.")
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="P(improved by at least so much), in the target's unit.",
+            callback=options.numbers_first,
+        ),
     ] = "0",
     polygons: Annotated[
         Path | None, typer.Option("--areas", metavar="FILE", help="Polygons: a table of their changes, too.")

@@ -33,10 +33,13 @@ def compare(
 ) -> None:
     """Fit several methods on the same split and rank them, with time and memory beside the scores."""
     from app.config import fit_config, setting
-    from app.workflow.steps.compare import compare as compare_methods
 
     model = dict(setting(text) for text in settings or [])
     chosen = fit_config(None, {"target": target, "split": split, "seed": seed, "device": device}, model)
+    from app.workflow.steps.compare import (
+        compare as compare_methods,
+    )  # seconds: not for what is refused above
+
     with console.progress("comparing") as progress:
         result = compare_methods(
             observations,

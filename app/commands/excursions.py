@@ -17,10 +17,19 @@ def excursions(
     output: Annotated[Path, options.output("Folder to write into.")],
     above: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Thresholds to exceed, such as 100; default: the target's own."),
+        typer.Option(
+            metavar="LIST",
+            help="Thresholds to exceed, such as 100; default: the target's own.",
+            callback=options.numbers_first,
+        ),
     ] = None,
     below: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Thresholds to fall below, such as 25.")
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Thresholds to fall below, such as 25.",
+            callback=options.numbers_first,
+        ),
     ] = None,
     level: Annotated[float, typer.Option(help="Joint probability of the set.")] = 0.95,
     quarter: options.Quarter = None,

@@ -56,7 +56,9 @@ def export(
     max_error: Annotated[
         float | None, typer.Option(metavar="X", help="Smaller COGs, off by at most this much.")
     ] = None,
-    max_memory: Annotated[str, typer.Option(metavar="SIZE", help="Stay below, such as 2GiB.")] = "2GiB",
+    max_memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="Stay below, such as 2GiB.", callback=options.bytes_first)
+    ] = "2GiB",
     samples: Annotated[
         int | None, typer.Option(metavar="K", help="K coherent maps, joint draws of the surface: samples.nc.")
     ] = None,

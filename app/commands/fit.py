@@ -66,7 +66,6 @@ def fit(
 ) -> None:
     """Train a method; an unfinished run with identical arguments goes on where it stopped."""
     from app.config import fit_config, setting
-    from app.workflow.steps.fit import fit as fit_run
 
     model = {
         "rank": rank,
@@ -82,6 +81,8 @@ def fit(
         "counts": counts, "predictor": None if predictor is None else str(predictor), "deterministic": deterministic,
     }  # fmt: skip
     chosen = fit_config(config, given, model)
+    from app.workflow.steps.fit import fit as fit_run  # seconds: not for what is refused above
+
     with console.progress("fitting") as progress:
         result = fit_run(
             observations,

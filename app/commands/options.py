@@ -1,6 +1,7 @@
 """What several commands take: each option once, with its flags and words, and how its text is read."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,11 +9,47 @@ import typer
 
 from app.choices import TargetName
 from app.errors import Usage
+from data_pipelines.errors import check_file
+from geogp.errors import check_run_folder
 
 # -- arguments -------------------------------------------------------------------------------------
 
-RunFolder = Annotated[Path, typer.Argument(help="Run folder made by `geogp fit`.")]
-Observations = Annotated[Path, typer.Argument(help="GeoParquet made by `geogp ingest`.")]
+#: Where a context keeps what must hold when the command begins: checked before it imports what does the work, which takes
+#: seconds. Lines that are only parsed, as those of the README, may name what is not there.
+CHECKS = "app.checks"
+
+
+def _run(context: typer.Context, path: Path) -> Path:
+    context.meta.setdefault(CHECKS, []).append(partial(check_run_folder, path))
+    return path
+
+
+def _table(context: typer.Context, path: Path) -> Path:
+    context.meta.setdefault(CHECKS, []).append(partial(check_file, path, "observations file"))
+    return path
+
+
+RunFolder = Annotated[Path, typer.Argument(help="Run folder made by `geogp fit`.", callback=_run)]
+Observations = Annotated[Path, typer.Argument(help="GeoParquet made by `geogp ingest`.", callback=_table)]
+
+
+def numbers_first(option: typer.CallbackParam, text: str | None) -> str | None:
+    """The callback of a comma list of numbers; the text goes on as it is."""
+    numbers_of(text, option.opts[0])
+    return text
+
+
+def pairs_first(option: typer.CallbackParam, text: str | None) -> str | None:
+    """The callback of a comma list of pairs; the text goes on as it is."""
+    pairs_of(text, option.opts[0])
+    return text
+
+
+def bytes_first(text: str) -> str:
+    """The callback of a size; the text goes on as it is."""
+    bytes_of(text)
+    return text
+
 
 # -- outputs ---------------------------------------------------------------------------------------
 
@@ -35,7 +72,11 @@ Tests = Annotated[
 Level = Annotated[float, typer.Option(help="Of the intervals.")]
 Thresholds = Annotated[
     str | None,
-    typer.Option(metavar="LIST", help="Such as 25,100, in the target's unit; default: the target's own."),
+    typer.Option(
+        metavar="LIST",
+        help="Such as 25,100, in the target's unit; default: the target's own.",
+        callback=numbers_first,
+    ),
 ]
 Layers = Annotated[
     str | None,

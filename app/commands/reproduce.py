@@ -36,11 +36,15 @@ def reproduce(
 
     What was stopped goes on where it was. --all leaves out what lacks its data; hours without --quick.
     """
-    from app.workflow.steps import reproduce as papers
+    from geogp.reproduce import REPRODUCTIONS, check_name
 
     if name is None and not everything:
-        console.data("\n".join(papers.names()))
+        console.data("\n".join(REPRODUCTIONS))
         return
+    if name is not None:
+        check_name(name)
+    from app.workflow.steps import reproduce as papers  # seconds: not for a list or a wrong name
+
     documents = []
     for each in papers.names() if everything else [str(name)]:
         console.say(f"{each} ...")

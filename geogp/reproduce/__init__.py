@@ -39,10 +39,24 @@ def run(name: str, *, quick: bool = False, seed: int = 0, **inputs: Any) -> Resu
     InvalidInput
         for a name that is not registered, or files that are not there.
     """
-    if name not in REPRODUCTIONS:
-        raise InvalidInput(f"there is no reproduction {name!r}; choose from {', '.join(REPRODUCTIONS)}.")
+    check_name(name)
     module, function = REPRODUCTIONS[name].split(":")
     return getattr(importlib.import_module(module), function)(quick=quick, seed=seed, **inputs)
 
 
-__all__ = ["REPRODUCTIONS", "Line", "Panel", "Result", "run"]
+def check_name(name: str) -> None:
+    """Refuse what is no reproduction.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> check_name("dbk-fig1")
+    """
+    if name not in REPRODUCTIONS:
+        raise InvalidInput(f"there is no reproduction {name!r}; choose from {', '.join(REPRODUCTIONS)}.")
+
+
+__all__ = ["REPRODUCTIONS", "Line", "Panel", "Result", "check_name", "run"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, check_run_folder
 from geogp.storage.files import finite, json_text, read_json, read_tensors, write_tensors, write_text
 from geogp.storage.staging import alone, link_missing, remove, replace_folder, room_for, staged, sweep
 from geogp.storage.sums import FACTS, SUMS, WEIGHTS, digests, verify, write_sums
@@ -96,8 +96,7 @@ def read_folder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    if not path.is_dir():
-        raise InvalidInput(f"{path} is not a run folder; `geogp fit ... -o {path}` makes one.")
+    check_run_folder(path)
     sums = verify(path)
     facts = read_json(path / FACTS)
     check_schema(path / FACTS, facts.get("schema"))

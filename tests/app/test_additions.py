@@ -54,11 +54,11 @@ def test_a_command_is_a_file(geogp, tmp_path, name):
     (tmp_path / f"{name}.py").write_text(COMMAND.format(name=name))
     there = f"import app.commands; app.commands.__path__.append({str(tmp_path)!r})"
     shown = name.replace("_", "-")
-    words, of_it, said = geogp(there, ["--help"], [shown, "--help"], [shown, "run", "--json"])
+    words, of_it, said = geogp(there, ["--help"], [shown, "--help"], [shown, tmp_path, "--json"])
     assert words.index(" fit ") < words.index(f" {shown} ") < words.index(" evaluate ")
     assert "Greet a run." in words
     assert "Run folder made by" in of_it
-    assert said == "hello run True\n"
+    assert said == f"hello {tmp_path} True\n"
 
 
 def test_what_is_no_command_is_none():

@@ -110,7 +110,7 @@ def test_without_verbose_only_warnings_are_marked(
         raise InvalidInput("no such thing.")
 
     monkeypatch.setattr(fitting, "read_rows", warn)
-    err = cli("fit", "x.parquet", "-o", tmp_path / "run").err.splitlines()
+    err = cli("fit", __file__, "-o", tmp_path / "run").err.splitlines()
     assert err == [f"geogp {__version__}: geogp.linalg: raised to 1e-06", "geogp: no such thing."]
 
 
@@ -123,7 +123,7 @@ def test_the_traceback_of_a_defect_ends_with_version_and_run(
 
     monkeypatch.setattr(fitting, "read_rows", broken)
     with pytest.raises(KeyError) as caught:
-        main(["fit", "x.parquet", "-o", str(tmp_path / "run")])
+        main(["fit", __file__, "-o", str(tmp_path / "run")])
     assert caught.value.__notes__ == [f"geogp {__version__} [run 1a2b3c4d]"]
 
 

@@ -65,7 +65,10 @@ def test_a_window_holds_the_files_own_values(exported: Atlas, run_folder: Path) 
     shape = planes["known"].shape
     windows = np.lib.stride_tricks.sliding_window_view(whole, shape)
     own = planes["median"].reshape(shape)
-    off = np.abs(windows / own - 1).max((2, 3))
+    alike = windows[
+        np.abs(windows[:, :, 0, 0] / own[0, 0] - 1) < 2e-4
+    ]  # all others fail at their first pixel
+    off = np.abs(alike / own - 1).max((1, 2))
     assert (off < 2e-4).sum() == 1  # exactly one window of the file is this one
 
 

@@ -36,9 +36,8 @@ def compare(
 
     model = dict(setting(text) for text in settings or [])
     chosen = fit_config(None, {"target": target, "split": split, "seed": seed, "device": device}, model)
-    from app.workflow.steps.compare import (
-        compare as compare_methods,
-    )  # seconds: not for what is refused above
+    # Takes seconds: not for what is refused above.
+    from app.workflow.steps.compare import compare as compare_methods
 
     with console.progress("comparing") as progress:
         result = compare_methods(

@@ -81,7 +81,8 @@ def fit(
         "counts": counts, "predictor": None if predictor is None else str(predictor), "deterministic": deterministic,
     }  # fmt: skip
     chosen = fit_config(config, given, model)
-    from app.workflow.steps.fit import fit as fit_run  # seconds: not for what is refused above
+    # Takes seconds: not for what is refused above.
+    from app.workflow.steps.fit import fit as fit_run
 
     with console.progress("fitting") as progress:
         result = fit_run(

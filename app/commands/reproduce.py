@@ -43,7 +43,8 @@ def reproduce(
         return
     if name is not None:
         check_name(name)
-    from app.workflow.steps import reproduce as papers  # seconds: not for a list or a wrong name
+    # Takes seconds: not for a list or a wrong name.
+    from app.workflow.steps import reproduce as papers
 
     documents = []
     for each in papers.names() if everything else [str(name)]:

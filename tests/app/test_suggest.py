@@ -137,7 +137,7 @@ def test_a_choice_is_tried_on_rows_that_the_run_knows(cli, run, world, tmp_path)
     check = json.loads(result.out)["check"]
     assert check == json.loads(out.read_text())["geogp"]["check"]
     assert check["n_parts"] == 4 and check["n_chosen"] == 5 and check["n_judged"] > 20
-    assert 0 < check["random_promised"] and 0 < check["promised"] < check["error_before"]
+    assert check["random_promised"] > 0 and 0 < check["promised"] < check["error_before"]
     said = f"{100 * check['achieved'] / check['error_before']:.1f}% (standard error"
     assert "Checked in 4 parts" in result.err and said in result.err and "places at random" in result.err
     west, south = world.to_degrees(-110.0, -110.0)

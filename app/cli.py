@@ -171,7 +171,10 @@ def _sentence(error: Exception) -> str:
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "geogp"
-        return f"{_line(error.format_message()).rstrip('.')}; see `{where} --help`."
+        words = _line(error.format_message()).rstrip(".").replace("Value error, ", "")
+        if "'--target'" in words:
+            words += " (a column that `ingest` was told with value= is called 'value' since)"
+        return f"{words}; see `{where} --help`."
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}."
     return _line(str(error))

@@ -2,9 +2,10 @@
 
     python -m benchmarks.maps RUN [--only export,areas] [--pixels 3e6] [--quick] [--out maps.json]
 
-Each row in a process of its own, whose peak memory is printed; `predict` is the same pixels without a file. The last section
-needs no run: on a made-up world with a known surface, what `suggest_places` promises of the map's variance beside what
-the map's squared error then does, and what as many places at random would have done.
+Each row in a process of its own, whose peak memory is printed; `predict` is the same pixels without a file. The last two sections
+need no run: on made-up worlds with a known surface, what `suggest_places` promises of the map's variance beside what
+the map's squared error then does, and what as many places at random would have done; and what share of 95% intervals of
+area means, of shares below the limits of two targets, and of ranks holds the truth.
 """
 
 import argparse
@@ -28,6 +29,8 @@ LAYERS = ("median", "lower", "upper", "pi_width", "latent_sd", "explained")
 AREAS, CANDIDATES, TAKEN = 3220, 100_000, 20
 #: Rows of the made-up worlds, places measured after, seeds; places that are judged, and as many that are offered.
 ROWS, AFTER, SEEDS, PLACES = 600, 60, 3, 1000
+#: Rows of the worlds whose areas are judged.
+DECIDED_BY = 1000
 MOST_MEMORY = 2 * 2**30
 Row = dict[str, Any]
 
@@ -254,8 +257,15 @@ def kept_promises(_: Path, world: str, seed: int, rows: int, after: int) -> Row:
     }  # fmt: skip
 
 
+def decided(_: Path, world: str, seed: int, rows: int, steps: int | None) -> Row:
+    """Means, joint shares and ranks of squares of a made-up world: how many intervals hold the truth."""
+    from benchmarks import decisions
+
+    return decisions.decided(world, seed, rows, None if steps is None else {"steps": steps})
+
+
 WORK: dict[str, Callable[..., Row]] = {
-    f.__name__: f for f in (exported, predicted, averaged, changed, suggested, kept_promises)
+    f.__name__: f for f in (exported, predicted, averaged, changed, suggested, kept_promises, decided)
 }
 
 
@@ -288,8 +298,17 @@ def _promises(pixels: float, quick: bool) -> list[tuple[Any, ...]]:
     return [(f"{w}, seed {k}", "kept_promises", w, k, *sizes) for w in ("matern", "halcyon") for k in seeds]
 
 
+def _decisions(pixels: float, quick: bool) -> list[tuple[Any, ...]]:
+    if quick:
+        return [("matern, seed 0", "decided", "matern", 0, 200, 5)]
+    return [
+        (f"{w}, seed {k}", "decided", w, k, DECIDED_BY, None) for w in ("matern", "halcyon") for k in range(5)
+    ]
+
+
 SECTIONS: dict[str, Callable[[float, bool], list[tuple[Any, ...]]]] = {
     "export": _export, "areas": _areas, "change": _change, "suggest": _suggest, "promises": _promises,
+    "decisions": _decisions,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -214,8 +214,10 @@ def for_target(
     """
     name = name or column
     if column not in table.column_names:
-        there = [str(c.measures) for c in MEASURED if c.name in table.column_names]
-        raise InvalidInput(f"The table has no target {name!r}; it has {', '.join(there) or 'none'}.")
+        columns = [c for c in MEASURED if c.name in table.column_names]
+        there = [str(c.measures) for c in columns if table.column(c.name).null_count < table.num_rows]
+        hint = f"; name it with --target {there[0]}" if len(there) == 1 else ""
+        raise InvalidInput(f"The table has no target {name!r}; it has {', '.join(there) or 'none'}{hint}.")
     values = numbers(table.column(column))
     null, infinite = np.isnan(values), np.isinf(values)
     bad = np.isfinite(values) & (values <= 0) if positive else np.zeros_like(null)

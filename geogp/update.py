@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from geogp.basis.statistics import Statistic, merge_all
 from geogp.data import Data
-from geogp.engines.base import OBSERVATIONS, STATISTICS  # noqa: F401 - what `way` answers
+from geogp.engines.base import OBSERVATIONS as OBSERVATIONS  # what `way` answers
+from geogp.engines.base import STATISTICS as STATISTICS
 from geogp.engines.check import engine_of
 from geogp.errors import InvalidInput, checked_counts
 from geogp.estimator import GPRegressor
@@ -38,14 +39,20 @@ def way(model: GPRegressor) -> str:
     InvalidInput
         for a method with neither; the message names those that have.
     """
-    row, engine = model.row_, model.engine_
-    kind = engine.update_kind(row)
+    kind = _kind(model)
+    model.engine_.check_update()
+    return kind
+
+
+def _kind(model: GPRegressor) -> str:
+    """How a method is updated, whatever is asked of this very model."""
+    row = model.row_
+    kind = model.engine_.update_kind(row)
     if not kind:
         raise InvalidInput(
             f"method {row.name!r} with objective {row.objective!r} has no weights in closed form and no features to "
             f"summarise: fit it again, or take {', '.join(updatable())}."
         )
-    engine.check_update()
     return kind
 
 
@@ -121,6 +128,21 @@ def recondition(
         data = _rows(model, X, np.asarray(y, dtype=np.float64), counts)
     kept = None if keep is None else torch.as_tensor(np.asarray(keep, dtype=bool))
     return model._with_engine(model.engine_.reconditioned(data, kept))
+
+
+def knowing(model: GPRegressor, X: ArrayLike, y: ArrayLike, counts: ArrayLike | None = None) -> GPRegressor:
+    """A copy of a fitted model that knows exactly these rows, of times it has met, in whichever way it is updated.
+
+    Basis or kernel, trend, noise and calibration stay.
+
+    Raises
+    ------
+    InvalidInput
+        for a method that cannot be updated, no rows, counts missing where the model was fitted with them.
+    """
+    if _kind(model) == STATISTICS:
+        return refresh(model, summarise(model, X, y, counts).values())
+    return recondition(model, X, y, counts, keep=np.zeros(1, dtype=bool))
 
 
 def observed_times(model: GPRegressor) -> Float[np.ndarray, " n"] | None:

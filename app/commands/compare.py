@@ -26,7 +26,7 @@ def compare(
     device: options.Device = None,
     settings: Annotated[list[str] | None, options.settings()] = None,
     output: Annotated[
-        Path | None, options.output("Keep the runs, one folder a method.", metavar="DIR")
+        Path | None, options.output("Keep the runs, one folder a method, and compare.json.", metavar="DIR")
     ] = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,

@@ -134,7 +134,10 @@ def check_both(other: Path | None, below: float | None, with_below: float | None
 # -- of a fit --------------------------------------------------------------------------------------
 
 Method = Annotated[str | None, typer.Option(help="See `geogp methods`; default: {method}.")]
-Target = Annotated[TargetName | None, typer.Option(help="What to map; default: download.")]
+Target = Annotated[
+    TargetName | None,
+    typer.Option(help="What to map; default: download. A column of your own is called value."),
+]
 Split = Annotated[
     str | None,
     typer.Option(

@@ -29,14 +29,20 @@ def report(
     level: options.Level = 0.95,
     data: options.Data = None,
     leaderboard: Annotated[
-        Path | None, typer.Option("--compare", metavar="FILE", help="What `geogp compare --json` printed.")
+        Path | None,
+        typer.Option(
+            "--compare",
+            metavar="FILE",
+            help="What `geogp compare --json` printed; default: beside a run that it kept.",
+        ),
     ] = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Write a page that a director reads: the map, three sentences, the table of areas, where not to trust it.
 
-    An appendix for reviewers follows: the certificate, reliability, PIT, widths, errors by cell, kernel slices, peers.
+    An appendix for reviewers follows: the certificate, reliability, PIT, widths, errors by cell,
+    what the kernel learned, peers.
     """
     from app.workflow.steps.report import report as write_report
 

@@ -34,6 +34,13 @@ def suggest(
         float | None,
         typer.Option(metavar="KM", help="The path through all places is no longer; -n bounds them."),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Try it on rows the run knows: hide places, choose among them, compare. Slow."
+        ),
+    ] = False,
+    data: options.Data = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -44,6 +51,9 @@ def suggest(
     Greedy, after Cohn (1996) and Krause et al. (2008), among at most 1,500 cells; --within looks closer.
 
     The map's emptiest places are not always where one can measure: name those with --within.
+
+    --check says by how much such a choice has lowered the squared error of rows the run did not know, beside what was promised
+    and what places at random do.
     """
     from app.workflow.steps.suggest import suggest as suggest_tiles
 
@@ -59,6 +69,8 @@ def suggest(
         boundary=boundary,
         candidates_file=candidates,
         budget_km=budget_km,
+        check=check,
+        data=data,
     )
     if as_json:
         console.document(result.document())

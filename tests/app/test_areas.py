@@ -4,6 +4,7 @@ import json
 
 import geopandas
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import shapely
 import xarray as xr
@@ -80,6 +81,10 @@ def test_areas_are_the_joint_posteriors(cli, field, file, tmp_path):
     assert [entry["path"] for entry in document["files"]] == ["areas.parquet", "areas_covariance.nc"]
     assert str(tmp_path) not in result.out
     table = geopandas.read_parquet(out)
+    written = pq.read_metadata(out)
+    covering = json.loads(written.metadata[b"geo"])["columns"]["geometry"]["covering"]["bbox"]
+    assert covering["xmin"] == ["bbox", "xmin"] and "bbox" not in table.columns
+    assert {written.row_group(0).column(i).compression for i in range(written.num_columns)} == {"ZSTD"}
     assert table["name"].tolist() == ["box 0", "box 1", "box 2"] and table.crs == 4326
     assert [row["mean"] for row in document["areas"]] == table["mean"].tolist()
 

@@ -361,8 +361,8 @@ def test_slice_has_two_bands_and_is_one_at_its_place(cli, run, world, tmp_path):
     assert earlier.code == 0
 
 
-@pytest.mark.parametrize("at", [("34.0", "-143.0"), ("500", "10")])
-def test_a_place_that_is_none_is_refused(at, cli, run, tmp_path):
+@pytest.mark.parametrize("at", [("34.0", "-143.0"), ("500", "10"), ("10", "50"), ("-143", "40")])
+def test_a_place_that_is_none_or_outside_is_refused(at, cli, run, tmp_path):
     result = cli("slice", run, "--at", *at, "-o", tmp_path / "slice.tif")
     assert result.code == 3 and "LON LAT" in result.err and list(tmp_path.iterdir()) == []
 

@@ -55,3 +55,12 @@ def test_suggestions_lie_among_the_survey(cli, survey, tmp_path):
     result = cli("suggest", survey, "-n", 3, "-o", tmp_path / "p.geojson", "--json")
     assert result.code == 0, result.err
     assert json.loads(result.out)["cell_m"] < 40
+
+
+def test_a_target_that_is_none_is_told_its_name(cli, survey, tmp_path):
+    """The column was zinc in the file; in the table it is `value`."""
+    for target in ((), ("--target", "zinc")):
+        result = cli("fit", survey.parent / "s.parquet", *target, "-o", tmp_path / "run")
+        assert result.code in (2, 3) and "value" in result.err
+        assert ("--target value" in result.err) == (not target) and "Value error" not in result.err
+        assert "tests" not in result.err or target

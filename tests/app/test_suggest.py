@@ -128,3 +128,35 @@ def test_an_existing_file_is_refused_unless_overwritten(cli, run, tmp_path):
     assert result.code == 3 and "--overwrite" in result.err and out.read_text() == "precious"
     assert cli(*line, "--overwrite").code == 0 and json.loads(out.read_text())
     assert [p.name for p in tmp_path.iterdir()] == ["points.geojson"]
+
+
+def test_a_choice_is_tried_on_rows_that_the_run_knows(cli, run, world, tmp_path):
+    out = tmp_path / "points.geojson"
+    result = cli("suggest", run, "-n", 5, "-o", out, "--check", "--json")
+    assert result.code == 0, result.err
+    check = json.loads(result.out)["check"]
+    assert check == json.loads(out.read_text())["geogp"]["check"]
+    assert check["n_parts"] == 4 and check["n_chosen"] == 5 and check["n_judged"] > 20
+    assert check["random_promised"] > 0 and 0 < check["promised"] < check["error_before"]
+    said = f"{100 * check['achieved'] / check['error_before']:.1f}% (standard error"
+    assert "Checked in 4 parts" in result.err and said in result.err and "places at random" in result.err
+    west, south = world.to_degrees(-110.0, -110.0)
+    east, north = world.to_degrees(60.0, 110.0)
+    box = tmp_path / "box.gpkg"
+    geopandas.GeoDataFrame(geometry=[shapely.box(west, south, east, north)], crs=4326).to_file(box)
+    for goal in (("--area", box), ("--within", box), ("--boundary", 100), ("--budget-km", 50)):
+        line = ("suggest", run, "-n", 3, "-o", out, "--check", "--json", "--overwrite", *goal)
+        result = cli(*line)
+        assert result.code == 0, result.err
+        other = json.loads(result.out)["check"]
+        assert (other["n_judged"] < check["n_judged"]) == (box in goal)
+
+
+def test_a_check_that_cannot_be_made_is_refused_at_once(cli, run, tmp_path, monkeypatch):
+    line = ("suggest", run, "-n", 5, "-o", tmp_path / "points.geojson", "--check")
+    moved = cli(*line, "--data", tmp_path / "moved.parquet")
+    assert moved.code == 3 and "--data" in moved.err
+    monkeypatch.setattr(suggesting, "updatable", dict)
+    result = cli(*line)
+    assert result.code == 3 and "cannot forget any without being fitted again" in result.err
+    assert len(result.err.strip().splitlines()) == 1 and not (tmp_path / "points.geojson").exists()

@@ -1,5 +1,6 @@
 """A leaderboard: several methods on the same rows, each in its own process so that its memory is its own."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,15 @@ from app.workflow.rows import Array, read_rows
 from app.workflow.scoring import pooled
 from app.workflow.steps.evaluate import Evaluation, evaluate
 from app.workflow.steps.fit import fit
+from data_pipelines.atomic import atomic_path
 from data_pipelines.splits import folds_of, make_split
 from geogp.methods import method
 from geogp.run import load
 
 #: What runs of other rows mean.
 CHANGED = "The methods were not fitted on the same split; the observations changed on the way."
+#: What the last comparison of a folder of runs found, beside them.
+LEADERBOARD = "compare.json"
 #: Fewer test rows are said to be few.
 FEW = 400
 
@@ -89,7 +93,8 @@ def compare(
     observations, target, seed, device, model : as for `fit`
     split : also "kfold" or "kfold10": each method is fitted once a fold, and each row scored once
     methods : rows of the method table, and peers (`app.peers.PEERS`; most need the `bench` extra)
-    keep : folder for the runs, one of each method's name; None throws them away
+    keep : folder for the runs, one of each method's name, and for what was found (`LEADERBOARD`, of the last comparison);
+        None throws them away
     overwrite : replace runs in `keep`
     progress : called with (methods done, methods, name)
 
@@ -147,7 +152,11 @@ def compare(
             progress(len(kept), len(kept), "")
     evaluations = [Evaluation(folder / name, pooled(found, split)) for name, found in documents.items()]
     best_first = sorted(evaluations, key=lambda e: e.document["scores"]["nll"])
-    return Comparison(target, split, tuple(best_first))
+    found = Comparison(target, split, tuple(best_first))
+    if keep is not None:
+        with atomic_path(Path(keep) / LEADERBOARD, overwrite=True) as temporary_file:
+            temporary_file.write_text(json.dumps(found.document(), indent=1) + "\n", encoding="utf-8")
+    return found
 
 
 def _known(methods: Sequence[str]) -> list[str]:

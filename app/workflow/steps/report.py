@@ -16,22 +16,23 @@ from numpy.typing import NDArray
 from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
-from app.workflow.checking import Picture, errors_by_cell, pit, reliability, widths
 from app.workflow.drawing import picture_of
 from app.workflow.evidence import near_m_of
 from app.workflow.grids import grid_of
 from app.workflow.outputs import attribution, now, surface_of, titled
 from app.workflow.pixels import Pixels, pixels_of
-from app.workflow.rows import labels, observations_of
+from app.workflow.reviewing.held_out import Picture, errors_by_cell, pit, reliability, widths
+from app.workflow.reviewing.learned import basis_functions, slices
+from app.workflow.rows import Rows, labels, observations_of
 from app.workflow.scoring import strata
 from app.workflow.steps.areas import areas
+from app.workflow.steps.compare import LEADERBOARD
 from app.workflow.steps.export import prediction
-from app.workflow.steps.slice import slice_of
 from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp.areas import missed, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run, opened
-from maps.figures import map_figure, slice_figure
+from maps.figures import map_figure
 from maps.render import in_memory
 
 Array = NDArray[np.float64]
@@ -80,7 +81,8 @@ def report(
     polygons, key, weights : of a table of areas, see `geogp areas`
     quarter, thresholds, level : as for `export`
     data : the run's observations, if they were moved; without them the appendix lacks what needs held-out rows
-    leaderboard : what `geogp compare --json` printed: its table goes to the appendix
+    leaderboard : what `geogp compare --json` printed: its table goes to the appendix. Default: of the comparison that kept
+        the run (`geogp compare -o`)
 
     Raises
     ------
@@ -101,7 +103,7 @@ def report(
     for c in chosen:
         check_threshold(c, "--thresholds")
         run.target.to_score(c)
-    board = None if leaderboard is None else _leaderboard(Path(leaderboard))
+    board = _leaderboard(run, None if leaderboard is None else Path(leaderboard))
     when, notes = run.quarter(quarter), list[str]()
     table = None
     if polygons is not None:
@@ -128,17 +130,27 @@ def report(
         title, header, rows, foot = certifying.table(certificate)
         tables.append({"title": title, "header": header, "rows": rows, "notes": foot})
         figures.append(reliability(certificate))
-    else:
+    elif labels(run, "test").any():
         notes.append(f"The run was never evaluated: geogp evaluate {run.path} gives it a certificate.")
     if board is not None:
         tables.append(board)
     try:
-        figures += _held_out(run, data)
+        observed = observations_of(run, data)
     except InvalidInput as error:
         if data is not None:
             raise
         notes.append(f"Figures of held-out rows are left out: {error}")
-    figures += _slices(run, spoken.pixels, quarter)
+    else:
+        figures += _held_out(run, observed)
+        if not labels(run, "test").any():
+            notes.append(
+                "The run holds no rows out, so nothing shows how good it is; fit it with --split for that."
+            )
+    learned = [
+        basis_functions(run, grid_of(run, resolution_m=_coarse(run)), quarter),
+        slices(run, (spoken.pixels.xy, spoken.far), quarter),
+    ]
+    wide = [picture for picture in learned if picture is not None]
     credit = attribution(run)
     link = credit.get("references", "")
     page = {
@@ -153,6 +165,7 @@ def report(
         "notes": notes,
         "tables": tables,
         "figures": figures,
+        "wide": wide,
         "made": f"Made by GeoGP, {now()}; run {run.path.name}, weights {(run.weights_sha256 or '')[:16]}.",
     }
     source = files("app.workflow").joinpath("report.html.j2").read_text("utf-8")
@@ -162,7 +175,7 @@ def report(
         temporary.write_text(text, encoding="utf-8")
     facts = {
         "target": run.target.name, "quarter": when, "level": level, "unit": run.unit, **spoken.facts,
-        "n_figures": len(figures) + 1,
+        "n_figures": len(figures) + len(wide) + 1,
     }  # fmt: skip
     return Report(path, facts, time.perf_counter() - started, tuple(notes))
 
@@ -279,12 +292,11 @@ def _cautions(run: Run, when: str | None, spoken: Spoken, certificate: Mapping[s
     return out or ["Nothing beyond what the intervals say."]
 
 
-def _held_out(run: Run, data: str | Path | None) -> list[Picture]:
-    """What reviewers look at of predictions of held-out rows."""
-    rows = observations_of(run, data)
+def _held_out(run: Run, rows: Rows) -> list[Picture]:
+    """What reviewers look at of predictions of held-out rows; nothing where there are none."""
     chosen = rows.usable & labels(run, "test")
     if not chosen.any():
-        raise InvalidInput(f"{run.path} holds no rows out.")
+        return []
     X, t, counts = rows.select(chosen)
     predictive = run.model.predictive(X, counts)
     found = [
@@ -300,29 +312,6 @@ def _held_out(run: Run, data: str | Path | None) -> list[Picture]:
     return [picture for picture in found if picture is not None]
 
 
-def _slices(run: Run, pixels: Pixels, quarter: str | None) -> list[Picture]:
-    """The learned kernel around a place amid data, one at their edge and one far from them."""
-    far = run.support.distances_m(pixels.xy)
-    order = np.argsort(far, kind="stable")
-    named = {
-        "amid the data": order[0],
-        "at the edge of the data": order[int(0.75 * len(order))],
-        "farthest from data": order[-1],
-    }
-    out = []
-    for words, i in named.items():
-        lon, lat = (float(v[0]) for v in run.to_degrees(pixels.xy[i]))
-        try:
-            ds, grid = slice_of(run, (lon, lat), quarter=quarter, resolution_m=_coarse(run))
-            picture = picture_of(run, ds, grid)
-            figure = slice_figure(picture.ds, geometry=picture.boundary, max_pixels=60_000)
-        except InvalidInput:  # a method without a kernel to show
-            return []
-        said = f"What the model thinks is like a place {words} ({lat:.2f}, {lon:.2f}; {far[i] / 1000:.1f} km from data): correlation."
-        out.append(Picture.of(figure, said, dpi=75))
-    return out
-
-
 def _coarse(run: Run) -> float:
     """A side of pixels that makes some ten thousand."""
     plain = grid_of(run)
@@ -330,21 +319,34 @@ def _coarse(run: Run) -> float:
     return side * max(1.0, math.sqrt(plain.n_inside / 15_000))
 
 
-def _leaderboard(path: Path) -> dict[str, Any]:
-    """The table of `geogp compare --json`."""
+def _leaderboard(run: Run, path: Path | None) -> dict[str, Any] | None:
+    """The table of `geogp compare`: of a file of `--json`, else of the comparison that made the run, if one did."""
+    beside = run.path.parent / LEADERBOARD
+    if path is None and not beside.is_file():
+        return None
     try:
-        document = json.loads(path.read_text("utf-8"))
-        rows = [
-            [
-                row["method"],
-                *(f"{row['scores'][name]:.3f}" for name in ("nll", "crps", "mae")),
-                f"{100 * row['scores']['coverage95']:.1f}%",
-            ]
-            for row in document["rows"]
-        ]
-        title = f"Beside other methods: {document['target']}, split {document['split']}"
+        document = json.loads((path or beside).read_text("utf-8"))
+        rows, names = [], []
+        for row in document["rows"]:
+            scores = [f"{row['scores'][name]:.3f}" for name in ("nll", "crps", "mae")]
+            took = row.get("fit_seconds")
+            names.append(row["method"])
+            rows.append(
+                [
+                    row["method"] + (" (this run)" if row["method"] == run.model.method else ""),
+                    *scores,
+                    f"{100 * row['scores']['coverage95']:.1f}%",
+                    "" if took is None else f"{took:,.0f}",
+                ]
+            )
+        target, split = document["target"], document["split"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(
-            f"{path} is not what `geogp compare --json` prints ({type(error).__name__}); give that file."
+            f"{path or beside} is not what `geogp compare --json` prints ({type(error).__name__}); give that file."
         ) from None
-    return {"title": title, "header": ["method", "NLL", "CRPS", "MAE", "95% held"], "rows": rows, "notes": []}
+    if path is None and (target != run.target.name or run.model.method not in names):
+        return None
+    header = ["method", "NLL", "CRPS", "MAE", "95% held", "seconds"]
+    foot = "Scores of the same held-out rows, smaller is better, on the standardised scale of the model."
+    title = f"Beside other methods: {target}, split {split}"
+    return {"title": title, "header": header, "rows": rows, "notes": [foot]}

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,16 @@ from app.errors import InvalidInput
 from app.workflow.grids import of_tiled_source, usual_side_m
 from app.workflow.places import parts_of
 from app.workflow.polygons import Ground, about, in_plane, mesh, read_polygons
+from app.workflow.rows import observations_of
 from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path, refuse_existing
 from data_pipelines.sources import SOURCES
 from geogp.errors import check_count, check_metres, check_threshold
+from geogp.estimator import GPRegressor
 from geogp.run import Run, opened
-from geogp.suggest import Suggestions, suggest_places
+from geogp.suggest import Suggestions, suggest_places, try_suggestions
 from geogp.targets import target
+from geogp.update import updatable
 
 Array = NDArray[np.float64]
 
@@ -106,11 +109,12 @@ class Suggested:
     def summary(self) -> str:
         """One line for people."""
         before, after = self.found.average_before[0], self.found.average_after[-1]
-        return (
+        said = (
             f"{self.path}: {len(self.found)} places for {self.facts['goal']} among {self.facts['n_candidates']:,}, cells of "
             f"{self.facts['cell_m']:.0f} m; mean variance of the surface {before:.4g} -> {after:.4g} "
             f"({100 * (after / before - 1):+.1f}%)"
         )
+        return said if "check" not in self.facts else f"{said}\n{_checked_words(self.facts['check'])}"
 
 
 def suggest(
@@ -125,6 +129,8 @@ def suggest(
     boundary: float | None = None,
     candidates_file: str | Path | None = None,
     budget_km: float | None = None,
+    check: bool = False,
+    data: str | Path | None = None,
     overwrite: bool = False,
 ) -> Suggested:
     """Choose n places to measure and write them as GeoJSON, the most useful first.
@@ -139,11 +145,15 @@ def suggest(
     boundary : a threshold in the target's unit: places count by p (1 - p) with p the chance that the surface lies below it
     candidates_file : table of places (as for `geogp at`) among which to choose; of many the one nearest each cell's centre
     budget_km : the path through all places is no longer; n is then a bound
+    check : hide rows that the run knows, choose among their places towards the same goal, and tell under "check" what that
+        promised and what it brought; see `geogp.suggest.try_suggestions`
+    data : for `check`, the run's observations, if they were moved
 
     Raises
     ------
     InvalidInput
-        n below 1 or above the number of cells, polygons outside the region, an output that exists.
+        n below 1 or above the number of cells, polygons outside the region, an output that exists; a check of a method
+        that cannot forget rows.
 
     Notes
     -----
@@ -161,6 +171,8 @@ def suggest(
     check_metres(None if budget_km is None else 1000 * budget_km, "--budget-km")
     if boundary is not None:
         check_threshold(boundary, "--boundary")
+    if check:
+        _can_be_checked(run)
     ground = Ground.of(run)
     shape = ground.outline if within is None else _within(within, run, ground)
     least = TILE_M if of_tiled_source(run) else 2 * usual_side_m(run)
@@ -176,7 +188,7 @@ def suggest(
             f"The map has {len(candidates):,} {'tiles' if keys is not None else 'places'} to choose from; -n {n} asks for "
             "more: take fewer."
         )
-    xy = None
+    xy, goal = None, None
     if area is not None:
         goal = _within(area, run, ground)
         middles, width = _cells(goal, ground, least)
@@ -187,7 +199,11 @@ def suggest(
     places = None if xy is None else run.inputs(xy, quarter)
     weights = None
     if boundary is not None and places is not None:
-        weights = _undecided(run, places, boundary)
+        weights = _undecided(run, run.model, places, boundary)
+        if not weights.sum() > 1e-6 * len(weights):
+            raise InvalidInput(
+                f"The map lies on one side of {boundary:g} {run.unit} everywhere; name a --boundary between its values."
+            )
     found = suggest_places(
         run.model,
         run.inputs(candidates, quarter),
@@ -206,6 +222,9 @@ def suggest(
         "goal": "the mean over an area" if area is not None else "the map" if boundary is None else "the boundary",
         **({} if boundary is None else {"boundary": boundary}), **({} if budget_km is None else {"budget_km": budget_km}),
     }  # fmt: skip
+    if check:
+        inside = None if within is None else shape
+        facts["check"] = _checked(run, n, quarter, tests, inside, goal, boundary, budget_km, data)
     out = Suggested(path, found, lon, lat, None if keys is None else keys[found.chosen], facts)
     with atomic_path(path, overwrite=overwrite) as temporary:
         temporary.write_text(json.dumps(out.geojson(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -222,17 +241,81 @@ def _within(polygons: str | Path, run: Run, ground: Ground) -> BaseGeometry:
     return shape
 
 
-def _undecided(run: Run, places: Array, threshold: float) -> Array:
+def _can_be_checked(run: Run) -> None:
+    """Refuse a check before anything is computed."""
+    if run.model.method not in updatable():
+        raise InvalidInput(
+            f"--check hides rows from the run, and method {run.model.method!r} cannot forget any without being fitted again; "
+            "leave --check out."
+        )
+    if run.facts.get("updates"):
+        raise InvalidInput(
+            f"{run.path} was updated and does not know where all of its rows are; --check needs a run as `geogp fit` left it."
+        )
+
+
+def _checked(
+    run: Run,
+    n: int,
+    quarter: str | None,
+    tests: float | None,
+    within: BaseGeometry | None,
+    goal: BaseGeometry | None,
+    boundary: float | None,
+    budget_km: float | None,
+    data: str | Path | None,
+) -> dict[str, Any]:
+    """What the same choice promised and brought at places that were hidden from the run."""
+    rows = observations_of(run, data)
+    fitted = run.tensors("split")["fitted"].numpy()
+    X, t, counts = rows.select(fitted)
+    asked = np.ones(len(X), dtype=bool)
+    when = run.quarter(quarter)
+    if when is not None:
+        known = rows.labels[fitted]
+        # Of a quarter that nobody measured nothing can be judged.
+        asked = known == (when if when in known else known.max())
+    if within is not None:
+        asked &= shapely.contains_xy(within, X[:, 0], X[:, 1])
+    kept = try_suggestions(
+        run.model,
+        X,
+        t,
+        counts,
+        n,
+        asked=asked,
+        judged=None if goal is None else shapely.contains_xy(goal, X[:, 0], X[:, 1]),
+        weigh=None if boundary is None else lambda model, P: _undecided(run, model, P, boundary),
+        new_counts=tests,
+        budget=None if budget_km is None else 1000 * budget_km,
+    )
+    return asdict(kept)
+
+
+def _checked_words(check: dict[str, Any]) -> str:
+    """What the check found, in sentences."""
+    error = check["error_before"]
+
+    def percent(name: str) -> str:
+        return f"{100 * check[name] / error:.1f}%"
+
+    words = (
+        f"Checked in {check['n_parts']} parts, each with a part of the measured places hidden and {check['n_chosen']} of them chosen: the "
+        f"squared error of {check['n_judged']:,} rows at other hidden places was promised to fall by {percent('promised')} and fell by "
+        f"{percent('achieved')} (standard error {percent('achieved_se')}); of as many places at random {percent('random')} "
+        f"(standard error {percent('random_se')})."
+    )
+    off = check["promised"] - check["achieved"]
+    if off > 2 * check["achieved_se"]:
+        words += " Expect less than the table promises."
+    return words
+
+
+def _undecided(run: Run, model: GPRegressor, places: Array, threshold: float) -> Array:
     """How much each place counts (n,) where it matters on which side of a threshold it lies: p (1 - p)."""
-    model = run.model
     law = model.distribution(model.moments(places, model.reference_count_), latent=True)
     p = law.cdf(np.full(len(places), float(run.target.to_score(threshold))))
-    weights = p * (1 - p)
-    if not weights.sum() > 1e-6 * len(weights):
-        raise InvalidInput(
-            f"The map lies on one side of {threshold:g} {run.unit} everywhere; name a --boundary between its values."
-        )
-    return weights
+    return p * (1 - p)
 
 
 def _of_file(run: Run, path: str | Path, centres: Array, shape: BaseGeometry) -> Array:

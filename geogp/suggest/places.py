@@ -92,15 +92,26 @@ def suggest_places(
     [2]
     """
     first = np.asarray(candidates, dtype=np.float64)
-    X = first if places is None else np.concatenate([first, np.asarray(places, dtype=np.float64)])
+    C, noise = covariance_and_noise(model, first, places, counts)
+    distances = None if budget is None else cdist(first[:, spatial], first[:, spatial])
+    start = 0 if places is None else len(first)
+    return greedy(C, noise, n, first_place=start, weights=weights, distances=distances, budget=budget)
+
+
+def covariance_and_noise(
+    model: GPRegressor,
+    candidates: Float[np.ndarray, "M d"],
+    places: ArrayLike | None,
+    counts: ArrayLike | float | None,
+) -> tuple[Float[np.ndarray, "N N"], Float[np.ndarray, " M"]]:
+    """Posterior covariance of the surface at candidates and places (N = M + P), and the noise variance of a measurement
+    at each candidate, in squared units of y; arguments as for `suggest_places`."""
+    X = candidates if places is None else np.concatenate([candidates, np.asarray(places, dtype=np.float64)])
     m = model.moments(X, model.reference_count_)
     joint = model.engine_.joint(torch.as_tensor(X), m.latent_variance)
     unit = model.target_sd_**2
     C = unit * joint.covariance(sparse.csr_array(sparse.eye_array(len(X))))
-    noise = unit * model.moments(first, counts).noise_variance.double().numpy()
-    distances = None if budget is None else cdist(first[:, spatial], first[:, spatial])
-    start = 0 if places is None else len(first)
-    return greedy(C, noise, n, first_place=start, weights=weights, distances=distances, budget=budget)
+    return C, unit * model.moments(candidates, counts).noise_variance.double().numpy()
 
 
 def greedy(

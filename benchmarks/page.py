@@ -9,7 +9,7 @@ from benchmarks.machine import write_text
 from benchmarks.tables import report
 
 FOLDER = Path(__file__).parent
-RESULTS, COVERAGE = FOLDER / "results.json", FOLDER / "coverage.json"
+RESULTS, COVERAGE, MAPS = FOLDER / "results.json", FOLDER / "coverage.json", FOLDER / "maps.json"
 TABLES, NOTES = FOLDER / "RESULTS.md", FOLDER / "NOTES.md"
 
 
@@ -21,11 +21,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(accuracy: dict[str, Any] | None = None, where: Path = TABLES) -> None:
-    """The whole page: accuracy (of the kept results, if none is given), coverage, notes."""
-    from benchmarks import coverage
+    """The whole page: accuracy (of the kept results, if none is given), coverage, maps, notes."""
+    from benchmarks import coverage, maps
 
     results = read(RESULTS) if accuracy is None else accuracy
     lines = heading(results) + report(results["rows"]) + coverage.report(read(COVERAGE)["rows"])
+    lines += maps.report(read(MAPS))
     notes = ["", NOTES.read_text(encoding="utf-8").rstrip()] if NOTES.exists() else []
     write_text(where, "\n".join(lines + notes) + "\n")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 # Two OpenMP threads that wait actively slow each other manyfold on a busy machine; read when torch loads. Too late where
-# torch was first: `geogp.threads.patient` minds it.
+# torch was first: `geogp.linalg.threads.patient` minds it.
 _THREADS_WAIT_ACTIVELY = "torch" in sys.modules and os.environ.get("OMP_WAIT_POLICY") != "PASSIVE"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -32,7 +32,7 @@ _WHERE = {
     "predict": "geogp.run",
     "values_at": "geogp.prediction",
     "kernel_slice": "geogp.slices",
-    "deterministic": "geogp.threads",
+    "deterministic": "geogp.linalg.threads",
     "area_moments": "geogp.areas",
     "change_map": "geogp.areas",
     "suggest_places": "geogp.suggest",
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from geogp.areas import area_moments, change_map
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
+    from geogp.linalg.threads import deterministic
     from geogp.methods import METHODS, method
     from geogp.prediction import values_at
     from geogp.run import Run, load, predict, save
     from geogp.slices import kernel_slice
     from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
-    from geogp.threads import deterministic
     from geogp.update import recondition, refresh, summarise
 
 

@@ -21,9 +21,9 @@ from geogp.engines.check import engine_of
 from geogp.engines.joint import DenseJoint
 from geogp.errors import ImpossibleCombination, InvalidInput, check_values, checked_counts
 from geogp.holdout import random_part
+from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.threads import patient
 from geogp.transforms import Identity, Transform, from_dict, spread, transform_for
 
 Array = NDArray[np.float64]
@@ -183,9 +183,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self._take_scale(X, y, n, plan)
         data, held, self.fitted_rows_ = self._rows(X, y, n, validation, plan)
         plan = replace(plan, target_mean=self.target_mean_, target_sd=self.target_sd_)
-        scales = self.fourier_scales == "auto"
-        asked = held if validation is not None else None
-        plan, self.capacity_ = with_capacity(plan, data, asked) if scales else (plan, None)
+        self.capacity_ = None
+        if self.fourier_scales == "auto":
+            plan, self.capacity_ = with_capacity(plan, data, None if validation is None else held)
         self.row_, self.n_rows_ = plan.row, len(data)
         with patient():
             self.engine_: Engine = engine.fit(plan, data, held, hooks or Hooks())
@@ -195,8 +195,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _take_scale(self, X: Array, y: Array, counts: Array | None, plan: Plan) -> None:
         """What targets are standardised and transformed by, and the usual count."""
         self.target_mean_ = float(y.mean())
-        sd = float(y.std())
-        self.target_sd_ = sd if spread(y) else 1.0
+        self.target_sd_ = float(y.std()) if spread(y) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
         when = None if self.time is None else X[:, self.time]
         self.time_range_ = when if when is None else (float(when.min()), float(when.max()))

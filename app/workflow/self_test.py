@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from app.errors import InvalidInput
 from geogp.estimator import GPRegressor
+from geogp.linalg.threads import deterministic
 from geogp.methods import DEFAULT, METHODS
 from geogp.run import load, save
 from geogp.storage import update_facts
 from geogp.storage.staging import sweep
-from geogp.threads import deterministic
 
 Array = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from geogp.field.regional import Region, RegionalSurface, fit_regional
 from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
 from geogp.field.surroundings import Surroundings, survey
 from geogp.field.trend import Trend
-from geogp.threads import side_by_side
+from geogp.linalg.threads import side_by_side
 
 #: Rows a cell rests on, in neighbours of a place: so many of places that are seen again and again, so many of others.
 ROWS, ROWS_SEEN_ONCE = 2.0, 16.0 / 3.0

@@ -39,7 +39,7 @@ from geogp.field.predict.outlook import outlooks
 from geogp.field.predict.pairs import correlation
 from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
-from geogp.threads import one_thread_each
+from geogp.linalg.threads import one_thread_each
 
 #: Places predicted at once: some 150 MB.
 PLACES_AT_ONCE = 2**16

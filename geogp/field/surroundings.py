@@ -14,7 +14,7 @@ from geogp.field.columns import Columns
 from geogp.field.kernel import LocalKernel
 from geogp.field.observations import Observations, typical_precision
 from geogp.field.solve import PLACES_AT_ONCE, conditional_moments
-from geogp.threads import side_by_side
+from geogp.linalg.threads import side_by_side
 
 NAMES = (
     "mean",

@@ -256,7 +256,8 @@ def test_compare_ranks_methods_on_one_split(cli, table, tmp_path):
     nll = [row["scores"]["nll"] for row in document["rows"]]
     assert nll == sorted(nll)
     assert len({row["n_test"] for row in document["rows"]}) == 1
-    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"dbk-silu", "sv-rbf"}
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"dbk-silu", "sv-rbf", "compare.json"}
+    assert json.loads((tmp_path / "runs" / "compare.json").read_text())["rows"] == document["rows"]
     again = cli(*line, "-o", tmp_path / "runs")
     assert again.code == 3 and "--overwrite" in again.err
 

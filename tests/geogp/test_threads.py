@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from geogp.field import FieldOptions, LocalField
-from geogp.threads import AHEAD, one_thread_each, side_by_side
+from geogp.linalg.threads import AHEAD, one_thread_each, side_by_side
 
 
 @pytest.fixture(params=[1, 3])
@@ -88,7 +88,7 @@ def test_predictions_and_draws_do_not_depend_on_the_threads():
 def test_torch_imported_first_fits_in_one_thread(first, policy, threads):
     """Its threads then wait actively: on a busy machine a fit took six times as long."""
     other = {"geogp": "torch", "torch": "geogp"}[first]
-    code = f"import {first}, {other}, torch, geogp.threads as t\ntorch.set_num_threads(2)\nwith t.patient(): print(torch.get_num_threads())"
+    code = f"import {first}, {other}, torch, geogp.linalg.threads as t\ntorch.set_num_threads(2)\nwith t.patient(): print(torch.get_num_threads())"
     environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
     environment |= {"OMP_WAIT_POLICY": policy} if policy else {}
     done = subprocess.run(

@@ -28,9 +28,10 @@ from app.workflow.unfinished import UnfinishedFit
 from data_pipelines import former
 from data_pipelines.errors import DataWarning
 from data_pipelines.splits import PARTS, make_split
-from geogp import storage, threads
+from geogp import storage
 from geogp.engines.asked import device_named
 from geogp.estimator import GPRegressor
+from geogp.linalg import threads
 from geogp.methods import DEFAULT
 from geogp.run import Run, save
 from geogp.storage import clock

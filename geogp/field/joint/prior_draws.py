@@ -13,7 +13,7 @@ from geogp.field.earlier import earlier, nearest
 from geogp.field.kernel import LocalKernel
 from geogp.field.solve import Neighbourhoods
 from geogp.linalg import cholesky
-from geogp.threads import side_by_side
+from geogp.linalg.threads import side_by_side
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

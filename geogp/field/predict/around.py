@@ -31,7 +31,7 @@ from geogp.field.surroundings import (
     busyness_of,
     nowhere,
 )
-from geogp.threads import side_by_side
+from geogp.linalg.threads import side_by_side
 
 Array = NDArray[np.float64]
 

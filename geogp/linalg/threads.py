@@ -1,5 +1,6 @@
 """Threads: arithmetic in one order, whatever the machine, and small pieces of work side by side."""
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -9,8 +10,6 @@ from typing import TypeVar
 
 import torch
 from threadpoolctl import threadpool_limits
-
-import geogp
 
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
@@ -51,7 +50,8 @@ def one_thread_each() -> Iterator[int]:
 def patient() -> Iterator[None]:
     """Inside, no operation of torch is shared among threads that wait actively, as they do where torch was imported before
     geogp: beside other programs each step of a fit would wait for the processor that another holds."""
-    with one_thread_each() if geogp._THREADS_WAIT_ACTIVELY else nullcontext():
+    # Looked up, not imported: geogp imports this.
+    with one_thread_each() if sys.modules["geogp"]._THREADS_WAIT_ACTIVELY else nullcontext():
         yield
 
 

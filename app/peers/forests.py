@@ -7,7 +7,7 @@ import numpy as np
 
 from app.peers.base import Array, Options, Sample
 from app.peers.quantiles import from_quantiles, tuned
-from app.peers.seen import Seen, out_of_fold, unit_of
+from app.peers.seen import Seen, folded, pinball, unit_of
 from app.peers.trees import LEVELS, MOST_TREES, PATIENCE, TRIED, Features
 from geogp.predictive import Predictive
 
@@ -83,13 +83,10 @@ def fit_neighbours(train: Sample, held: Sample, options: Options) -> NeighbourFo
     seen = Seen.of(train, unit)
     Av = np.hstack([f(held), seen(held)])
     best, chosen = np.inf, ("", 0, Av, held.z)
-    for kind in ("rows", "blocks", "past") if train.X.shape[1] == 3 else ("rows", "blocks"):
-        columns, has = out_of_fold(train, unit, kind, options.seed)
-        A, z = np.hstack([f(train), columns])[has], train.z[has]
+    for kind, A, z in folded(train, unit, f(train), options.seed):
         for leaf in LEAVES:
             found = _asked(_grown(A, z, leaf, TRIAL_TREES, options), Av)
-            away = held.z[:, None] - found[:, [LEVELS.index(p) for p in TRIED]]
-            loss = float(np.maximum(np.array(TRIED) * away, (np.array(TRIED) - 1.0) * away).mean())
+            loss = sum(pinball(p, held.z, found[:, LEVELS.index(p)]) for p in TRIED)
             if loss < best:
                 best, chosen = loss, (kind, leaf, A, z)
     kind, leaf, A, z = chosen

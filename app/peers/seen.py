@@ -5,6 +5,7 @@ count-weighted kernel means at several ranges, as kriging would weigh them. A tr
 folds lie as the rows to be predicted lie: by rows, by blocks, or by what came before.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,6 +133,19 @@ def out_of_fold(rows: Sample, unit: float, kind: str, seed: int) -> tuple[Array,
     if out is None:
         raise ValueError(f"{len(rows)} rows are too few to leave any out by {kind}.")
     return out, has
+
+
+def folded(rows: Sample, unit: float, own: Array, seed: int) -> Iterator[tuple[str, Array, Array]]:
+    """Each kind of folds, with what training rows see through it: columns (m, F), their `own` (n, f) first, and values (m,)."""
+    for kind in ("rows", "blocks", "past") if rows.X.shape[1] == 3 else ("rows", "blocks"):
+        columns, has = out_of_fold(rows, unit, kind, seed)
+        yield kind, np.hstack([own, columns])[has], rows.z[has]
+
+
+def pinball(p: float, z: Array, quantile: Array) -> float:
+    """Mean loss of a quantile (n,) at level p where z (n,) came."""
+    away = z - quantile
+    return float(np.mean(np.maximum(p * away, (p - 1.0) * away)))
 
 
 def unit_of(rows: Sample) -> float:

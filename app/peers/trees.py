@@ -7,7 +7,7 @@ import numpy as np
 
 from app.peers.base import Array, Options, Sample, precision_of_counts
 from app.peers.quantiles import from_quantiles, tuned
-from app.peers.seen import Seen, out_of_fold, unit_of
+from app.peers.seen import Seen, folded, pinball, unit_of
 from geogp.predictive import Predictive
 
 #: Levels that choose the folds, and all levels.
@@ -189,14 +189,12 @@ def fit_neighbours(train: Sample, held: Sample, options: Options) -> NeighbourQu
     seen = Seen.of(train, unit)
     Av = np.hstack([f(held), seen(held)])
     tables, best = {}, ("", np.inf)
-    for kind in ("rows", "blocks", "past") if train.X.shape[1] == 3 else ("rows", "blocks"):
-        columns, has = out_of_fold(train, unit, kind, options.seed)
-        tables[kind] = np.hstack([f(train), columns])[has], train.z[has]
+    for kind, A, z in folded(train, unit, f(train), options.seed):
+        tables[kind] = A, z
         loss = 0.0
         for p in TRIED:
-            booster = _boost({**QUANTILE, "alpha": p}, options, *tables[kind], Av, held.z)
-            away = held.z - booster.predict(Av)
-            loss += float(np.mean(np.maximum(p * away, (p - 1.0) * away)))
+            booster = _boost({**QUANTILE, "alpha": p}, options, A, z, Av, held.z)
+            loss += pinball(p, held.z, booster.predict(Av))
         best = min(best, (kind, loss), key=lambda pair: pair[1])
     A, z = tables[best[0]]
     boosters = [_boost({**QUANTILE, "alpha": p}, options, A, z, Av, held.z) for p in LEVELS]

@@ -83,11 +83,9 @@ class LocalKernel:
         self, A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*batch M D"]
     ) -> tuple[Float[Tensor, "*batch N M"], Float[Tensor, "*batch N M"]]:
         """`self(A, B)` where the N places of A lie at one time, and the squared distances over the first two axes."""
-        if self.variation is not None:
-            near = [(A[..., :, None, d] - B[..., None, :, d]).square() for d in (0, 1)]
-            return self(A, B), near[0] + near[1]
         squares = self._squares(A, B)
-        return self._of_squares(squares, A[..., :1, :], B), squares[0] + squares[1]
+        K = self._of_squares(squares, A[..., :1, :], B) if self.variation is None else self(A, B)
+        return K, squares[0] + squares[1]
 
     def _stationary(self, A: Tensor, B: Tensor) -> Tensor:
         """The same of places without gradients, in fewer passes over the entries."""

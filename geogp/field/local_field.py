@@ -69,7 +69,9 @@ class LocalField:
 
     # -- fitting -----------------------------------------------------------------------------------
 
+    # Thousands of steps on small arrays: shared among threads, they take twice as long.
     @classmethod
+    @one_thread_each()
     def fit(
         cls,
         X: Tensor,
@@ -103,34 +105,32 @@ class LocalField:
         -----
         O(N log N + (targets + steps · batch) · k³); independent of the order of the rows and of units.
         """
-        # Thousands of steps on small arrays: shared among threads, they take twice as long.
-        with one_thread_each():
-            stages = stages or Stages()
-            X, y, n = canonical(X, y, counts)
-            frame = frame_of(X.numpy(), space, time, _metric(X, y, space, time, options))
-            C = frame.coordinates(X)
-            left_out = leave_out(C, frame, options)
-            has_counts = counts is not None and bool((n != n[0]).any())
-            known = fit_conditioned(
-                C,
-                y,
-                n,
-                left_out,
-                frame=frame,
-                options=options,
-                has_counts=has_counts,
-                stages=stages,
-                device=device,
-            )
-            if validation is not None and len(validation[1]) < VALIDATE_FROM:
-                validation = None
-            if options.is_smooth(len(y)):
-                kinds = held_out_rows(known, left_out, X)
-                if validation is None:
-                    return cls(known, fit_noise(known, kinds, stages))
-                return cls(known, *fit_noise_and_calibration(known, kinds, validation, stages))
-            field = cls(known)
-            return field if validation is None else field.calibrated_on(*validation)
+        stages = stages or Stages()
+        X, y, n = canonical(X, y, counts)
+        frame = frame_of(X.numpy(), space, time, _metric(X, y, space, time, options))
+        C = frame.coordinates(X)
+        left_out = leave_out(C, frame, options)
+        has_counts = counts is not None and bool((n != n[0]).any())
+        known = fit_conditioned(
+            C,
+            y,
+            n,
+            left_out,
+            frame=frame,
+            options=options,
+            has_counts=has_counts,
+            stages=stages,
+            device=device,
+        )
+        if validation is not None and len(validation[1]) < VALIDATE_FROM:
+            validation = None
+        if options.is_smooth(len(y)):
+            kinds = held_out_rows(known, left_out, X)
+            if validation is None:
+                return cls(known, fit_noise(known, kinds, stages))
+            return cls(known, *fit_noise_and_calibration(known, kinds, validation, stages))
+        field = cls(known)
+        return field if validation is None else field.calibrated_on(*validation)
 
     def calibrated_on(self, X: Tensor, y: Tensor, counts: Tensor | None) -> Self:
         """With conformal factors from held-out rows X (M, D), y (M,), counts (M,), which stay unconditioned."""

@@ -132,7 +132,7 @@ class RegionalSurface:
         interpolated on a log scale, by a few percent where centres crowd.
         """
         reach = NOTHING_LEFT * self.region.lengthscale
-        low, high = (end(self.region.centres, dim=0).values for end in (torch.min, torch.max))
+        low, high = self.region.centres.aminmax(dim=0)
         mean, log_variance = interpolated(
             self._on_log_scale, P.clamp(low - reach, high + reach), self.region.lengthscale / NODES_A_RANGE
         )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from geogp.field.columns import Columns
 from geogp.field.kernel import LocalKernel
+from geogp.field.neighbours import LOWER, ranked
 from geogp.field.observations import Observations, typical_precision
 from geogp.field.solve import PLACES_AT_ONCE, conditional_moments
 from geogp.linalg.threads import side_by_side
@@ -308,7 +309,7 @@ def smallest(key: Tensor, m: int) -> Tensor:
 
     Notes
     -----
-    numpy's sort of whole numbers is four times as fast as torch's search on a CPU: the column rides in the lower half.
+    On a CPU by `neighbours.ranked`, four times as fast as torch's search.
 
     Examples
     --------
@@ -317,8 +318,7 @@ def smallest(key: Tensor, m: int) -> Tensor:
     """
     if key.device.type != "cpu":
         return key.sort(dim=-1, stable=True).indices[..., :m]
-    bits = key.float().numpy().view(np.int32).astype(np.int64) << 32
-    return torch.from_numpy(np.sort(bits | np.arange(key.shape[-1]), axis=-1)[..., :m] & 0xFFFFFFFF)
+    return torch.from_numpy(np.sort(ranked(key.numpy()), axis=-1)[..., :m] & LOWER)
 
 
 def _quantiles(values: Tensor) -> Tensor:

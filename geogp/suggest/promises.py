@@ -168,7 +168,7 @@ def try_suggestions(
 
 def _blocks(P: Array, seed: int) -> Index:
     """The square block of each place (N,): 30 spacings wide, narrower where there would be few."""
-    side = SIDE * spacing(np.unique(P, axis=0))
+    side = SIDE * spacing(P)
     shift = np.random.default_rng(seed).random(2)
     for _ in range(20):
         cells = np.floor(P / side + shift)

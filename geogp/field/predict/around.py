@@ -158,7 +158,7 @@ def blended(
         return found
 
     out: Tensor | None = None
-    for found in side_by_side(told, _pieces(asked.count, solved * SEARCHED_TOGETHER)):
+    for found in side_by_side(told, _pieces(asked.count, solved * SEARCHED_TOGETHER, PAIRS * more)):
         for who, share in found:
             out = share.new_zeros(n, share.shape[-1]) if out is None else out
             out.index_add_(0, who, share)
@@ -166,14 +166,14 @@ def blended(
     return out
 
 
-def _pieces(count: Int[Tensor, " G"], most: int) -> Iterator[Tensor]:
-    """Neighbourhoods, in their order, that are told of together: at most so many, of some `PAIRS` places at most."""
-    start, pairs = 0, 0
+def _pieces(count: Int[Tensor, " G"], most: int, most_places: int) -> Iterator[Tensor]:
+    """Neighbourhoods, in their order, that are told of together: at most so many, and of so many places."""
+    start, places = 0, 0
     for end, more in enumerate(count.tolist()):
-        if end > start and (end - start == most or pairs + more > PAIRS):
+        if end > start and (end - start == most or places + more > most_places):
             yield torch.arange(start, end)
-            start, pairs = end, 0
-        pairs += more
+            start, places = end, 0
+        places += more
     yield torch.arange(start, len(count))
 
 

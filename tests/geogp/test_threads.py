@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -51,7 +52,9 @@ def test_pieces_are_taken_as_they_are_needed_and_no_more_after_an_error(threads)
 
 def test_a_piece_starts_no_threads_of_its_own(threads):
     def outer(i):
-        return sum(side_by_side(lambda j: i * j, range(4)))
+        inner = list(side_by_side(lambda j: (i * j, threading.get_ident()), range(4)))
+        assert {thread for _, thread in inner} == {threading.get_ident()}
+        return sum(product for product, _ in inner)
 
     assert list(side_by_side(outer, range(9))) == [6 * i for i in range(9)]
 

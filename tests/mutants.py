@@ -53,7 +53,9 @@ def mutants(source: str) -> Iterator[tuple[int, int, str, str]]:
         tree = ast.parse(source)
         node, put = list(_places(tree))[number]
         first, last = node.lineno, node.end_lineno or node.lineno
-        inside = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.lineno <= first <= f.end_lineno]
+        inside = [
+            f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.lineno <= first <= f.end_lineno
+        ]
         before, changed = ast.unparse(node), _changed(node)
         put(changed)
         within = inside[-1].name if inside else "module"
@@ -163,7 +165,9 @@ class Seen:
         return self.line
 
 
-def played(tests: Sequence[str], seconds: float | None = None, plugin: Seen | None = None) -> tuple[bool, Any]:
+def played(
+    tests: Sequence[str], seconds: float | None = None, plugin: Seen | None = None
+) -> tuple[bool, Any]:
     """(whether all tests pass, what the plugin saw), in a copy of this process that has imported nothing of ours."""
     out = Path(tempfile.mkstemp()[1])
     child = os.fork()
@@ -178,7 +182,12 @@ def played(tests: Sequence[str], seconds: float | None = None, plugin: Seen | No
             import pytest
 
             options = ["-q", "-x", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:timeout"]
-            quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-W", "ignore::pytest.PytestConfigWarning"]
+            quiet = [
+                "-W",
+                "ignore::pytest.PytestAssertRewriteWarning",
+                "-W",
+                "ignore::pytest.PytestConfigWarning",
+            ]
             code = int(pytest.main([*options, *quiet, *tests], plugins=[plugin] if plugin else []))
             if plugin:
                 out.write_bytes(pickle.dumps((dict(plugin.lines), plugin.seconds, sorted(sys.modules))))
@@ -236,7 +245,9 @@ def measured(file: str, tests: Sequence[str]) -> tuple[int, list[str]]:
 def copied(folder: Path) -> None:
     """What git knows of, and what it does not ignore, into the folder."""
     asked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(asked, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0"):
+    for name in subprocess.run(asked, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split(
+        "\0"
+    ):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
@@ -283,7 +294,10 @@ def main(arguments: list[str]) -> None:
             found[file] = {"mutants": total, "survived": survived, "sha256": digest(file)}
             FOUND.write_text(json.dumps({k: found[k] for k in plan if k in found}, indent=1) + "\n")
             nothing = [what for what in survived if what in plan[file].get("same", {})]
-            print(f"{file}: {total - len(survived)} of {total} noticed, {len(nothing)} change nothing", flush=True)
+            print(
+                f"{file}: {total - len(survived)} of {total} noticed, {len(nothing)} change nothing",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ def check_settings(asked: Mapping[str, Any]) -> None:
         value = asked.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
             raise InvalidInput(f"{name} must be a whole number, at least 1; got {value!r}.")
         if name in _SQUARES and (needed := _SQUARES[name] * int(value) ** 2) > BUDGET:
             most = math.isqrt(BUDGET // _SQUARES[name])
@@ -179,13 +179,15 @@ def check_settings(asked: Mapping[str, Any]) -> None:
                 f"{name} {value:,} needs {needed / 2**30:,.0f} GiB for its square matrices, more than the "
                 f"{BUDGET / 2**30:.0f} GiB that a fit may take; take {most:,} or fewer."
             )
-        if value > MOST_STEPS:
+        if int(value) > MOST_STEPS:
             raise InvalidInput(f"{name} must be at most {MOST_STEPS:,}; got {value:,}.")
     for name in ("learning_rate", "trace_weight", "kl_weight", "crps_weight"):
         value = asked.get(name)
         zero = name != "learning_rate"
         if value is not None and not (
-            isinstance(value, Real) and math.isfinite(value) and (value > 0 or (zero and value == 0))
+            isinstance(value, Real)
+            and math.isfinite(value)
+            and (float(value) > 0 or (zero and float(value) == 0))
         ):
             raise InvalidInput(
                 f"{name} must be a {'' if zero else 'positive '}number{', 0 or more' if zero else ''}; got {value!r}."

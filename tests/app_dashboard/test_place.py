@@ -1,3 +1,4 @@
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from app.dashboard.atlas import Atlas
 from app.dashboard.panels import chances, history, likeness
 from app.dashboard.panels.chances import exceedance_curve
 from app.dashboard.panels.history import through_time
-from app.dashboard.panels.style import show
+from app.dashboard.panels.style import show, specified
 from app.dashboard.setting import Setting
 from app.dashboard.slices import Slices
 from app.dashboard.words import percent, plain
@@ -116,6 +117,11 @@ def test_the_charts_are_vega_lite(atlas: Atlas) -> None:
     chances.chart(curve, setting, "Mbit/s").to_dict(validate=True)
     history.chart(through_time(atlas, LAT, LON, setting), setting, "Mbit/s").to_dict(validate=True)
     likeness.chart(atlas.slices.of(LAT, LON, setting.quarter).profile).to_dict(validate=True)
+
+
+def test_a_ring_without_places_is_a_gap_in_its_chart() -> None:
+    rings = tuple(np.array([1.0, np.nan, 3.0]) for _ in range(4))
+    json.dumps(specified(likeness.chart(rings)), allow_nan=False)
 
 
 def test_what_many_ask_at_once_is_made_once_and_an_error_is_tried_again(atlas: Atlas) -> None:

@@ -9,14 +9,16 @@ import pandas as pd
 import streamlit as st
 
 from app.dashboard.atlas import Atlas
+from geogp.storage.files import finite
 
 BLUE, RED = "#3f86c1", "#c2554d"  # told apart by colour-blind eyes and by their shapes, on white and on black
 HEIGHT = 260
 
 
 def rows(frame: pd.DataFrame) -> alt.Data:
-    """A chart's data as it goes into its specification, past the settings of altair that all threads share."""
-    return alt.Data(values=frame.to_dict("records"))
+    """A chart's data as it goes into its specification, past the settings of altair that all threads share; no
+    NaN, which is no JSON."""
+    return alt.Data(values=finite(frame.to_dict("records")))
 
 
 def specified(chart: Any) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def test_the_binomial_band_holds_its_mass_and_no_rows_say_nothing() -> None:
         below, above = stats.binom.cdf(low - 1, n, level), stats.binom.sf(high, n, level)
         assert below < (1 - mass) / 2 and above <= (1 - mass) / 2
         assert stats.binom.cdf(low, n, level) >= (1 - mass) / 2 > stats.binom.sf(high, n, level) - 1e-12
+        assert stats.binom.sf(high - 1, n, level) > (1 - mass) / 2  # and no wider
     assert binomial_band(0, 0.95) == (0.0, 1.0)
 
 
@@ -121,6 +122,7 @@ def test_scores_of_parts_pool_to_those_of_the_whole() -> None:
         for m in masks
     ]  # fmt: skip
     pooled = pool_strata([*strata, {"near": {"n": 0}}])
+    assert list(pool_strata([strata[0], {}])) == ["near", "none", "late"]
     for name, mask in (("near", near), ("late", np.arange(600) >= 350)):
         own = score_strata(predictive, y, {name: mask}, target_mean=MEAN, target_sd=SD)[name]
         band = own.pop("coverage95_band")

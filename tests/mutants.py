@@ -253,8 +253,9 @@ def copied(folder: Path) -> None:
             shutil.copy2(ROOT / name, folder / name)
 
 
-def digest(file: str) -> str:
-    return hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:16]
+def digest(file: str, tests: Sequence[str]) -> str:
+    """Of a module and its tests: what was found of others is old."""
+    return hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in (file, *tests))).hexdigest()[:16]
 
 
 def table() -> str:
@@ -263,9 +264,9 @@ def table() -> str:
     out = ["| module | mutants | noticed | change nothing | survive | |", "|---|---|---|---|---|---|"]
     for file, row in json.loads(FOUND.read_text(encoding="utf-8")).items():
         nothing = [what for what in row["survived"] if what in plan[file].get("same", {})]
-        left, old = len(row["survived"]) - len(nothing), row["sha256"] != digest(file)
+        left, old = len(row["survived"]) - len(nothing), row["sha256"] != digest(file, plan[file]["tests"])
         noticed = row["mutants"] - len(row["survived"])
-        note = "the file has changed since" if old else ""
+        note = "module or tests have changed since" if old else ""
         out.append(f"| `{file}` | {row['mutants']} | {noticed} | {len(nothing)} | {left} | {note} |")
     return "\n".join(out) + "\n"
 
@@ -291,7 +292,11 @@ def main(arguments: list[str]) -> None:
                 )
                 total, survived = json.loads(out.read_text(encoding="utf-8"))
             found = json.loads(FOUND.read_text(encoding="utf-8")) if FOUND.exists() else {}
-            found[file] = {"mutants": total, "survived": survived, "sha256": digest(file)}
+            found[file] = {
+                "mutants": total,
+                "survived": survived,
+                "sha256": digest(file, plan[file]["tests"]),
+            }
             FOUND.write_text(json.dumps({k: found[k] for k in plan if k in found}, indent=1) + "\n")
             nothing = [what for what in survived if what in plan[file].get("same", {})]
             print(

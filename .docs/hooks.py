@@ -20,7 +20,7 @@ from geogp.pages import page
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the tests are no package that is installed
 
-from tests import agreement, supply  # noqa: E402
+from tests import agreement, mutants, supply  # noqa: E402
 
 PACKAGES = ("geogp", "maps", "data_pipelines", "app")
 #: Written elsewhere -> the page it becomes. Links between them are followed.
@@ -65,6 +65,9 @@ def pages() -> dict[str, str]:
     rows = "".join(f"| [{name}]({name}.md) | {row.summary} |\n" for name, row in METHODS.items())
     out["correctness.md"] = agreement.page(list(METHODS), agreement.agreements())
     out["licences.md"] = supply.page()
+    out["faults.md"] += (
+        f"\n## What the tests notice\n\nBy `python -m tests.mutants --table`.\n\n{mutants.table()}"
+    )
     out["methods/index.md"] = f"# Methods\n\n| method | what it is |\n|---|---|\n{rows}"
     out |= {f"api/{name}.md": f"::: {name}\n" for package in PACKAGES for name in modules(package)}
     return out

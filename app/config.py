@@ -11,9 +11,10 @@
 What the command line says wins over the file, the file over the defaults.
 """
 
-import inspect
+import ast
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,11 +22,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from app.choices import CountedBy, TargetName
 from app.errors import InvalidInput
+from geogp.errors import check_settings
 from geogp.methods import DEFAULT
 from geogp.methods import method as check_method
 
 #: Parameters of the estimator that a run sets by itself.
-_OWN = ("self", "method", "spatial", "time", "device", "random_state")
+_OWN = ("spatial", "time", "device", "random_state")
 
 
 class FitConfig(BaseModel):
@@ -95,18 +97,25 @@ def fit_config(file: str | Path | None, given: Mapping[str, Any], model: Mapping
         chosen = FitConfig(**document, model=checked)
     except ValidationError as error:
         raise InvalidInput(f"In {where}: {_words(error, options)}.") from None
+    check_settings(checked)
     check_method(chosen.method)
     return chosen
 
 
 def model_options() -> type[BaseModel]:
-    """The `[model]` table: the estimator's parameters but those a run sets by itself."""
-    from geogp.estimator import GPRegressor
+    """The `[model]` table: the estimator's parameters but those a run sets by itself.
 
+    They are read from the estimator's source, for importing it takes seconds, and what is refused is refused at once.
+    """
+    spec = find_spec("geogp.estimator")
+    assert spec is not None and spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    inits = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    taken = next(inits).args
     fields: dict[str, Any] = {
-        name: (parameter.annotation, parameter.default)
-        for name, parameter in inspect.signature(GPRegressor.__init__).parameters.items()
-        if name not in _OWN
+        asked.arg: (eval(ast.unparse(asked.annotation), {"Sequence": Sequence}), ast.literal_eval(default))
+        for asked, default in zip(taken.kwonlyargs, taken.kw_defaults)
+        if asked.arg not in _OWN and asked.annotation is not None and default is not None
     }
     config = ConfigDict(extra="forbid", protected_namespaces=())
     return create_model("model", __config__=config, **fields)

@@ -4,8 +4,10 @@ Light: numpy is imported by who checks an array.
 """
 
 import math
+from collections.abc import Mapping
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -141,6 +143,57 @@ def check_metres(metres: float | None, name: str) -> None:
         raise InvalidInput(f"{name} must be a positive number of metres; got {metres:g}.")
 
 
+#: Most bytes that the square matrices of a setting may take, and most of what is counted in a fit.
+BUDGET, MOST_STEPS = 16 * 2**30, 10**8
+#: Setting -> bytes of one entry of its square matrix: three factors in float64; weights, gradients, two of Adam.
+_SQUARES = {"rank": 24, "hidden": 16}
+
+
+def check_settings(asked: Mapping[str, Any]) -> None:
+    """Refuse settings that are no numbers of things, or whose matrices alone would fill a machine.
+
+    Parameters
+    ----------
+    asked : parameters of `GPRegressor` by name, all or some
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> check_settings({"rank": 0})
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: rank must be a whole number, at least 1; got 0.
+    """
+    for name in ("rank", "hidden", "epochs", "steps", "batch_size"):
+        value = asked.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
+            raise InvalidInput(f"{name} must be a whole number, at least 1; got {value!r}.")
+        if name in _SQUARES and (needed := _SQUARES[name] * int(value) ** 2) > BUDGET:
+            most = math.isqrt(BUDGET // _SQUARES[name])
+            raise InvalidInput(
+                f"{name} {value:,} needs {needed / 2**30:,.0f} GiB for its square matrices, more than the "
+                f"{BUDGET / 2**30:.0f} GiB that a fit may take; take {most:,} or fewer."
+            )
+        if int(value) > MOST_STEPS:
+            raise InvalidInput(f"{name} must be at most {MOST_STEPS:,}; got {value:,}.")
+    for name in ("learning_rate", "trace_weight", "kl_weight", "crps_weight"):
+        value = asked.get(name)
+        zero = name != "learning_rate"
+        if value is not None and not (
+            isinstance(value, Real)
+            and math.isfinite(value)
+            and (float(value) > 0 or (zero and float(value) == 0))
+        ):
+            raise InvalidInput(
+                f"{name} must be a {'' if zero else 'positive '}number{', 0 or more' if zero else ''}; got {value!r}."
+            )
+
+
 def check_run_folder(path: Path) -> None:
     """Refuse a run that is no folder, before what reads it is imported.
 
@@ -157,3 +210,21 @@ def check_run_folder(path: Path) -> None:
     """
     if not path.is_dir():
         raise InvalidInput(f"{path} is not a run folder; `geogp fit ... -o {path}` makes one.")
+
+
+def check_new(path: Path, overwrite: bool) -> None:
+    """Refuse to write over what is there already, unless that is asked for.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> check_new(Path("/"), overwrite=False)
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: / exists; give another -o, or --overwrite to replace it.
+    """
+    if path.exists() and not overwrite:
+        raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")

@@ -7,11 +7,13 @@ Layers of one *quantity* share a unit, a scale and one legend, so that the eye c
 """
 
 import inspect
-from collections.abc import Collection, Hashable
+import re
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from maps.derived import Formula
+from maps.errors import InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,6 +378,20 @@ def listed() -> list[str]:
 def help_list() -> str:
     """The layers of a prediction, for a help text."""
     return ", ".join(key for key, layer in LAYERS.items() if layer.group not in (SLICE, CHANGE, AT_ONCE))
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names that no Dataset's layer can have; one of several thresholds is named as exceedance_25.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    for name in names:
+        key, _, number = name.rpartition("_")
+        one = key in LAYERS and LAYERS[key].by_threshold and re.fullmatch(r"-?\d*[.]?\d+", number)
+        if name not in LAYERS and not one:
+            raise InvalidInput(f"There is no layer {name!r}; choose from {help_list()}.")
 
 
 def available(variables: Collection[Hashable]) -> list[str]:

@@ -27,14 +27,7 @@ def export(
     thresholds: options.Thresholds = None,
     level: options.Level = 0.95,
     tests: options.Tests = None,
-    resolution: Annotated[
-        float | None,
-        typer.Option(
-            metavar="M",
-            help="Pixel in metres; default: 500 of tiles, else by the data's spacing and the size.",
-            rich_help_panel=options.WHERE,
-        ),
-    ] = None,
+    resolution: options.Resolution = None,
     like: Annotated[
         Path | None,
         typer.Option(metavar="RASTER", help="Take the pixels of this raster.", rich_help_panel=options.WHERE),

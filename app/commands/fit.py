@@ -8,6 +8,7 @@ import typer
 from app.choices import CountedBy
 from app.commands import options
 from app.console import console
+from geogp.errors import check_new
 
 PLACE = 30
 _MODEL = "The model (table `model` of run.toml)"
@@ -81,6 +82,7 @@ def fit(
         "counts": counts, "predictor": None if predictor is None else str(predictor), "deterministic": deterministic,
     }  # fmt: skip
     chosen = fit_config(config, given, model)
+    check_new(output, overwrite)
     # Takes seconds: not for what is refused above.
     from app.workflow.steps.fit import fit as fit_run
 

@@ -1,6 +1,7 @@
 """What several commands take: each option once, with its flags and words, and how its text is read."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 from app.choices import TargetName
 from app.errors import Usage
 from data_pipelines.errors import check_file
-from geogp.errors import check_run_folder
+from geogp.errors import check_count, check_level, check_metres, check_run_folder
 
 # -- arguments -------------------------------------------------------------------------------------
 
@@ -27,6 +28,16 @@ def _run(context: typer.Context, path: Path) -> Path:
 def _table(context: typer.Context, path: Path) -> Path:
     context.meta.setdefault(CHECKS, []).append(partial(check_file, path, "observations file"))
     return path
+
+
+def _held_to(check: Callable[[Any, str], None]) -> Callable[[typer.Context, typer.CallbackParam, Any], Any]:
+    """The callback of an option that `check(value, name)` refuses when the command begins."""
+
+    def keep(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+        context.meta.setdefault(CHECKS, []).append(partial(check, value, option.opts[0]))
+        return value
+
+    return keep
 
 
 RunFolder = Annotated[Path, typer.Argument(help="Run folder made by `geogp fit`.", callback=_run)]
@@ -64,12 +75,24 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 
 # -- of a map --------------------------------------------------------------------------------------
 
+
+def _layers(text: str | None, option: str) -> None:
+    if text is not None:
+        from maps.layers import check_names
+
+        check_names(names_of(text) or [])
+
+
 Quarter = Annotated[str | None, typer.Option(help="As 2023Q4; default: the run's last.")]
 Tests = Annotated[
     float | None,
-    typer.Option(metavar="N", help="Tests behind the tile averages meant; default: the training median."),
+    typer.Option(
+        metavar="N",
+        help="Tests behind the tile averages meant; default: the training median.",
+        callback=_held_to(check_count),
+    ),
 ]
-Level = Annotated[float, typer.Option(help="Of the intervals.")]
+Level = Annotated[float, typer.Option(help="Of the intervals.", callback=_held_to(check_level))]
 Thresholds = Annotated[
     str | None,
     typer.Option(
@@ -80,7 +103,11 @@ Thresholds = Annotated[
 ]
 Layers = Annotated[
     str | None,
-    typer.Option(metavar="LIST", help="Of {layers}, or one threshold as exceedance_25; default: all."),
+    typer.Option(
+        metavar="LIST",
+        help="Of {layers}, or one threshold as exceedance_25; default: all.",
+        callback=_held_to(_layers),
+    ),
 ]
 #: Where a map lies: the panel of help, and what several commands ask.
 WHERE = "Where"
@@ -94,7 +121,21 @@ MapCrs = Annotated[
 ]
 MaxDistance = Annotated[
     float | None,
-    typer.Option(metavar="M", help="No values farther than this from data.", rich_help_panel=WHERE),
+    typer.Option(
+        metavar="M",
+        help="No values farther than this from data.",
+        rich_help_panel=WHERE,
+        callback=_held_to(check_metres),
+    ),
+]
+Resolution = Annotated[
+    float | None,
+    typer.Option(
+        metavar="M",
+        help="Pixel in metres; default: 500 of tiles, else by the data's spacing and the size.",
+        rich_help_panel=WHERE,
+        callback=_held_to(check_metres),
+    ),
 ]
 Data = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The run's observations, if they were moved.")

@@ -9,15 +9,17 @@ import hashlib
 import json
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
 from affine import Affine
+from cachetools import LRUCache
 from odc.geo.geobox import GeoBox
 
 from app.caches import DiskCache
@@ -43,6 +45,9 @@ from maps.page_data import EITHER, SIMILAR
 FORMAT = 5  # of the files in the cache: raise it when a formula or the grid changes
 #: Places whose quarters are remembered: people look at the same towns.
 PLACES = 1000
+#: What was said or drawn of a place in a setting, remembered likewise: some kilobytes each.
+ANSWERS = 1000
+T = TypeVar("T")
 Packs = tuple[bytes, bytes | None]
 
 
@@ -85,6 +90,8 @@ class Atlas:
         self.details = Details(run, mercator_grid(self.page.geobox).pixel_m)
         self._finer: Exported | None = None
         self._through = lru_cache(PLACES)(partial(_through_time, run, self.choices.quarters))
+        self._answers: LRUCache[Hashable, Any] = LRUCache(ANSWERS)
+        self._answering = threading.Lock()
         self._html: dict[object, str] = {}
         self._pairs: dict[str, dict[str, Any]] = {}
         self._pairing = threading.Lock()
@@ -253,7 +260,7 @@ class Atlas:
 
     def contains(self, lat: float, lon: float) -> bool:
         """Whether the map has a value at a place."""
-        return self.pixel(lat, lon) is not None
+        return self.once(("contains", lat, lon), lambda: self.pixel(lat, lon) is not None)
 
     def centre(self, lat: float, lon: float) -> tuple[float, float]:
         """Latitude and longitude of the middle of the pixel at a place: what all that is said of it is said of.
@@ -263,9 +270,13 @@ class Atlas:
         InvalidInput
             the place lies outside.
         """
-        a = self._box(lat, lon).affine
-        longitude, latitude = self.run.to_degrees([a * (0.5, 0.5)])
-        return float(latitude[0]), float(longitude[0])
+
+        def middle() -> tuple[float, float]:
+            a = self._box(lat, lon).affine
+            longitude, latitude = self.run.to_degrees([a * (0.5, 0.5)])
+            return float(latitude[0]), float(longitude[0])
+
+        return self.once(("centre", lat, lon, self._finer and self._finer.name), middle)
 
     def _box(self, lat: float, lon: float) -> Any:
         found = self.pixel(lat, lon)
@@ -277,6 +288,24 @@ class Atlas:
             x, y = ~box.affine * tuple(self.run.from_degrees(*middle)[0])
             return GeoBox((1, 1), box.affine * Affine.translation(x - 0.5, y - 0.5), box.crs)
         return box
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for a key: it is shared by all who look, so nobody may change it.
+
+        Who asks while it is being made waits for it; an error is everybody's, and the next who asks tries again.
+        """
+        with self._answering:
+            known: Future[T] | None = self._answers.get(key)
+            answer = Future[T]() if known is None else known
+            self._answers[key] = answer
+        if known is None:
+            try:
+                answer.set_result(make())
+            except BaseException as error:
+                with self._answering:
+                    self._answers.pop(key, None)
+                answer.set_exception(error)
+        return answer.result()
 
     def at(self, lat: float, lon: float, setting: Setting) -> xr.Dataset:
         """Every variable at the pixel of a place, (1, 1), from the model itself; about 10 ms.
@@ -295,10 +324,18 @@ class Atlas:
         )
         return complete(ds)
 
+    def values(self, lat: float, lon: float, setting: Setting) -> dict[str, float]:
+        """Every variable at the pixel of a place as a number, by name; asked of the model once."""
+
+        def told() -> dict[str, float]:
+            ds = self.at(lat, lon, setting).load()
+            return {str(k): float(v.values.ravel()[0]) for k, v in ds.data_vars.items()}
+
+        return dict(self.once(("values", self.centre(lat, lon), setting), told))
+
     def reading(self, lat: float, lon: float, setting: Setting) -> dict[str, Any]:
         """`words` of a place ("90 Mbit/s; 95% prediction interval 48 to 132; P(> 100) = 37%") and `values` by variable."""
-        ds = self.at(lat, lon, setting).load()
-        values = {str(k): float(v.values.ravel()[0]) for k, v in ds.data_vars.items()}
+        values = self.values(lat, lon, setting)
         unit = f" {self.unit}" if self.unit else ""
         chance = percent(values["exceedance"])
         words = (

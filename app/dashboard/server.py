@@ -84,7 +84,7 @@ def _warm(atlas: "Atlas") -> None:
             here = town["lat"], town["lon"]
             atlas.history(*here)
             atlas.slices.of(*here, atlas.choices.default.quarter)
-    # Streamlit collects garbage after every rerun; what is imported by now lives as long as the process.
+    # What is imported by now lives as long as the process: no collection need look at it.
     gc.collect()
     gc.freeze()
 
@@ -118,6 +118,7 @@ def settings(host: str, port: int) -> dict[str, Any]:
         "server.maxUploadSize": 100,  # MB
         "server.baseUrlPath": PAGES.strip("/"),
         "browser.gatherUsageStats": False,
+        "runner.postScriptGC": False,  # Python collects by itself; after each rerun it took a twelfth of them
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
         "client.showErrorLinks": False,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from app.errors import InvalidInput
 from data_pipelines.sources import SOURCES
+from geogp.errors import check_new
 from geogp.run import Run
 from geogp.storage import clock
 from geogp.storage.staging import refuse_within_run
@@ -20,17 +20,9 @@ def refuse_taken(path: Path, overwrite: bool) -> None:
     InvalidInput
     WithinRun
         it would lie among the files of a run.
-
-    Examples
-    --------
-    >>> refuse_taken(Path("/"), overwrite=False)
-    Traceback (most recent call last):
-    ...
-    geogp.errors.InvalidInput: / exists; give another -o, or --overwrite to replace it.
     """
     refuse_within_run(path)
-    if path.exists() and not overwrite:
-        raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+    check_new(path, overwrite)
 
 
 def surface_of(run: Run) -> str:

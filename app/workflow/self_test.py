@@ -1,5 +1,6 @@
 """Small versions of the faults of `make test-faults`, played on the user's own machine: kills, damage, odd data, order."""
 
+import math
 import multiprocessing
 import os
 import shutil
@@ -8,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +31,9 @@ Array = NDArray[np.float64]
 
 #: Processes killed.
 KILLS = 12
+#: Seconds after which no more kills, and then no more odd data, begin beyond the fewest: a busy machine
+#: plays fewer, and says how many.
+MOST_SECONDS, FEWEST = (6.0, 12.0), 8
 #: The default and what stands in for it where there are no places, with settings that make a fit a moment.
 BASIS = METHODS[DEFAULT].without_position
 SMALL: dict[str, dict[str, Any]] = {
@@ -61,8 +66,11 @@ def self_test(report: Callable[[int, int, str], None] | None = None) -> list[Pla
     ----------
     report : called with (played, in all, words)
     """
-    out = []
-    faults = (_kills, _damage, _odd_data, _orders)
+    out, begun = [], time.monotonic()
+    kills, odd_data = (begun + seconds for seconds in MOST_SECONDS)
+    faults: list[Callable[[Path], Played]] = [
+        partial(_kills, until=kills), _damage, partial(_odd_data, until=odd_data), _orders,
+    ]  # fmt: skip
     with TemporaryDirectory(prefix="geogp-self-test-") as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run = _small_run(Path(name) / "run")
@@ -97,11 +105,12 @@ def _write_for_ever(run: Path, at_work: Event) -> None:
         at_work.set()
 
 
-def _kills(run: Path) -> Played:
+def _kills(run: Path, until: float = math.inf) -> Played:
     """Row 1: SIGKILL at random instants while a run is written; it is the old one or the new one, whole."""
     rng, broken = np.random.default_rng(int.from_bytes(os.urandom(4))), []
-    fork = multiprocessing.get_context("fork")
-    for _ in range(KILLS):
+    fork, times = multiprocessing.get_context("fork"), 0
+    while times < KILLS and (times < FEWEST or time.monotonic() < until):
+        times += 1
         at_work = fork.Event()
         process = fork.Process(target=_write_for_ever, args=(run, at_work))
         process.start()
@@ -119,7 +128,7 @@ def _kills(run: Path) -> Played:
             broken.append(f"a killed writer left a run that is refused ({error})")
         if left := [p.name for p in run.parent.iterdir() if p != run]:
             broken.append(f"a killed writer left {left[0]}")
-    return Played(1, "a writer killed at random", KILLS, tuple(broken))
+    return Played(1, "a writer killed at random", times, tuple(broken))
 
 
 def _damage(run: Path) -> Played:
@@ -148,7 +157,7 @@ def _damage(run: Path) -> Played:
     return Played(4, "files of a run altered, emptied, removed, added", times, tuple(broken))
 
 
-def _odd_data(run: Path) -> Played:
+def _odd_data(run: Path, until: float = math.inf) -> Played:
     """Row 8: few, equal, lined up, repeated rows: finite predictions with a sd above 0, or one sentence."""
     X, y, _ = _world(40)
     line = np.column_stack([X[:, 0], np.zeros(len(X))])
@@ -157,9 +166,12 @@ def _odd_data(run: Path) -> Played:
         "repeated rows": (np.repeat(X[:5], 8, axis=0), np.repeat(y[:5], 8)), "places on a line": (line, y),
         "one place": (0 * X + 5000, y), "huge values": (X, 1e12 * y), "tiny values": (X, 1e-12 * y),
     }  # fmt: skip
-    broken, far = [], np.array([[0.0, 0.0], [1e4, 1e4], [1e6, -1e6]])
-    for method, settings in SMALL.items():
-        for name, (places, values) in odd.items():
+    broken, times, far = [], 0, np.array([[0.0, 0.0], [1e4, 1e4], [1e6, -1e6]])
+    for name, (places, values) in odd.items():
+        for method, settings in SMALL.items():
+            if times >= FEWEST and time.monotonic() >= until:
+                break
+            times += 1
             try:
                 mean, sd = GPRegressor(method, **settings).fit(places, values).predict(far, return_std=True)
             except (ValueError, ArithmeticError) as error:
@@ -167,7 +179,7 @@ def _odd_data(run: Path) -> Played:
                 continue
             if not (np.isfinite(mean).all() and np.isfinite(sd).all() and (sd > 0).all()):
                 broken.append(f"{method} given {name} predicts {mean[0]:g} with a sd of {sd[0]:g}")
-    return Played(8, "odd data", len(odd) * len(SMALL), tuple(broken))
+    return Played(8, "odd data", times, tuple(broken))
 
 
 def _orders(run: Path) -> Played:

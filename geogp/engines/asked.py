@@ -1,6 +1,5 @@
 """From what a caller asks of `GPRegressor` to the plan of a fit."""
 
-import math
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from geogp.data import Data
 from geogp.engines.base import Engine
 from geogp.engines.check import check, engine_of
 from geogp.engines.plan import Plan
-from geogp.errors import FarAhead, InvalidInput, NotDistanceAware
+from geogp.errors import FarAhead, InvalidInput, NotDistanceAware, check_settings
 from geogp.holdout import kinds_asked, rows_for_the_epoch
 from geogp.methods import Method, method
 
@@ -45,7 +44,7 @@ def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: i
     ImpossibleCombination, InvalidInput
         choices that cannot go together; columns or scales that are none.
     """
-    _check_settings(asked)
+    check_settings(asked)
     spatial = asked["spatial"]
     if spatial is None and n_inputs == 2:
         spatial = (0, 1)
@@ -68,46 +67,6 @@ def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: i
 def _own_settings(asked: Mapping[str, Any], row: Method) -> dict[str, Any]:
     """Settings that an engine takes as options of its own, where they were asked for."""
     return {name: asked[name] for name in engine_of(row).own_settings(row) if asked[name] is not None}
-
-
-#: Most bytes that the square matrices of a setting may take, and most of what is counted in a fit.
-BUDGET, MOST_STEPS = 16 * 2**30, 10**8
-#: Setting -> bytes of one entry of its square matrix: three factors in float64; weights, gradients, two of Adam.
-_SQUARES = {"rank": 24, "hidden": 16}
-
-
-def _check_settings(asked: Mapping[str, Any]) -> None:
-    """Refuse settings that are no numbers of things, or whose matrices alone would fill a machine.
-
-    Raises
-    ------
-    InvalidInput
-    """
-    for name in ("rank", "hidden", "epochs", "steps", "batch_size"):
-        value = asked[name]
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InvalidInput(f"{name} must be a whole number, at least 1; got {value!r}.")
-        if name in _SQUARES and (needed := _SQUARES[name] * int(value) ** 2) > BUDGET:
-            most = math.isqrt(BUDGET // _SQUARES[name])
-            raise InvalidInput(
-                f"{name} {value:,} needs {needed / 2**30:,.0f} GiB for its square matrices, more than the "
-                f"{BUDGET / 2**30:.0f} GiB that a fit may take; take {most:,} or fewer."
-            )
-        if value > MOST_STEPS:
-            raise InvalidInput(f"{name} must be at most {MOST_STEPS:,}; got {value:,}.")
-    for name in ("learning_rate", "trace_weight", "kl_weight", "crps_weight"):
-        value = asked[name]
-        zero = name != "learning_rate"
-        if value is not None and not (
-            isinstance(value, int | float | np.number)
-            and math.isfinite(value)
-            and (value > 0 or (zero and value == 0))
-        ):
-            raise InvalidInput(
-                f"{name} must be a {'' if zero else 'positive '}number{', 0 or more' if zero else ''}; got {value!r}."
-            )
 
 
 def row_of(asked: Mapping[str, Any], *, has_position: bool = True) -> Method:

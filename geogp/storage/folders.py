@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from geogp.errors import InvalidInput, check_run_folder
+from geogp.errors import InvalidInput, check_new, check_run_folder
 from geogp.storage.files import finite, json_text, read_json, read_tensors, write_tensors, write_text
 from geogp.storage.staging import alone, link_missing, remove, replace_folder, room_for, staged, sweep
 from geogp.storage.sums import FACTS, SUMS, WEIGHTS, digests, verify, write_sums
@@ -44,8 +44,7 @@ def write_folder(
     NoRoom
         the disk is full; `path` is as it was.
     """
-    if path.exists() and not overwrite:
-        raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+    check_new(path, overwrite)
     folder = folder or partial_folder(path)
     size = sum(v.numel() * v.element_size() for values in tensors.values() for v in values.values())
     with room_for(path, size + len(json_text(facts))):

@@ -42,6 +42,19 @@ LIGHT = {
     "no numbers": (("export", "run", "-o", "maps", "--thresholds", "fast"), 2),
     "no pairs": (("areas", "run", "p.geojson", "-o", "a.csv", "--pairs", "a"), 2),
     "no size": (("export", "run", "-o", "maps", "--max-memory", "lots"), 2),
+    "no level": (("export", "run", "-o", "maps", "--level", "2"), 3),
+    "no tests": (("export", "run", "-o", "maps", "--tests", "nan"), 3),
+    "no distance": (("export", "run", "-o", "maps", "--max-distance", "-1"), 3),
+    "no pixel": (("export", "run", "-o", "maps", "--resolution", "0"), 3),
+    "no rank": (("fit", "t.parquet", "-o", "new", "--rank", "0"), 3),
+    "too wide": (("fit", "t.parquet", "-o", "new", "--hidden", "10000000"), 3),
+    "no steps": (("fit", "t.parquet", "-o", "new", "--steps", "-1"), 3),
+    "no epochs": (("fit", "t.parquet", "-o", "new", "--epochs", "0"), 3),
+    "no batch": (("fit", "t.parquet", "-o", "new", "--batch-size", "0"), 3),
+    "no rate": (("fit", "t.parquet", "-o", "new", "--set", "learning_rate=nan"), 3),
+    "no number": (("fit", "t.parquet", "-o", "new", "--set", "rank=many"), 3),
+    "no setting": (("fit", "t.parquet", "-o", "new", "--set", "bogus=1"), 3),
+    "a run is there": (("fit", "t.parquet", "-o", "run"), 3),
     "no such paper": (("reproduce", "bogus"), 3),
     "no table": (("fit", "nowhere.parquet", "-o", "new"), 3),
     "no run": (("export", "nowhere", "-o", "maps"), 3),
@@ -77,6 +90,23 @@ def test_what_needs_no_model_imports_nothing_heavy(tmp_path):
     said = [line for line in done.stdout.splitlines() if line.startswith("heavy:")]
     assert said == [f"heavy: {name} []" for name in LIGHT]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "t.parquet"]
+
+
+def test_an_unknown_layer_is_refused_before_the_run_is_read(tmp_path):
+    """`maps` is imported for the list, a second of processor time; what predicts would take three more."""
+    (tmp_path / "run").mkdir()
+    code = (
+        "import sys; from app.cli import main\n"
+        "for layers in ('bogus', 'median,exceedance_x', 'exceedance_25,lower_25'):\n"
+        "    assert main(['export', 'run', '-o', 'maps', '--layers', layers]) == 3\n"
+        "assert not {'torch', 'rasterio', 'geopandas'} & set(sys.modules)\n"
+        "from maps.layers import check_names, LAYERS\n"
+        "check_names([*LAYERS, 'exceedance_25', 'exceedance_.5', 'exceedance_-2.5'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("bogus", "exceedance_x", "lower_25"):
+        assert f"There is no layer {name!r}; choose from median, " in done.stderr
 
 
 @pytest.mark.parametrize("name", list(commands()))

@@ -1,9 +1,12 @@
 """run.toml: what it may say, and the words when it is wrong."""
 
+import inspect
+
 import pytest
 
-from app.config import fit_config, setting
+from app.config import fit_config, model_options, setting
 from app.errors import InvalidInput
+from geogp import GPRegressor
 
 
 def write(tmp_path, text):
@@ -51,3 +54,12 @@ def test_settings_of_the_line():
     assert setting("fourier_scales=[1.0, 3.0]") == ("fourier_scales", [1.0, 3.0])
     with pytest.raises(InvalidInput, match="NAME=VALUE"):
         setting("rank")
+
+
+def test_the_model_table_is_what_the_estimator_takes():
+    taken = inspect.signature(GPRegressor.__init__).parameters
+    own = ("self", "method", "spatial", "time", "device", "random_state")
+    fields = model_options().model_fields
+    assert list(fields) == [name for name in taken if name not in own]
+    for name, field in fields.items():
+        assert (field.annotation, field.default) == (taken[name].annotation, taken[name].default), name

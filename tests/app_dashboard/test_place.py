@@ -1,11 +1,19 @@
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from app.dashboard.atlas import Atlas
+from app.dashboard.panels import chances, history, likeness
 from app.dashboard.panels.chances import exceedance_curve
 from app.dashboard.panels.history import through_time
+from app.dashboard.panels.style import show, specified
+from app.dashboard.setting import Setting
 from app.dashboard.slices import Slices
 from app.dashboard.words import percent, plain
 from app.errors import InvalidInput
@@ -59,6 +67,85 @@ def test_the_curve_of_chances_falls_from_one_to_nothing(atlas: Atlas) -> None:
     np.testing.assert_allclose(p[[0, -1]], (0.999, 0.001), atol=1e-6)
     at = atlas.reading(LAT, LON, replace(setting, threshold=float(x[60])))
     assert at["values"]["exceedance"] == pytest.approx(p[60], abs=1e-3)
+
+
+def test_a_place_is_asked_of_the_model_once_a_setting(atlas: Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = replace(atlas.choices.default, threshold=61.0)
+    fresh = {str(k): float(v.values.ravel()[0]) for k, v in atlas.at(LAT, LON, setting).load().items()}
+    asked, ask = list[Setting](), atlas.at
+    monkeypatch.setattr(Atlas, "at", lambda self, lat, lon, s: asked.append(s) or ask(lat, lon, s))
+    first = atlas.values(LAT, LON, setting)
+    assert first == fresh
+    first.clear()  # what is handed out is the caller's own
+    assert atlas.values(LAT, LON, setting) == fresh and atlas.reading(LAT, LON, setting)["values"] == fresh
+    other = atlas.values(LAT, LON, replace(setting, tests=50.0))
+    assert other["pi_width"] < fresh["pi_width"] and [s.tests for s in asked] == [setting.tests, 50.0]
+
+
+def test_a_chart_is_made_once_and_holds_what_was_computed(atlas: Atlas) -> None:
+    """Of the rows, the same as Streamlit takes from a chart of a table."""
+    drawn, made = list[dict](), list[int]()
+
+    class Page:
+        def vega_lite_chart(self, spec: dict) -> None:
+            drawn.append(deepcopy(spec))
+            spec.clear()  # as Streamlit does with what it takes out
+
+    setting = replace(atlas.choices.default, threshold=47.0)
+    curve = exceedance_curve(atlas.run, *atlas.centre(LAT, LON), setting)
+
+    def chart() -> object:
+        made.append(1)
+        return chances.chart(curve, setting, "Mbit/s")
+
+    for _ in range(2):
+        show(atlas, "a chart of this test", chart, Page())
+    assert drawn[0] == drawn[1] and len(made) == 1 and "config" not in drawn[0]
+    band, line, rule, *_ = drawn[0]["layer"]
+    told = line["data"]["values"]
+    np.testing.assert_array_equal([[row["x"], row["p"]] for row in told], np.transpose(curve))
+    assert line["encoding"]["x"]["field"] == "x" and line["encoding"]["y"]["type"] == "quantitative"
+    inside = band["data"]["values"]
+    assert inside == [row for row in told if 0.025 <= row["p"] <= 0.975]
+    assert rule["data"]["values"][0]["x"] == 47.0
+
+
+def test_the_charts_are_vega_lite(atlas: Atlas) -> None:
+    """They are drawn without asking the schema, which takes longer than all else."""
+    setting = atlas.choices.default
+    curve = exceedance_curve(atlas.run, *atlas.centre(LAT, LON), setting)
+    chances.chart(curve, setting, "Mbit/s").to_dict(validate=True)
+    history.chart(through_time(atlas, LAT, LON, setting), setting, "Mbit/s").to_dict(validate=True)
+    likeness.chart(atlas.slices.of(LAT, LON, setting.quarter).profile).to_dict(validate=True)
+
+
+def test_a_ring_without_places_is_a_gap_in_its_chart() -> None:
+    rings = tuple(np.array([1.0, np.nan, 3.0]) for _ in range(4))
+    json.dumps(specified(likeness.chart(rings)), allow_nan=False)
+
+
+def test_what_many_ask_at_once_is_made_once_and_an_error_is_tried_again(atlas: Atlas) -> None:
+    begun, made = threading.Barrier(5), list[int]()
+
+    def make() -> int:
+        made.append(1)
+        time.sleep(0.2)
+        return 7
+
+    def ask(_: int) -> int:
+        begun.wait(10)
+        return atlas.once("many ask for this", make)
+
+    with ThreadPoolExecutor(5) as people:
+        assert list(people.map(ask, range(5))) == [7] * 5 and len(made) == 1
+    for problem in ("first", "second"):
+
+        def fail(problem: str = problem) -> None:
+            raise InvalidInput(problem)
+
+        with pytest.raises(InvalidInput, match=problem):
+            atlas.once("fails", fail)
+    assert atlas.once("fails", lambda: 3) == 3
 
 
 def test_every_quarter_is_told(atlas: Atlas) -> None:

@@ -87,3 +87,22 @@ def test_packed_tiles_are_told_apart_and_come_back(places):
     codes = quadkey.pack(x, y)
     assert codes.tolist() == [a * 65_536 + b for a, b in places]
     assert [v.tolist() for v in quadkey.unpack(codes)] == [x.tolist(), y.tolist()]
+
+
+@pytest.mark.parametrize("odd", ["4", "9", "/", "x", " ", "é"])
+@pytest.mark.parametrize("at", [0, 7, 15])
+def test_one_wrong_digit_makes_a_key_unreadable(odd, at):
+    """The others of the list stay as they are."""
+    good = "0123" * 4
+    x, y, valid = quadkey.decode([good, good[:at] + odd + good[at + 1 :], good])
+    assert valid.tolist() == [True, False, True] and x[1] == y[1] == 0 and x[0] == x[2] > 0
+
+
+def test_what_lies_outside_is_told():
+    with pytest.raises(ValueError, match=r"\[0, 8\); got -2 to 9\."):
+        quadkey.encode([3, 9], [-2, 4], zoom=3)
+
+
+def test_poles_lie_in_the_edge_rows():
+    for zoom in (1, 5, 16):
+        assert quadkey.tile_of([0.0, 0.0], [90.0, -90.0], zoom)[1].tolist() == [0, 2**zoom - 1]

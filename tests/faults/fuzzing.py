@@ -1,6 +1,7 @@
 """Mutations of good files, each read in a process that may die of it: what came of each.
 
-`python -m tests.faults.fuzzing 1000` prints, for every format, how many were read, refused, or worse.
+`python -m tests.faults.fuzzing 1000 kept.json` prints, for every format, how many were read, refused, or worse; stopped, it
+goes on where kept.json says that it came to.
 """
 
 import faulthandler
@@ -293,10 +294,44 @@ def write_seeds(folder: Path) -> None:
     save(folder / "run", model, {"target": "value", "method": "dbk-rbf", "data": data})
 
 
+#: Mutations between two notes of how far it came.
+BLOCK = 200
+
+
+def play_on(kept: Path, name: str, make: Any, read: Any, n: int) -> dict[str, Any]:
+    """`play` in blocks, from where the file `kept` says that it came to: {format: {"played", "read", "refused", "bad"}}."""
+    while True:
+        document = json.loads(kept.read_text()) if kept.exists() else {}
+        so_far = document.setdefault(name, {"played": 0, "read": 0, "refused": 0, "bad": {}})
+        more = min(BLOCK, n - so_far["played"])
+        if more <= 0:
+            return so_far
+        found = play(make, read, more, so_far["played"])
+        document[name] = {
+            "played": so_far["played"] + more,
+            "read": so_far["read"] + found.read,
+            "refused": so_far["refused"] + found.refused,
+            "bad": dict(Counter(so_far["bad"]) + found.bad),
+        }
+        beside = kept.with_suffix(".part")
+        beside.write_text(json.dumps(document, indent=1) + "\n")
+        beside.replace(kept)
+
+
+def main(arguments: list[str]) -> None:
+    """`N KEPT.json [FORMAT ..]`: N mutations of each format; stopped, the same command goes on."""
+    n, kept, *names = arguments
+    with tempfile.TemporaryDirectory() as place:
+        write_seeds(Path(place))
+        for name, (make, read) in formats(Path(place)).items():
+            if not names or name in names:
+                done = play_on(Path(kept), name, make, read, int(n))
+                words = "; ".join(f"{times} x {what}" for what, times in done["bad"].items()) or "no other"
+                print(
+                    f"{name}: {done['played']} played, {done['read']} read, {done['refused']} refused, {words}",
+                    flush=True,
+                )
+
+
 if __name__ == "__main__":
-    place = Path(tempfile.mkdtemp())
-    write_seeds(place)
-    for name, (make, read) in formats(place).items():
-        if len(sys.argv) < 3 or name in sys.argv[2:]:
-            print(f"{name}: {play(make, read, int(sys.argv[1]))}", flush=True)
-    shutil.rmtree(place)
+    main(sys.argv[1:])

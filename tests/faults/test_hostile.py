@@ -49,6 +49,23 @@ def test_the_fuzzer_sees_what_is_wrong(tmp_path) -> None:
     assert found.read == 3 and len(found.bad) == 2 and "SIGABRT" in str(found), str(found)
 
 
+def test_the_fuzzer_goes_on_where_it_was_stopped(tmp_path, monkeypatch) -> None:
+    """A stop between two blocks: none is played twice, none is left out, and what was found before still counts."""
+    monkeypatch.setattr(fuzzing, "BLOCK", 3)
+    kept, log = tmp_path / "kept.json", tmp_path / "log"
+
+    def read(i: int) -> None:
+        with log.open("a") as file:
+            file.write(f"{i}\n")
+        if i in (2, 6):
+            raise KeyError("a bug")
+
+    first = fuzzing.play_on(kept, "odd", lambda folder, i: i, read, 5)
+    again = fuzzing.play_on(kept, "odd", lambda folder, i: i, read, 8)
+    assert (first["played"], again["played"], again["read"], sum(again["bad"].values())) == (5, 8, 6, 2)
+    assert log.read_text().split() == [str(i) for i in range(8)]
+
+
 def test_a_footer_that_ends_the_process_is_refused(tmp_path) -> None:
     """Mutation 1,907 of a GeoParquet: Arrow 26 aborts where it has a size statistic of another length."""
     import shutil

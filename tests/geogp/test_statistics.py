@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geogp
-from geogp.basis.statistics import Statistic, add_rows, empty, merge, merge_all, solve
+from geogp.basis.model import in_double
+from geogp.basis.statistics import (
+    Statistic,
+    add_rows,
+    empty,
+    merge,
+    merge_all,
+    solve,
+    statistic_of,
+    triangular,
+)
+from geogp.data import Data
+from geogp.errors import NumericalFailure
 from geogp.run import save
 from geogp.update import refresh, summarise
 
@@ -207,3 +220,70 @@ def test_a_refreshed_run_and_its_statistics_survive_the_disk(world, tmp_path, me
     np.testing.assert_array_equal(saved.model.predict(X), newer.predict(X))
     straight = refresh(model, summarise(model, X, y, counts).values())
     np.testing.assert_allclose(newer.predict(X), straight.predict(X), rtol=0, atol=1e-6)
+
+
+def test_a_triangle_has_the_rows_products_and_no_negative_diagonal():
+    g = torch.Generator().manual_seed(5)
+    for n in (0, 2, 3, 9):
+        rows = 0.1 * torch.randn(n, 3, generator=g, dtype=torch.float64)
+        R = triangular(rows)
+        close(R.T @ R, rows.T @ rows)
+        assert R.shape == (3, 3) and (R.diagonal() >= 0).all() and R.tril(-1).abs().max() == 0
+
+
+def test_sums_are_those_of_the_rows():
+    phi, y, noise = draw(7, 3)
+    found = add_rows(from_rows(phi[:4], y[:4], noise[:4]), phi[4:], y[4:], noise[4:])
+    assert found.n_rows == 7
+    assert found.log_noise == pytest.approx(float(noise.log().sum()))
+    assert found.energy == pytest.approx(float((y.square() / noise).sum()))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_one_bad_number_among_good_ones_is_refused(bad):
+    for which in range(3):
+        parts = list(draw(5, 2))
+        parts[which][(2, 0) if which == 0 else 2] = bad
+        with pytest.raises(NumericalFailure, match="finite"):
+            from_rows(*parts)
+    for low in (0.0, -1.0):
+        phi, y, noise = draw(5, 2)
+        noise[3] = low
+        with pytest.raises(NumericalFailure, match="not positive"):
+            from_rows(phi, y, noise)
+
+
+def fitted(residual):
+    rng = np.random.default_rng(3)
+    X, y = rng.uniform(0, 10_000, (90, 2)), rng.standard_normal(90) + 40.0
+    sizes = {"rank": 6, "hidden": 8, "epochs": 2, "batch_size": 32, "target_transform": "identity"}
+    return geogp.GPRegressor("dbk-rbf", residual=residual, **sizes).fit(X, y, rng.integers(1, 9, 90))
+
+
+@pytest.mark.parametrize("residual", ["unit", "nystrom"])
+@pytest.mark.parametrize("how", [{}, {"in_precision": True}, {"in_precision": False}, {"predictive": True}])
+def test_rows_are_weighed_by_what_was_asked(residual, how):
+    """Noise alone, with the residual's variance, or the whole predictive variance with its learned factors."""
+    model = in_double(fitted(residual).engine_.model)
+    model.factors = replace(model.factors, surface=1.7)
+    g = torch.Generator().manual_seed(1)
+    data = Data(
+        torch.randn(30, 2, generator=g),
+        torch.randn(30, generator=g),
+        torch.randint(1, 9, (30,), generator=g).float(),
+    )
+    with torch.no_grad():
+        Z, h, phi = model.represent(data.X)
+        noise, extra = model.noise(Z, data.counts), model.residual.variance(model.expansion, Z, h, phi)
+        learned = model.posterior.current().moments(phi)[1]
+        if how.get("predictive"):
+            weight = model.noise_variance(Z, data.counts, learned) + 1.7 * learned
+            weight = weight + model.residual_variance(Z, h, phi)
+        else:
+            corrected = how.get("in_precision", model.residual.in_precision)
+            weight = noise + extra if corrected else noise
+    assert extra.min() > 0 and model.residual.in_precision == (residual == "unit")
+    model.constant_mean.data.fill_(0.3)
+    with torch.no_grad():
+        expected = from_rows(phi, data.y.double() - 0.3, weight)
+    same(statistic_of(model, data, **how), expected)

@@ -1,23 +1,36 @@
 """Runs on disk: whole or absent, hashed, without pickle, resumable to the same result."""
 
+import itertools
 import json
+import math
+import os
+import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import geogp
-from geogp import storage
+from geogp import InvalidInput, storage
 from geogp.engines import Hooks
 from geogp.run import save
 from geogp.storage import (
+    SUMS,
     folders,
     partial_folder,
     read_checkpoint,
+    read_folder,
+    read_sums,
+    read_tensors,
     staging,
     update_facts,
+    verify,
     write_checkpoint,
+    write_folder,
+    write_tensors,
 )
+from geogp.storage.files import json_text, read_json
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 10_000, (300, 2))
@@ -152,3 +165,142 @@ def test_a_checkpoint_cut_between_its_two_files_counts_as_absent(tmp_path):
     (tmp_path / "partial" / "checkpoint.json").write_text(json.dumps(facts))
     assert read_checkpoint(tmp_path / "partial", {"seed": 0}) is None
     assert read_checkpoint(tmp_path / "nowhere", {"seed": 0}) is None
+
+
+def written(tmp_path: Path) -> Path:
+    """A run folder of two files and their sums."""
+    facts = {"files": {}, "target": "value"}
+    folder = tmp_path / "run"
+    write_folder(folder, {"weights": {"w": torch.ones(3)}, "statistics/a": {"s": torch.zeros(2)}}, facts)
+    return folder
+
+
+def sums_of(folder: Path) -> list[str]:
+    return (folder / SUMS).read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: [*lines[:1], "junk", *lines[1:]], r"line 2"),
+        (lambda lines: [lines[0][1:], *lines[1:]], r"line 1"),
+        (lambda lines: [*lines, lines[1]], r"line 4"),
+        (lambda lines: [*lines, "0" * 64 + "  a\0b"], r"line 4"),
+        (lambda lines: [*lines, "0" * 64 + "  ../a"], r"names '\.\./a', outside the run folder"),
+        (lambda lines: [*lines, "0" * 64 + "  /etc/hostname"], r"names '/etc/hostname', outside"),
+        (lambda lines: [line for line in lines if "weights" not in line], r"it lacks weights\.safetensors"),
+        (lambda lines: [line for line in lines if "run.json" not in line], r"it lacks run\.json"),
+    ],
+)
+def test_a_list_of_sums_that_was_changed_is_refused_by_its_line(tmp_path, change, words):
+    folder = written(tmp_path)
+    assert list(read_sums(folder)) == ["run.json", "statistics/a.safetensors", "weights.safetensors"]
+    (folder / SUMS).write_text("\n".join(change(sums_of(folder))) + "\n")
+    with pytest.raises(InvalidInput, match=f"{SUMS}.*{words}"):
+        read_sums(folder)
+
+
+def test_sums_that_are_no_text_are_refused(tmp_path):
+    folder = written(tmp_path)
+    (folder / SUMS).write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(InvalidInput, match=f"run/{SUMS} has changed .*no text"):
+        read_sums(folder)
+
+
+def test_a_line_taken_from_the_sums_is_named_with_what_became_of_its_file(tmp_path):
+    """run.json knows the file: altered it is said to have changed, whole the list is said to lack it."""
+    folder = written(tmp_path)
+    (folder / SUMS).write_text("".join(f"{line}\n" for line in sums_of(folder) if "statistics" not in line))
+    with pytest.raises(InvalidInput, match=rf"run/{SUMS} has changed .* it lacks statistics/a\.safetensors"):
+        verify(folder)
+    (folder / "statistics/a.safetensors").write_bytes(b"other")
+    with pytest.raises(InvalidInput, match=r"statistics/a\.safetensors has changed since"):
+        verify(folder)
+
+
+def test_a_file_that_leads_elsewhere_is_refused_though_its_bytes_are_right(tmp_path):
+    folder = written(tmp_path)
+    outside = tmp_path / "weights.safetensors"
+    (folder / "weights.safetensors").rename(outside)
+    (folder / "weights.safetensors").symlink_to(outside)
+    with pytest.raises(InvalidInput, match=r"weights\.safetensors leads out of the run folder"):
+        verify(folder)
+
+
+def test_files_that_are_not_there_or_cannot_be_read_are_named(tmp_path):
+    for read, name in ((read_tensors, "w.safetensors"), (read_json, "a.json")):
+        with pytest.raises(InvalidInput, match=rf"{name} is not there; copy the whole folder"):
+            read(tmp_path / name)
+    (tmp_path / "w.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(InvalidInput, match=r"w\.safetensors cannot be read \([^)]+.*\); copy it again"):
+        read_tensors(tmp_path / "w.safetensors")
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(
+        InvalidInput, match=r"a\.json is not JSON \(Expecting property name.*\); copy it again"
+    ):
+        read_json(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text("[1]")
+    with pytest.raises(InvalidInput, match=r"a\.json holds a list where"):
+        read_json(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_tensors_are_shared_as_the_umask_allows_and_it_stays(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        write_tensors(tmp_path / "w.safetensors", {"w": torch.ones(2)})
+        assert stat.S_IMODE((tmp_path / "w.safetensors").stat().st_mode) == 0o666 & ~mask
+        assert os.umask(mask) == mask
+    finally:
+        os.umask(before)
+
+
+def test_facts_of_numpy_and_paths_are_plain_json_and_others_are_refused():
+    text = json_text({"n": np.int64(3), "x": np.float32(0.5), "where": Path("a/b"), "on": np.bool_(True)})
+    assert json.loads(text) == {"n": 3, "x": 0.5, "where": "a/b", "on": True} and text.endswith("}\n")
+    with pytest.raises(TypeError, match="set cannot go into"):
+        json_text({"a": {1}})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_text({"a": math.nan})
+
+
+def test_leftovers_of_a_fit_are_no_part_of_its_run(tmp_path):
+    partial = partial_folder(tmp_path / "run")
+    partial.mkdir()
+    for name in ("checkpoint.safetensors", "checkpoint.json"):
+        (partial / name).touch()
+    folder = written(tmp_path)
+    assert sorted(p.name for p in folder.iterdir()) == [SUMS, "run.json", "statistics", "weights.safetensors"]
+    with pytest.raises(InvalidInput, match="exists"):
+        written(tmp_path)
+
+
+def test_a_run_that_changes_while_it_is_read_is_read_again_a_few_times(tmp_path, monkeypatch):
+    """Once is no matter, and neither is a sum that does not fit then; for ever is said."""
+    folder = written(tmp_path)
+    whole, seen = folders._read(folder), itertools.count()
+
+    def reads(changes: int, fails: bool):
+        times, inodes = itertools.count(), iter(range(2 * changes))
+        monkeypatch.setattr(folders, "_inode", lambda path: next(inodes, -1))
+
+        def read(path):
+            next(seen)
+            if fails and next(times) < changes:
+                raise InvalidInput("does not fit")
+            return whole
+
+        monkeypatch.setattr(folders, "_read", read)
+
+    for fails in (False, True):
+        reads(2, fails)
+        assert read_folder(folder) is whole
+    reads(50, False)
+    before = next(seen)
+    with pytest.raises(InvalidInput, match="changes all the time"):
+        read_folder(folder)
+    assert next(seen) - before - 1 == folders.TRIES
+    reads(1, False)
+    monkeypatch.setattr(folders, "_read", lambda path: (_ for _ in ()).throw(InvalidInput("for good")))
+    with pytest.raises(InvalidInput, match="for good"):
+        read_folder(folder)

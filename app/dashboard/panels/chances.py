@@ -5,11 +5,10 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
-import streamlit as st
 from numpy.typing import NDArray
 
 from app.dashboard.panels.base import Panel, Scene
-from app.dashboard.panels.style import BLUE, HEIGHT, RED
+from app.dashboard.panels.style import BLUE, HEIGHT, RED, rows, show
 from app.dashboard.setting import Setting
 from app.dashboard.words import percent
 from geogp.run import Run
@@ -18,8 +17,13 @@ Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def draw(scene: Scene) -> None:
-    curve = exceedance_curve(scene.atlas.run, *scene.atlas.centre(*scene.marked), scene.setting)
-    st.altair_chart(chart(curve, scene.setting, scene.atlas.unit))
+    atlas, setting = scene.atlas, scene.setting
+    centre = atlas.centre(*scene.marked)
+
+    def drawn() -> Any:
+        return chart(exceedance_curve(atlas.run, *centre, setting), setting, atlas.unit)
+
+    show(atlas, ("chances", centre, setting), drawn)
 
 
 def exceedance_curve(run: Run, lat: float, lon: float, setting: Setting, points: int = 121) -> Line:
@@ -40,21 +44,21 @@ def chart(curve: Line, setting: Setting, unit: str) -> Any:
     x = alt.X("x:Q", title=unit or "x", scale=alt.Scale(nice=False))
     y = alt.Y("p:Q", title="chance of more than x", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     told = [alt.Tooltip("x:Q", title=title, format=".3~g"), alt.Tooltip("p:Q", title="chance", format=".0%")]
-    band = alt.Chart(inside).mark_area(color=BLUE, opacity=0.2).encode(x, y)
-    line = alt.Chart(frame).mark_line(color=BLUE, strokeWidth=2.5).encode(x, y, tooltip=told)
+    band = alt.Chart(rows(inside)).mark_area(color=BLUE, opacity=0.2).encode(x, y)
+    line = alt.Chart(rows(frame)).mark_line(color=BLUE, strokeWidth=2.5).encode(x, y, tooltip=told)
     layers = [band, line]
     if curve[0].min() <= setting.threshold <= curve[0].max():
         p = float(np.interp(setting.threshold, *curve))
         mark = pd.DataFrame(
             {"x": [setting.threshold], "p": [p], "said": [f"> {setting.threshold:g}: {percent(p)}"]}
         )
-        rule = alt.Chart(mark).mark_rule(color=RED, strokeDash=[4, 3]).encode(x)
+        rule = alt.Chart(rows(mark)).mark_rule(color=RED, strokeDash=[4, 3]).encode(x)
         text = (
-            alt.Chart(mark)
+            alt.Chart(rows(mark))
             .mark_text(color=RED, align="left", dx=6, dy=-8, fontSize=13)
             .encode(x, y, text="said:N")
         )
-        layers += [rule, alt.Chart(mark).mark_point(color=RED, filled=True, size=60).encode(x, y), text]
+        layers += [rule, alt.Chart(rows(mark)).mark_point(color=RED, filled=True, size=60).encode(x, y), text]
     return alt.layer(*layers).properties(height=HEIGHT)
 
 

@@ -5,32 +5,34 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
-import streamlit as st
 
 from app.dashboard.atlas import Atlas
 from app.dashboard.panels.base import Panel, Scene
-from app.dashboard.panels.style import BLUE, HEIGHT, RED
+from app.dashboard.panels.style import BLUE, HEIGHT, RED, rows, show
 from app.dashboard.setting import Setting
 
 
 def draw(scene: Scene) -> None:
-    rows = through_time(scene.atlas, *scene.marked, scene.setting)
-    st.altair_chart(chart(rows, scene.setting, scene.atlas.unit))
+    atlas, setting = scene.atlas, scene.setting
+
+    def drawn() -> Any:
+        return chart(through_time(atlas, *scene.marked, setting), setting, atlas.unit)
+
+    show(atlas, ("history", atlas.centre(*scene.marked), setting), drawn)
 
 
 def through_time(atlas: Atlas, lat: float, lon: float, setting: Setting) -> list[dict[str, Any]]:
     """Median and interval of every quarter of the run at a place."""
-    rows = []
+    out = []
     for quarter in atlas.choices.quarters:
-        ds = atlas.at(lat, lon, replace(setting, quarter=quarter))
-        values = {key: float(ds[key].values.ravel()[0]) for key in ("median", "lower", "upper")}
-        rows.append({"quarter": quarter, **values})
-    return rows
+        values = atlas.values(lat, lon, replace(setting, quarter=quarter))
+        out.append({"quarter": quarter, **{key: values[key] for key in ("median", "lower", "upper")}})
+    return out
 
 
-def chart(rows: list[dict[str, Any]], setting: Setting, unit: str) -> Any:
+def chart(quarters: list[dict[str, Any]], setting: Setting, unit: str) -> Any:
     """Median and interval by quarter, the quarter of the map marked."""
-    frame = pd.DataFrame(rows).dropna()
+    frame = pd.DataFrame(quarters).dropna()
     x = alt.X("quarter:O", title=None, axis=alt.Axis(labelAngle=0, labelOverlap=True))
     told = [
         alt.Tooltip("quarter:O"),
@@ -38,17 +40,17 @@ def chart(rows: list[dict[str, Any]], setting: Setting, unit: str) -> Any:
     ]
     scale = alt.Scale(zero=False, nice=True)
     band = (
-        alt.Chart(frame)
+        alt.Chart(rows(frame))
         .mark_area(color=BLUE, opacity=0.2)
         .encode(x, alt.Y("lower:Q", title=unit or None, scale=scale), alt.Y2("upper:Q"))
     )
     line = (
-        alt.Chart(frame)
+        alt.Chart(rows(frame))
         .mark_line(color=BLUE, strokeWidth=2.5, point=alt.OverlayMarkDef(color=BLUE))
         .encode(x, alt.Y("median:Q", scale=scale), tooltip=told)
     )
     now = (
-        alt.Chart(frame[frame.quarter == setting.quarter])
+        alt.Chart(rows(frame[frame.quarter == setting.quarter]))
         .mark_point(color=RED, filled=True, size=110)
         .encode(x, alt.Y("median:Q", scale=scale), tooltip=told)
     )

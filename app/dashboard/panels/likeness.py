@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from app.dashboard.panels.base import Panel, Scene
-from app.dashboard.panels.style import BLUE, HEIGHT
+from app.dashboard.panels.style import BLUE, HEIGHT, rows, show
 from app.dashboard.words import literal
 
 
@@ -16,7 +16,8 @@ def draw(scene: Scene) -> None:
     st.markdown(literal(found.words))
     picture, profile = st.columns([2, 3])
     picture.image(found.picture(), caption="Red: similar. Also a layer of the map: “Similar to here”.")
-    profile.altair_chart(chart(found.profile))
+    key = "likeness", scene.atlas.centre(*scene.marked), scene.setting.quarter
+    show(scene.atlas, key, lambda: chart(found.profile), profile)
 
 
 def chart(rings: tuple[Any, Any, Any, Any]) -> Any:
@@ -25,11 +26,11 @@ def chart(rings: tuple[Any, Any, Any, Any]) -> Any:
     x = alt.X("km:Q", title="km from here", scale=alt.Scale(nice=False))
     y = alt.Scale(zero=False)
     band = (
-        alt.Chart(frame)
+        alt.Chart(rows(frame))
         .mark_area(color=BLUE, opacity=0.2)
         .encode(x, alt.Y("low:Q", title="correlation", scale=y), alt.Y2("high:Q"))
     )
-    line = alt.Chart(frame).mark_line(color=BLUE, strokeWidth=2.5).encode(x, alt.Y("median:Q", scale=y))
+    line = alt.Chart(rows(frame)).mark_line(color=BLUE, strokeWidth=2.5).encode(x, alt.Y("median:Q", scale=y))
     return alt.layer(band, line).properties(height=HEIGHT)
 
 

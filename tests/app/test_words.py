@@ -7,6 +7,7 @@ import pytest
 from odc.geo.geobox import GeoBox
 
 import geogp
+from app.console import _widths
 from app.workflow.outputs import attribution, surface_of, titled
 from app.workflow.steps.evaluate import Evaluation
 from data_pipelines.sources import SOURCES
@@ -16,6 +17,14 @@ from tests.geogp.test_contracts import field, small
 CRS = "EPSG:32604"
 BOX = GeoBox.from_bbox((0, 0, 10, 10), CRS, resolution=2)
 ZINC = {"source": "csv", "type": None, "region": None, "crs": CRS, "sources": [{"url": "meuse/zinc.csv"}]}
+
+
+@pytest.mark.parametrize("room", [200, 60, 34, 10])
+def test_tables_break_between_words(room):
+    rows = [["area", "95% interval", "below 100"], ["Honolulu", "217.5 - 242.3", "0.6% (0.2 - 1.2)"]]
+    widths = _widths(rows, room)
+    assert all(w >= len(word) for row in rows for w, cell in zip(widths, row) for word in cell.split())
+    assert sum(widths) == min(max(room - 9, 8 + 8 + 5), 8 + 13 + 16)  # as wide as words, at most as cells
 
 
 def run_of(target, data, counts=None):

@@ -112,7 +112,7 @@ class Areas:
             shown = shown[shown["n_points"] > 0].sort_values("rank", kind="stable").head(SHOWN)
         out = []
         for row in shown.to_dict("records"):
-            cells = [str(row["_name"]), f"{row['area_km2']:,.4g}"]
+            cells = [str(row["_name"]), f"{km2:,.0f}" if (km2 := row["area_km2"]) >= 100 else f"{km2:.3g}"]
             if not row["n_points"]:
                 out.append([*cells, *["outside"], *[""] * (len(self.header) - 3)])
                 continue

@@ -57,6 +57,15 @@ def new_text(ds: xr.Dataset) -> str:
     return _averages(ds, ds.attrs.get("tests"))
 
 
+def place_text(ds: xr.Dataset) -> str:
+    """What measurements are of, where their places are counted: `tile` or `place`.
+
+    >>> place_text(xr.Dataset(attrs={"tests": 1})), place_text(xr.Dataset(attrs={"target_noun": "measurements"}))
+    ('tile', 'place')
+    """
+    return "tile" if new_text(ds).startswith("tile ") else "place"
+
+
 def surface_text(ds: xr.Dataset) -> str:
     """What the surface is the level of: as `new_text`, at the Dataset's `reference_count`.
 

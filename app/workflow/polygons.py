@@ -233,6 +233,7 @@ def about(run: Run, quarter: str | None) -> dict[str, Any]:
         "run": run.path.resolve().name,
         "method": run.facts["method"],
         "target": run.target.name,
+        "target_title": run.target.words,
         "quarter": quarter,
         "reference_count": run.model.reference_count_,
         "observations_sha256": run.data["sha256"],

@@ -16,7 +16,14 @@ from tests.geogp.test_contracts import field, small
 
 CRS = "EPSG:32604"
 BOX = GeoBox.from_bbox((0, 0, 10, 10), CRS, resolution=2)
-ZINC = {"source": "csv", "type": None, "region": None, "crs": CRS, "sources": [{"url": "meuse/zinc.csv"}]}
+ZINC = {
+    "source": "csv",
+    "type": None,
+    "region": None,
+    "crs": CRS,
+    "sources": [{"url": "meuse/zinc.csv"}],
+    "value_name": "lead",
+}
 
 
 @pytest.mark.parametrize("room", [200, 60, 34, 10])
@@ -36,8 +43,11 @@ def run_of(target, data, counts=None):
 
 def test_a_table_of_zinc_is_not_ooklas():
     run = run_of("value", ZINC)
-    assert titled(run) == "Value, zinc"
-    assert attribution(run) == {"source": "a table of measurements; GeoGP method sgpr"}
+    assert titled(run) == "Lead, zinc"
+    assert attribution(run) == {"source": "a table of measurements (zinc.csv); GeoGP method sgpr"}
+    by_whom = run_of("value", {**ZINC, "credit": "Rikken and van Rijn"})
+    assert attribution(by_whom) == {"source": "Rikken and van Rijn; GeoGP method sgpr"}
+    assert titled(run_of("value", {**ZINC, "value_name": None})) == "Value, zinc"
     ds = geogp.predict(run, BOX)
     words = str(ds.attrs) + "".join(str(v.attrs) for v in ds.variables.values())
     assert "tile" not in words and "Ookla" not in words and "service" not in words

@@ -63,7 +63,8 @@ def place_text(ds: xr.Dataset) -> str:
     >>> place_text(xr.Dataset(attrs={"tests": 1})), place_text(xr.Dataset(attrs={"target_noun": "measurements"}))
     ('tile', 'place')
     """
-    return "tile" if new_text(ds).startswith("tile ") else "place"
+    noun = str(ds.attrs.get("target_noun") or new_text(ds))
+    return "tile" if noun.startswith("tile ") else "place"
 
 
 def surface_text(ds: xr.Dataset) -> str:

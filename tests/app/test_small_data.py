@@ -61,9 +61,7 @@ def test_suggestions_lie_among_the_survey(cli, survey, tmp_path):
 
 def test_all_that_is_written_says_zinc_and_nothing_of_tiles(cli, survey, tmp_path):
     out = tmp_path / "maps"
-    made = cli(
-        "export", survey, "-o", out, "--format", "cog,csv", "--layers", "median,exceedance"
-    )
+    made = cli("export", survey, "-o", out, "--format", "cog,csv", "--layers", "median,exceedance")
     assert made.code == 0, made.err
     with rasterio.open(out / "median.tif") as raster:
         tags = raster.tags()

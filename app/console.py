@@ -74,8 +74,12 @@ class Console:
             table.add_column(name, justify="right" if i >= numbers_from else "left", overflow="fold")
         for row in rows:
             table.add_row(*row)
-        width = None if stream.isatty() else 160
-        RichConsole(file=stream, width=width, highlight=False, markup=False).print(table)
+        screen = RichConsole(
+            file=stream, width=None if stream.isatty() else 160, highlight=False, markup=False
+        )
+        for column, width in zip(table.columns, _widths([header, *rows], screen.width)):
+            column.width = width
+        screen.print(table)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Report]:
@@ -102,10 +106,21 @@ class Console:
             task = bar.add_task(what, total=None)
 
             def report(done: int, total: int, label: str = "") -> None:
-                words = f"{what}: {_short(label)}" if label else what
+                words = f"{what}: {_short(label)}" if label and label != what else what
                 bar.update(task, completed=done, total=total or None, description=words)
 
             yield report
+
+
+def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Columns as wide as their cells; of a screen of `room` characters, the widest give way until a word would break."""
+    columns = list(zip(*rows))
+    widths = [max(map(len, column)) for column in columns]
+    least = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in columns]
+    room -= 3 * len(widths)  # a space on either side and one between
+    while sum(widths) > room and (wide := [i for i, w in enumerate(widths) if w > least[i]]):
+        widths[max(wide, key=lambda i: widths[i])] -= 1
+    return widths
 
 
 def _silent(done: int, total: int, label: str = "") -> None:

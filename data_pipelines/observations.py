@@ -66,6 +66,8 @@ def ingest(
     columns: dict[str, str] | None = None,
     crs: Any = None,
     value_unit: str | None = None,
+    value_name: str | None = None,
+    credit: str | None = None,
     region: str | None = None,
     states: str | Path | None = None,
     bbox: tuple[float, float, float, float] | None = None,
@@ -94,6 +96,8 @@ def ingest(
     crs : of x and y, anything PROJ understands; None is longitude and latitude for CSV and the file's own for
         GeoParquet
     value_unit : of a file's value, written to the metadata, for axes and legends
+    value_name : what a file's value is, for titles; None is its column's name
+    credit : who measured a file's values, for the attribution of maps
     region, states : state code, and the Census states file to find it in (path or URL; None downloads one)
     bbox : W, S, E, N in degrees; W > E crosses 180 degrees, when that way is at most 180 degrees wide
     boundary : file of polygons in any CRS
@@ -145,7 +149,7 @@ def ingest(
     entry = SOURCES[source]
     asked = Request(
         root=root, file=file, type=_type(source, entry, type), quarters=quarters, columns=columns or {}, crs=crs,
-        value_unit=value_unit, region=region, states=states, bbox=bbox, boundary=boundary, urban=urban,
+        value_unit=value_unit, value_name=value_name, credit=credit, region=region, states=states, bbox=bbox, boundary=boundary, urban=urban,
         seed=seed, size=size, progress=progress,
     )  # fmt: skip
     _check(source, entry, asked)
@@ -252,7 +256,7 @@ def _check(source: str, entry: Source, request: Request) -> None:
         raise InvalidInput(
             f"Source {source!r} takes no file ({request.file}); name its folder or URL with root."
         )
-    others = ("root", "quarters") if entry.takes_file else ("crs", "value_unit")
+    others = ("root", "quarters") if entry.takes_file else ("crs", "value_unit", "value_name", "credit")
     for name in (name for name in others if getattr(request, name) is not None):
         raise InvalidInput(f"Source {source!r} does not read {name}; leave it out.")
 

@@ -310,7 +310,7 @@ def attributes(run: Mapped, quarter: str | None, tests: float | None, level: flo
         "source": f"GeoGP method {method}",
         "history": f"{now():%Y-%m-%dT%H:%M:%SZ} geogp.predict",
         "comment": f"Medians and intervals describe new {goal.noun}"
-        + (", as measured, not the service on offer." if goal.noun == Target.noun else "."),
+        + (", as measured, not the service on offer." if goal.of_averages else "."),
         "method": method,
         "center": run.model.center,
         **goal.attributes(run.unit),

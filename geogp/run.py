@@ -112,7 +112,7 @@ class Run:
     @cached_property
     def target(self) -> Target:
         """What is mapped."""
-        return target(self.facts.get("target", ""))
+        return target(self.facts.get("target", "")).called(self.data.get("value_name"))
 
     @property
     def data(self) -> dict[str, Any]:
@@ -393,8 +393,8 @@ _KINDS: tuple[tuple[str, type], ...] = (
     ("target", str), ("method", str), ("data", dict), ("rows", dict), ("scores", dict), ("files", dict),
 )  # fmt: skip
 _DATA_KINDS: tuple[tuple[str, type], ...] = (
-    ("quarters", list), ("last_quarter", str), ("boundary", dict), ("value_unit", str), ("source", str),
-    ("region", str), ("sources", list), ("sha256", str),
+    ("quarters", list), ("last_quarter", str), ("boundary", dict), ("value_unit", str), ("value_name", str),
+    ("credit", str), ("source", str), ("region", str), ("sources", list), ("sha256", str),
 )  # fmt: skip
 
 

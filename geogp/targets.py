@@ -7,7 +7,7 @@ Functions import numpy themselves: `geogp --help` reads the names here.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from geogp.errors import InvalidInput
@@ -105,6 +105,21 @@ class Target:
                 "above 0."
             )
         return t
+
+    def called(self, name: str | None) -> "Target":
+        """The target of a table that names what it holds, where the target is not of one thing.
+
+        Examples
+        --------
+        >>> TARGETS["value"].called("zinc").words, TARGETS["latency"].called("zinc").words
+        ('zinc', 'latency')
+        """
+        return replace(self, words=name) if name and self.own_unit else self
+
+    @property
+    def of_averages(self) -> bool:
+        """Whether an observation is the average of a tile, of as many tests as people made there."""
+        return self.noun == Target.noun
 
     def unit_of(self, recorded: str | None) -> str:
         """The unit of a table whose metadata record one, or none.

@@ -10,7 +10,16 @@ import xarray as xr
 from maps.derived import computed
 from maps.errors import InvalidInput
 from maps.layers import ENDS, GROUPS, LAYERS, VALUES, Layer, available
-from maps.words import level_text, new_text, scale_text, surface_text, tail_text, target_text, target_unit
+from maps.words import (
+    level_text,
+    new_text,
+    place_text,
+    scale_text,
+    surface_text,
+    tail_text,
+    target_text,
+    target_unit,
+)
 
 
 @dataclass(frozen=True)
@@ -166,6 +175,7 @@ def templates(ds: xr.Dataset, layer: Layer) -> tuple[str, str, str]:
     """
     words = _words(ds)
     words["of"] = count_open(ds)
+    words["place"] = place_text(ds)
     words |= {name: f"{{{name}}}" for name in ("level", "tail", "threshold")}
     title, short, about = (_fill(text, words) for text in (layer.title, layer.short, layer.about))
     return title, short, about

@@ -150,7 +150,7 @@ def maps_figure(
     figure.text(
         0.25 / width,
         1 - 0.48 / height,
-        "  |  ".join([subtitle(small, **of), *sheet.notes]),
+        "  |  ".join(filter(None, [subtitle(small, **of), *sheet.notes])),
         size=10,
         parse_math=False,
         color=SOFT,

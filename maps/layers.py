@@ -354,9 +354,9 @@ WITHIN = Layer(
     by_level=True,
 )
 MEASURED = Layer(
-    title="Distance to the nearest measured tile",
-    short="Measured tiles",
-    about="how far away the nearest tile is in which anybody measured, in any quarter",
+    title="Distance to the nearest measured {place}",
+    short="Measured {place}s",
+    about="how far away the nearest {place} is where anybody measured, at any time",
     quantity="distance",
     colours="oslo",
     scale="log",

@@ -23,7 +23,16 @@ from maps.mercator import MercatorGrid, mercator_grid
 from maps.packing import FINE, STEPS, pack
 from maps.region import Lines, around, lines_of, places_of, polygon
 from maps.render import frame
-from maps.words import level_text, new_text, quarter_of, subtitle, surface_text, target_text, target_unit
+from maps.words import (
+    level_text,
+    new_text,
+    place_text,
+    quarter_of,
+    subtitle,
+    surface_text,
+    target_text,
+    target_unit,
+)
 
 #: Layers that the page's script computes from distributions, as `maps/page/planes.js` has them.
 COMPUTED = (
@@ -259,7 +268,7 @@ def _entry(ds: xr.Dataset, key: str, scale: Scale, unit: str) -> dict[str, Any]:
         "median": target_text(ds)[:1].upper() + target_text(ds)[1:],
         "within": "How sure",
         "exceedance": "Chance above {threshold}" + (f" {target_unit(ds)}" if target_unit(ds) else ""),
-        "measured": "Measured tiles",
+        "measured": short,
     }.get(key)
     return {
         "id": key,
@@ -385,6 +394,7 @@ def _about(
         "unit": target_unit(ds),
         "log": str(ds.attrs.get("target_scale", "")).startswith("log"),
         "averages": "{tests}" in count_open(ds),
+        "place": place_text(ds),
         "far_km": None,
         "coverage": None,
         "pages": [],

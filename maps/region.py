@@ -128,6 +128,25 @@ def to_crs(shape: BaseGeometry, crs: Any) -> BaseGeometry:
     return moved if moved.is_valid else shapely.make_valid(moved)
 
 
+def is_plain(shapes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which (multi)polygons in degrees are valid and stay clear of 180 degrees, so that `polygon` leaves them as they are."""
+    box = shapely.bounds(shapes)
+    inside = (np.abs(box[:, ::2]) < 180).all(axis=1) & (box[:, 2] - box[:, 0] <= 180)
+    return np.asarray(inside & shapely.is_valid(shapes))
+
+
+def plain_to_crs(shapes: NDArray[Any], crs: str) -> NDArray[Any]:
+    """`to_crs` of each of many plain polygons, see `is_plain`, in a tenth of the time: all points are carried at once."""
+    single = shapely.get_num_geometries(shapes) == 1
+    whole = np.where(single, shapely.get_geometry(shapes, 0), shapes)
+    moved = np.asarray(shapely.transform(shapely.segmentize(whole, DENSE_DEGREES), _projection(crs)))
+    if not np.isfinite(shapely.get_coordinates(moved)).all():
+        raise InvalidInput(f"Part of the region cannot be expressed in the grid's CRS ({_known(crs).name}).")
+    bad = ~shapely.is_valid(moved)
+    moved[bad] = shapely.make_valid(moved[bad])
+    return moved
+
+
 def polygons_of(shape: BaseGeometry) -> list[BaseGeometry]:
     """The polygons of a geometry that have an area."""
     parts = shapely.get_parts(shapely.get_parts(shape))

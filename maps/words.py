@@ -57,6 +57,16 @@ def new_text(ds: xr.Dataset) -> str:
     return _averages(ds, ds.attrs.get("tests"))
 
 
+def place_text(ds: xr.Dataset) -> str:
+    """What measurements are of, where their places are counted: `tile` or `place`.
+
+    >>> place_text(xr.Dataset(attrs={"tests": 1})), place_text(xr.Dataset(attrs={"target_noun": "measurements"}))
+    ('tile', 'place')
+    """
+    noun = str(ds.attrs.get("target_noun") or new_text(ds))
+    return "tile" if noun.startswith("tile ") else "place"
+
+
 def surface_text(ds: xr.Dataset) -> str:
     """What the surface is the level of: as `new_text`, at the Dataset's `reference_count`.
 

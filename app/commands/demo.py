@@ -28,6 +28,9 @@ def demo(
     if not console.quiet:
         console.table("How close it came", result.header, result.rows(), stderr=True)
         console.say(f"Open {result.folder.resolve() / 'maps' / 'map.html'} in a browser.")
+        console.say(
+            f"A table of its counties: geogp areas {out}/run --areas {result.counties} -o counties.csv"
+        )
     console.data(str(result.path))
     if result.problems:
         raise Failed(f"The demo is not as good as it must be: {'; '.join(result.problems)}.")

@@ -66,6 +66,12 @@ def ingest(
     ] = None,
     crs: Annotated[str | None, typer.Option(help="CRS of x and y; default longitude and latitude.")] = None,
     value_unit: Annotated[str | None, typer.Option(help="Unit of `value`, for legends.")] = None,
+    value_name: Annotated[
+        str | None, typer.Option(help="What `value` is, for titles; default: its column's name.")
+    ] = None,
+    credit: Annotated[
+        str | None, typer.Option(metavar="WORDS", help=f"Who measured, to be named on maps, for {TABLES}.")
+    ] = None,
     expect_sha256: Annotated[
         list[str] | None,
         typer.Option(metavar="HEX", help="Refuse measurements from a file of another SHA-256; repeatable."),
@@ -91,6 +97,8 @@ def ingest(
             columns=_pairs(columns),
             crs=crs,
             value_unit=value_unit,
+            value_name=value_name,
+            credit=credit,
             region=region,
             states=states,
             bbox=bbox,

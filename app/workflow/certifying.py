@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.workflow.grids import length_words
 from app.workflow.rows import Flags
 from geogp.calibrate import COUNT_EDGES, certificate
 from geogp.predictive import Predictive
@@ -117,7 +118,7 @@ def table(document: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]],
         "their luck, so a little outside is no proof."
     ]
     if "far" in document["groups"]:
-        notes.append(f"near, far: within and beyond {document['far_m'] / 1000:g} km of a training place.")
+        notes.append(f"near, far: within and beyond {length_words(document['far_m'])} of a training place.")
     if any(False in g["within"] for g in document["groups"].values()):
         notes.append("*: outside it.")
     if not all(g["judged"] for g in document["groups"].values()):

@@ -207,12 +207,21 @@ def check_resolution(metres: float | None) -> None:
         raise InvalidInput(f"--resolution must be at most {HALF_EARTH_M:,.0f} m; got {metres:g}.")
 
 
+def length_words(metres: float) -> str:
+    """A length as people say it.
+
+    >>> length_words(573.8), length_words(2000)
+    ('574 m', '2 km')
+    """
+    return f"{metres:.3g} m" if metres < 999.5 else f"{metres / 1000:.3g} km"
+
+
 def _reach(run: Run, asked: float | None) -> tuple[float, str]:
     """How far a map without boundary reaches, and that in words."""
     reach = asked if asked is not None else usual_reach_m(run)
     return (
         reach,
-        f"the run has no boundary, so the map reaches {reach / 1000:.3g} km from any training place",
+        f"the run has no boundary, so the map reaches {length_words(reach)} from any training place",
     )
 
 
@@ -257,8 +266,13 @@ def usual_reach_m(run: Run) -> float:
 
 def of_tiled_source(run: Run) -> bool:
     """Whether a run's measurements are of tiles, whose size is known; of an unknown source, too."""
-    source = SOURCES.get(run.data.get("source") or "")
-    return source is None or source.tiled
+    return measures_tiles(run.data.get("source"))
+
+
+def measures_tiles(source: str | None) -> bool:
+    """Whether what a source measures are tiles; of an unknown one, too."""
+    known = SOURCES.get(source or "")
+    return known is None or known.tiled
 
 
 def usual_side_m(run: Run) -> float:

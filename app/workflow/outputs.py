@@ -37,18 +37,24 @@ def titled(run: Run) -> str:
     """The title of a run's maps: what was measured, of which type, and where or in which table."""
     data = run.data
     what = " ".join(str(v) for v in (data.get("type"), run.target.words) if v)
-    read = [str(record.get("path") or record.get("url") or "") for record in data.get("sources") or []]
-    source = SOURCES.get(data.get("source") or "")
-    table = Path(read[0]).stem if source and source.takes_file and len(read) == 1 else ""
-    return what[0].upper() + what[1:] + (f", {place}" if (place := data.get("region") or table) else "")
+    place = data.get("region") or Path(_table(run)).stem
+    return what[0].upper() + what[1:] + (f", {place}" if place else "")
+
+
+def _table(run: Run) -> str:
+    """The name of the one file that a run's measurements were read from; "" of published tiles."""
+    read = [str(record.get("path") or record.get("url") or "") for record in run.data.get("sources") or []]
+    source = SOURCES.get(run.data.get("source") or "")
+    return Path(read[0]).name if source and source.takes_file and len(read) == 1 else ""
 
 
 def attribution(run: Run) -> dict[str, str]:
     """Who measured what a run has learned from, as its source wants to be named, with its page and licence; an unknown
-    source goes by its name."""
+    source goes by its name, a table by whom it was said to be from, else by its file's."""
     name, method = run.data.get("source"), f"GeoGP method {run.model.method}"
     source = SOURCES.get(name or "")
-    credit = source.credit if source else name
+    file = _table(run)
+    credit = run.data.get("credit") or (f"{source.credit}{f' ({file})' * bool(file)}" if source else name)
     out = {"source": f"{credit}; {method}" if credit else method}
     if source and source.reference:
         out["references"] = source.reference

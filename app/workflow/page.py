@@ -19,10 +19,11 @@ from app.workflow.distributions import counts_of, distributions, places
 from app.workflow.drawing import near
 from app.workflow.grids import Grid, window_in
 from app.workflow.outputs import attribution, titled
+from app.workflow.scoring import far_m_of
 from geogp.areas import surface
 from geogp.blocks import Where
 from geogp.prediction import VARIABLES, attributes, values_at
-from geogp.run import FAR_M, Run
+from geogp.run import Run
 from maps.atomic import replacing
 from maps.bands import bands, complete
 from maps.colours import Scale, Suppressing, fitted, scales, suppressing
@@ -289,7 +290,8 @@ def spec_of(
         note=page.note,
         added=legend.added,
     )
-    spec["far_km"] = FAR_M / 1000 if run.has_support else None
+    far_m = far_m_of(run.data.get("source"), run.support) if run.has_support else None
+    spec["far_km"] = None if far_m is None else round(far_m / 1000, 3)
     spec["coverage"] = None if document is None else _coverage(document)
     return spec
 
@@ -303,7 +305,12 @@ def _coverage(document: Mapping[str, Any]) -> dict[str, Any]:
         if found := re.fullmatch(r"\w+ (\d+)(\+|-(\d+))?", name):
             last = found[3] or (1e12 if found[2] else found[1])
             counts.append((name, float(found[1]), float(last)))
-    return {"levels": document["levels"], "groups": groups, "counts": counts, "far_km": FAR_M / 1000}
+    return {
+        "levels": document["levels"],
+        "groups": groups,
+        "counts": counts,
+        "far_km": round(document["far_m"] / 1000, 3),
+    }
 
 
 def write_page(

@@ -17,7 +17,7 @@ from app.workflow.grids import Box, usual_reach_m
 from data_pipelines.intact import Damaged, check_intact
 from data_pipelines.regions import unwound
 from geogp.run import Run, Support
-from maps.region import polygon, to_crs
+from maps.region import is_plain, plain_to_crs, polygon, to_crs
 
 if TYPE_CHECKING:
     import geopandas
@@ -152,8 +152,14 @@ def in_plane(frame: "geopandas.GeoDataFrame", run: Run) -> list[BaseGeometry]:
             f"Row {bad[0]} of the polygons has coordinates that do not exist in its CRS ({crs.name})."
         )
     # An edge that is still longer than half a turn means the long way: that of a box around the Earth.
-    whole = [shapely.segmentize(unwound(shape), 45.0) for shape in degrees]
-    return [to_crs(polygon(shapely.geometry.mapping(shape)), plane) for shape in whole]
+    given = np.array(degrees.values)
+    plain = is_plain(given)
+    out = np.empty(len(given), object)
+    out[plain] = plain_to_crs(shapely.segmentize(given[plain], 45.0), plane)
+    for k in np.flatnonzero(~plain):
+        whole = shapely.segmentize(unwound(given[k]), 45.0)
+        out[k] = to_crs(polygon(shapely.geometry.mapping(whole)), plane)
+    return list(out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +239,7 @@ def about(run: Run, quarter: str | None) -> dict[str, Any]:
         "run": run.path.resolve().name,
         "method": run.facts["method"],
         "target": run.target.name,
+        "target_title": run.target.words,
         "quarter": quarter,
         "reference_count": run.model.reference_count_,
         "observations_sha256": run.data["sha256"],

@@ -33,7 +33,7 @@ ALL = "all"
 #: What a run keeps of a table's metadata.
 KEPT = (
     "source", "type", "region", "crs", "boundary", "boundary_source", "bbox", "missing_quarters", "urban", "sources",
-    "value_unit",
+    "value_unit", "value_name", "credit",
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ class Rows:
     @property
     def goal(self) -> Target:
         """What is mapped."""
-        return target_named(self.target)
+        return target_named(self.target).called(self.metadata.get("value_name"))
 
     @property
     def unit(self) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from app.workflow.grids import measures_tiles
 from app.workflow.rows import Array, Flags, Rows
 from geogp.predictive import Predictive
 from geogp.run import FAR_M, Support
@@ -14,12 +15,18 @@ from geogp.scores import pool, pool_strata, score, score_strata
 AT_ONCE = 20_000
 
 
+def far_m_of(source: str | None, support: Support) -> float:
+    """Beyond which distance from data a place is far: 1 km of tiles; else the gap that holds nine in ten of the places."""
+    gaps = support.gaps_m()
+    return FAR_M if measures_tiles(source) or not len(gaps) else float(np.quantile(gaps, 0.9))
+
+
 def strata(rows: Rows, chosen: Flags, support: Support) -> dict[str, Flags]:
     """Masks over the chosen rows: urban and rural by label, near and far by distance to the training places."""
     masks: dict[str, Flags] = {}
     if rows.urban is not None:
         masks |= {"urban": rows.urban[chosen], "rural": ~rows.urban[chosen]}
-    far = support.distances_m(rows.X[chosen, :2]) > FAR_M
+    far = support.distances_m(rows.X[chosen, :2]) > far_m_of(rows.metadata.get("source"), support)
     return masks | {"near": ~far, "far": far}
 
 

@@ -158,7 +158,11 @@ def _collected(file: _File, request: Request) -> Collected:
             "infinite_value": int((inside & infinite).sum()),
         },
         sources=[{**file.fetched.record, "rows_read": file.table.num_rows, "rows_kept": len(rows)}],
-        about={"value_unit": request.value_unit},
+        about={
+            "value_unit": request.value_unit,
+            "value_name": request.value_name or file.columns["value"],
+            "credit": request.credit,
+        },
     )
 
 

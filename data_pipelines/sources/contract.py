@@ -30,6 +30,8 @@ class Request:
     columns: dict[str, str] = field(default_factory=dict)
     crs: Any = None
     value_unit: str | None = None
+    value_name: str | None = None
+    credit: str | None = None
     region: str | None = None
     states: str | Path | None = None
     bbox: tuple[float, float, float, float] | None = None

@@ -1,4 +1,4 @@
-"""The world's states and urban areas, written as the Census publishes them."""
+"""The world's states, counties and urban areas, written as the Census publishes them."""
 
 import tempfile
 import zipfile
@@ -31,6 +31,28 @@ def write_states(world: World, path: Path) -> None:
     _write_shapefile(columns, shapes, path)
 
 
+def write_counties(world: World, path: Path) -> None:
+    """A county about each city and the islet's own, with the columns of `cb_{year}_us_county_500k.zip`."""
+    land, seats = world.land(), [world.to_degrees(city.x_km, city.y_km) for city in world.cities]
+    cells = shapely.voronoi_polygons(shapely.MultiPoint(seats), extend_to=land, ordered=True)
+    shapes = [shapely.intersection(land, cell) for cell in cells.geoms] + [world.islet()]
+    names = [city.name for city in world.cities] + [f"Little {world.name}"]
+    states = ["99"] * len(seats) + ["98"]
+    numbers = [f"{2 * i + 1:03d}" for i in range(len(seats))] + ["001"]
+    columns: dict[str, Any] = {
+        "STATEFP": states,
+        "COUNTYFP": numbers,
+        "COUNTYNS": [f"099{s}9{n}" for s, n in zip(states, numbers, strict=True)],
+        "AFFGEOID": [f"0500000US{s}{n}" for s, n in zip(states, numbers, strict=True)],
+        "GEOID": [f"{s}{n}" for s, n in zip(states, numbers, strict=True)],
+        "NAME": names,
+        "LSAD": ["06"] * len(names),
+        "ALAND": [_square_metres(world, shape) for shape in shapes],
+        "AWATER": [0] * len(names),
+    }
+    _write_shapefile(columns, shapes, path)
+
+
 def write_urban(world: World, path: Path) -> None:
     """The world's cities, with the columns of `tl_{year}_us_uac20.zip`."""
     names, shapes = zip(*world.urban_areas(), strict=True)
@@ -54,8 +76,8 @@ def write_urban(world: World, path: Path) -> None:
 
 
 def _square_metres(world: World, shape: shapely.Geometry) -> int:
-    x, y = world.to_km(*shapely.get_coordinates(shape.exterior if hasattr(shape, "exterior") else shape).T)
-    return round(shapely.Polygon(np.stack([x, y], 1)).area * 1e6)
+    in_km = shapely.transform(shape, lambda points: np.stack(world.to_km(*points.T), 1))
+    return round(in_km.area * 1e6)
 
 
 def _write_shapefile(columns: dict[str, Any], shapes: list[shapely.Geometry], path: Path) -> None:

@@ -51,6 +51,7 @@ def write_world(folder: str | Path, *, seed: int = 0, size: str = "demo", overwr
         )
     mark.unlink(missing_ok=True)
     census.write_states(world, world.states_file(folder))
+    census.write_counties(world, world.counties_file(folder))
     census.write_urban(world, world.urban_file(folder))
     for type in OOKLA.types:
         tiles.write_tiles(world, folder, type)

@@ -284,6 +284,10 @@ class World:
         """Where a written world keeps its Census-style states file."""
         return Path(folder) / "census" / "cb_halcyon_state_500k.zip"
 
+    def counties_file(self, folder: str | Path) -> Path:
+        """Where a written world keeps its Census-style counties."""
+        return Path(folder) / "census" / "cb_halcyon_county_500k.zip"
+
     def urban_file(self, folder: str | Path) -> Path:
         """Where a written world keeps its Census-style urban areas (2020 criteria)."""
         return Path(folder) / "census" / "tl_halcyon_uac20.zip"

@@ -35,7 +35,13 @@ function layerList(layers, chosen, setting, off, choose) {
 
 function ticksOf(marks) {
   const box = make("div", "ticks");
-  for (const [at, text] of marks) {
+  const kept = [], touch = ([a, one], [b, other]) => 100 * Math.abs(a - b) < 2.2 * (one.length + other.length);
+  for (const mark of marks) { // a label that would lie on its neighbour is left out, the last one never
+    const last = mark === marks[marks.length - 1];
+    while (last && kept.length && touch(kept[kept.length - 1], mark)) kept.pop();
+    if (!kept.length || !touch(kept[kept.length - 1], mark)) kept.push(mark);
+  }
+  for (const [at, text] of kept) {
     const tick = make("i"), label = make("span", "", text);
     tick.style.left = label.style.left = 100 * at + "%";
     box.append(tick, label);

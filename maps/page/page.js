@@ -368,7 +368,7 @@ async function geogpPage(spec, map) {
     $("usual").append(button);
   }
   $("fade").addEventListener("change", () => { state.fade = $("fade").checked; show(); });
-  $("far-line").hidden = !spec.far_km; $("far-text").textContent = "no test within " + short(spec.far_km || 0) + " km";
+  $("far-line").hidden = !spec.far_km; $("far-text").textContent = (spec.place === "tile" ? "no test within " : "nothing measured within ") + length(spec.far_km || 0);
   $("far").addEventListener("change", () => { state.far = $("far").checked; show(); });
   if (spec.hatched) { const key = make("p"); key.append(make("i", "hatch"), " in the region, but no prediction"); key.style.cssText = "display:flex;gap:8px;align-items:center"; $("note").before(key); }
 
@@ -403,7 +403,7 @@ async function geogpPage(spec, map) {
     if (!parts.length) parts.push(i >= 0 || grid.inside(latlng) ? "No prediction here" : "Outside the mapped region");
     else {
       if (!["median", "lower", "upper", "exceedance", "pi_width"].includes(layer.id) && values.median !== undefined && values[layer.id] !== undefined) more.push(fill(layer.short, s) + " " + textOf(layer, values[layer.id]));
-      if (values.measured !== undefined) more.push("nearest tests " + (values.measured < 1 ? "within 1 km" : values.measured.toFixed(values.measured < 10 ? 1 : 0) + " km away"));
+      if (values.measured !== undefined) more.push((spec.place === "tile" ? "nearest tests " : "nearest measurement ") + awayText(values.measured, spec.far_km || 1));
     }
     $("said").textContent = parts.join("; "); $("where-said").textContent = more.join(" · ");
     flags.said = latlng.lat.toFixed(4) + "," + wrap(latlng.lng).toFixed(4);
@@ -442,7 +442,7 @@ async function geogpPage(spec, map) {
       if (v.exceedance !== undefined) facts.push(["Chance of more than " + short(s.threshold) + unit, percent(v.exceedance)]);
       if (v.either !== undefined) facts.push([fill(layerNow().short, s), percent(v.either)]);
       if (v.within !== undefined && Number.isFinite(v.within)) facts.push(["How sure", "within ×" + plain(v.within)]);
-      if (v.measured !== undefined) facts.push(["Nearest measured tile", v.measured < 1 ? "within 1 km" : v.measured.toFixed(1) + " km away"]);
+      if (v.measured !== undefined) facts.push(["Nearest measured " + spec.place, awayText(v.measured, spec.far_km || 1)]);
       if (v.explained !== undefined) facts.push(["Known from data", percent(v.explained)]);
       facts.push(...honesty(spec.coverage, s, v.measured));
     }
@@ -523,7 +523,7 @@ async function geogpPage(spec, map) {
     if (kind === "png") {
       const facts = spec.facts.filter(([name]) => ["Source", "Licence", "Calibration"].includes(name)).map(([name, text]) => name + ": " + text + ".");
       const about = fadeOf(layer) ? fill(spec.fade.about, s) : fill(layer.about, s);
-      const caveat = [about[0].toUpperCase() + about.slice(1) + ".", "It maps measured averages, not service on offer. Made " + new Date().toISOString().slice(0, 10) + " with GeoGP.", ...facts];
+      const caveat = [about[0].toUpperCase() + about.slice(1) + ".", (spec.place === "tile" ? "It maps measured averages, not service on offer. " : "") + "Made " + new Date().toISOString().slice(0, 10) + " with GeoGP.", ...facts];
       const blob = await poster({ spec, map, grids: [grid, detail.grid()].filter(Boolean), layer, setting: s, subtitle: subtitle(layer, s), caveat, fade: fadeOf(layer), towns: inView() }), url = URL.createObjectURL(blob);
       save(layer.id + (s.quarter ? "_" + s.quarter : "") + ".png", url);
       setTimeout(() => URL.revokeObjectURL(url), 10000);

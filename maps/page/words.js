@@ -5,6 +5,8 @@ const plain = (v) => !Number.isFinite(v) ? "no value"
 const percent = (p) => !Number.isFinite(p) ? "no value" : p < 0.005 ? "< 1%" : p > 0.995 ? "> 99%" : Math.round(100 * p) + "%";
 const chance = (p) => { const said = percent(p); return /^[<>]/.test(said) ? said : "= " + said; };
 const short = (v) => String(Number(Number(v).toPrecision(10)));
+const length = (km) => km < 1 ? short((1000 * km).toPrecision(3)) + " m" : short(km.toPrecision(3)) + " km";
+const awayText = (km, near) => km < near ? "within " + length(near) : (km < 1 ? length(km) : km.toFixed(km < 10 ? 1 : 0) + " km") + " away";
 const wrap = (lon) => ((lon + 180) % 360 + 360) % 360 - 180;
 const side = (v, plus, minus) => Math.abs(v).toFixed(4) + "° " + (v < 0 ? minus : plus);
 const written = (lat, lon) => side(lat, "N", "S") + ", " + side(wrap(lon), "E", "W");

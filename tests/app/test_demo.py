@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
 
 import pytest
 
+import app.workflow.steps.demo
 from app.workflow.steps.demo import demo
 
 
@@ -25,7 +27,9 @@ def check_manifest(path):
 
 
 @pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
-def test_the_small_demo_makes_everything(tmp_path):
+def test_the_small_demo_makes_everything_and_says_how_to_get_its_table_of_counties(
+    cli, tmp_path, monkeypatch
+):
     said = []
     result = demo(tmp_path / "demo", size="small", method="dbk-silu", say=said.append)
     manifest = check_manifest(result.path)
@@ -35,6 +39,14 @@ def test_the_small_demo_makes_everything(tmp_path):
     assert len(said) >= 6 and len(result.rows()) > 10
     failed = [name for name, check in manifest["checks"].items() if not check["passed"]]
     assert len(result.problems) == len(failed)
+
+    monkeypatch.setattr(app.workflow.steps.demo, "demo", lambda *a, **k: result)
+    lines = cli("demo", "--out", result.folder).err.splitlines()
+    line = next(line for line in lines if "geogp areas" in line).partition("geogp ")[2]
+    monkeypatch.chdir(tmp_path)
+    table = cli(*shlex.split(line), "--samples", "20")
+    assert table.code == 0 and "Port Amity" in table.out and "8 areas" in table.err, table.err
+    assert (tmp_path / "counties.csv").exists()
 
 
 def test_a_folder_in_use_is_refused(cli, tmp_path):
@@ -50,7 +62,6 @@ def test_a_folder_in_use_is_refused(cli, tmp_path):
 def test_a_poor_demo_fails_after_saying_where_its_manifest_is(
     coverage, correlation, words, cli, tmp_path, monkeypatch
 ):
-    import app.workflow.steps.demo
     from app.workflow.steps.demo import Demo, _checks
 
     checks = _checks({"scores": {"coverage95": coverage}}, {"median_correlation": correlation})

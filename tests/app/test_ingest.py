@@ -64,6 +64,13 @@ def test_any_other_measurement(cli, tmp_path):
     assert cli(*line).code == 0
     table, metadata = read(output)
     assert table.num_rows == 40 and metadata["value_unit"] == "mm"
+    assert metadata["value_name"] == "mm" and metadata["credit"] is None
+    named = cli(*line, "--value-name", "rain", "--credit", "The gauge keepers", "--overwrite")
+    assert named.code == 0
+    metadata = read(output)[1]
+    assert metadata["value_name"] == "rain" and metadata["credit"] == "The gauge keepers"
+    tiles = cli("ingest", "--value-name", "rain", "--region", "HI", "-o", output, "--overwrite")
+    assert tiles.code == 3 and "does not read value_name" in tiles.err
 
 
 BAD = {

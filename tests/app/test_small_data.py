@@ -1,9 +1,11 @@
 """A survey of 200 m brings its own scales: no constant of Ookla's tiles decides its map."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+import rasterio
 from scipy.spatial import cKDTree
 
 from app.workflow.evidence import near_m_of
@@ -55,6 +57,25 @@ def test_suggestions_lie_among_the_survey(cli, survey, tmp_path):
     result = cli("suggest", survey, "-n", 3, "-o", tmp_path / "p.geojson", "--json")
     assert result.code == 0, result.err
     assert json.loads(result.out)["cell_m"] < 40
+
+
+def test_all_that_is_written_says_zinc_and_nothing_of_tiles(cli, survey, tmp_path):
+    out = tmp_path / "maps"
+    made = cli("export", survey, "-o", out, "--format", "cog,csv", "--layers", "median,exceedance")
+    assert made.code == 0, made.err
+    with rasterio.open(out / "median.tif") as raster:
+        tags = raster.tags()
+        assert tags["title"] == "Zinc, s" and tags["source"].startswith("a table of measurements (s.csv);")
+        assert raster.descriptions[0] == "Median zinc"
+    for path in [*out.glob("*.json"), *out.glob("*.tif"), *out.glob("*.csv")]:
+        assert not re.search(
+            rb"ookla|mbit|tile average|service on offer", path.read_bytes(), re.IGNORECASE
+        ), path
+    report = cli("report", survey, "-o", tmp_path / "r.html")
+    words = (tmp_path / "r.html").read_text()
+    assert report.code == 0 and "the zinc averages" in words and "service on offer" not in words
+    asked = cli("suggest", survey, "-n", 2, "-o", tmp_path / "p.geojson")
+    assert asked.code == 0 and "Where to measure zinc next" in asked.out
 
 
 def test_a_target_that_is_none_is_told_its_name(cli, survey, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from odc.geo.geobox import GeoBox
 
 import geogp
+from app.console import _widths
 from app.workflow.outputs import attribution, surface_of, titled
 from app.workflow.steps.evaluate import Evaluation
 from data_pipelines.sources import SOURCES
@@ -15,7 +16,22 @@ from tests.geogp.test_contracts import field, small
 
 CRS = "EPSG:32604"
 BOX = GeoBox.from_bbox((0, 0, 10, 10), CRS, resolution=2)
-ZINC = {"source": "csv", "type": None, "region": None, "crs": CRS, "sources": [{"url": "meuse/zinc.csv"}]}
+ZINC = {
+    "source": "csv",
+    "type": None,
+    "region": None,
+    "crs": CRS,
+    "sources": [{"url": "meuse/zinc.csv"}],
+    "value_name": "lead",
+}
+
+
+@pytest.mark.parametrize("room", [200, 60, 34, 10])
+def test_tables_break_between_words(room):
+    rows = [["area", "95% interval", "below 100"], ["Honolulu", "217.5 - 242.3", "0.6% (0.2 - 1.2)"]]
+    widths = _widths(rows, room)
+    assert all(w >= len(word) for row in rows for w, cell in zip(widths, row) for word in cell.split())
+    assert sum(widths) == min(max(room - 9, 8 + 8 + 5), 8 + 13 + 16)  # as wide as words, at most as cells
 
 
 def run_of(target, data, counts=None):
@@ -27,8 +43,11 @@ def run_of(target, data, counts=None):
 
 def test_a_table_of_zinc_is_not_ooklas():
     run = run_of("value", ZINC)
-    assert titled(run) == "Value, zinc"
-    assert attribution(run) == {"source": "a table of measurements; GeoGP method sgpr"}
+    assert titled(run) == "Lead, zinc"
+    assert attribution(run) == {"source": "a table of measurements (zinc.csv); GeoGP method sgpr"}
+    by_whom = run_of("value", {**ZINC, "credit": "Rikken and van Rijn"})
+    assert attribution(by_whom) == {"source": "Rikken and van Rijn; GeoGP method sgpr"}
+    assert titled(run_of("value", {**ZINC, "value_name": None})) == "Value, zinc"
     ds = geogp.predict(run, BOX)
     words = str(ds.attrs) + "".join(str(v.attrs) for v in ds.variables.values())
     assert "tile" not in words and "Ookla" not in words and "service" not in words

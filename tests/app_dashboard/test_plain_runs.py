@@ -40,6 +40,12 @@ def test_the_map_of_a_plain_run(plain_model, tmp_path: Path, target: str, bounda
     spec = atlas.spec()
     assert spec["settings"]["positive"] == atlas.choices.positive == spec["log"]
     assert spec["settings"]["counts"] == [] and spec["unit"] == atlas.unit
+    assert spec["place"] == ("tile" if target == "latency" else "place")
+    measured = next(layer for layer in spec["layers"] if layer["id"] == "measured")
+    assert (
+        measured["plain"] == f"Measured {spec['place']}s"
+        and f"nearest {spec['place']} is" in measured["about"]
+    )
     assert ("within" in {layer["id"] for layer in spec["layers"]}) == (target == "latency")
     first, others = atlas._made(Wanted(None), lambda done, total: None)
     assert others is None and unpack(first)[1]["known"].sum() > 1000

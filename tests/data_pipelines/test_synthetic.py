@@ -35,7 +35,7 @@ def rows(request, world_root, tmp_path_factory):
 def test_the_same_seed_gives_the_same_bytes(world_root, tmp_path):
     write_world(tmp_path / "again", seed=0, size="small")
     files = sorted(path.relative_to(world_root) for path in world_root.rglob("*") if path.is_file())
-    assert len(files) == 2 * 8 + 2 + 3
+    assert len(files) == 2 * 8 + 3 + 3
     for file in files:
         assert (tmp_path / "again" / file).read_bytes() == (world_root / file).read_bytes(), file
 
@@ -94,6 +94,21 @@ def test_census_files_have_the_census_columns(world_root, world):
     assert land == pytest.approx(shapely.Polygon(np.stack([x, y], 1)).area * 1e6, rel=1e-6)
     with zipfile.ZipFile(world.states_file(world_root)) as archive:
         assert {name.rsplit(".")[-1] for name in archive.namelist()} >= {"shp", "shx", "dbf", "prj"}
+
+
+def test_counties_part_the_state_about_its_cities(world_root, world):
+    counties = geopandas.read_file(world.counties_file(world_root))
+    states = geopandas.read_file(world.states_file(world_root))
+    assert {"STATEFP", "COUNTYFP", "GEOID", "NAME", "ALAND"} <= set(
+        counties
+    ) and counties.crs.to_epsg() == 4269
+    assert counties.GEOID.is_unique and counties.is_valid.all()
+    own = counties[counties.STATEFP == "99"]
+    assert own.ALAND.sum() == pytest.approx(states.ALAND[0], rel=1e-6)
+    assert own.union_all().symmetric_difference(states.geometry[0]).area < 1e-6
+    for city in world.cities:  # each county holds the city that it is named for
+        seat = shapely.Point(world.to_degrees(city.x_km, city.y_km))
+        assert own[own.contains(seat)].NAME.tolist() == [city.name]
 
 
 def test_counts_have_the_published_skew(rows):

@@ -1,14 +1,16 @@
 """GeoBox and the region's mask."""
 
 import numpy as np
+import pyproj
 import pytest
 import rasterio
+import shapely
 import xarray as xr
 from pyproj import Transformer
 
 from maps.errors import InvalidInput
 from maps.grid import Window, geobox_like, geobox_of, windows
-from maps.region import Mask, around, near_data, polygon, to_crs
+from maps.region import Mask, around, is_plain, near_data, plain_to_crs, polygon, to_crs
 
 
 def test_geobox_agrees_with_the_geotransform(ds: xr.Dataset) -> None:
@@ -162,3 +164,29 @@ def test_pictures_show_what_lies_within_50_km_of_data() -> None:
 def test_a_region_elsewhere_is_refused(ds: xr.Dataset) -> None:
     with pytest.raises(InvalidInput, match="do not overlap"):
         Mask(geobox_of(ds), square(10, 50, 11, 51))
+
+
+def test_many_plain_polygons_are_carried_as_one_is():
+    lines = shapely.box(-4.0, 20.0, 9.0, 31.0)
+    shapes = np.array(
+        [
+            lines,
+            shapely.difference(lines, shapely.box(0, 22, 1, 23)),
+            shapely.MultiPolygon([shapely.box(-100, 5, -99, 6), shapely.box(-90, 5, -89, 6)]),
+            shapely.MultiPolygon([shapely.box(12, 5, 13, 6)]),
+            shapely.Polygon([(0, 0), (1, 1), (0, 1), (1, 0)]),  # crosses itself
+            shapely.box(170, 0, 180, 3),
+            shapely.box(-170, 0, 170, 3),
+        ],
+        object,
+    )
+    plain = is_plain(shapes)
+    assert plain.tolist() == [True] * 4 + [False] * 3
+    crs = pyproj.CRS("+proj=laea +lat_0=25 +lon_0=-20").to_wkt()
+    for moved, shape in zip(plain_to_crs(shapes[plain], crs), shapes[plain], strict=True):
+        alone = to_crs(polygon(shapely.geometry.mapping(shape)), crs)
+        assert moved.geom_type == alone.geom_type and moved.equals_exact(alone, 0)
+    with pytest.raises(InvalidInput, match="cannot be expressed"):
+        plain_to_crs(
+            np.array([shapely.box(100, -80, 120, -70)], object), pyproj.CRS("+proj=gnom +lat_0=90").to_wkt()
+        )

@@ -7,17 +7,28 @@ import streamlit as st
 from app.dashboard.panels.base import Panel, Scene
 from app.dashboard.setting import Setting
 from app.dashboard.words import literal
-from geogp.run import FAR_M, Run
+from app.workflow.grids import length_words
+from app.workflow.scoring import far_m_of
+from geogp.run import Run
 
 
 def draw(scene: Scene) -> None:
     run, unit = scene.atlas.run, scene.atlas.unit
     of = f" in {literal(unit)}" if unit else ""
+    far = length_words(far_m_of(run.data.get("source"), run.support)) if run.has_support else ""
+    what, new, measured = (
+        ("the **measured average of a new tile**, not the service on offer", "average", "no test")
+        if run.target.of_averages
+        else ("**a new measurement**", "measurement", "nothing measured")
+    )
     st.markdown(
-        "Every number describes the **measured average of a new tile**, not the service on offer. "
-        f"The median{of} is the value that half of new averages exceed; the interval holds a new average with "
-        f"the stated probability. Hatched: no test within {FAR_M / 1000:g} km, so the map leans on what it learned "
-        "elsewhere."
+        f"Every number describes {what}. The median{of} is the value that half of new {new}s exceed; the interval holds a "
+        f"new {new} with the stated probability."
+        + (
+            f" Hatched: {measured} within {far}, so the map leans on what it learned elsewhere."
+            if far
+            else ""
+        )
     )
     st.text(f"Method {run.model.method}, {run.model.n_rows_:,} rows\n{run.path}")
     st.caption("These maps as files:")

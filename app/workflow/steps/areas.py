@@ -36,7 +36,7 @@ from data_pipelines.staging import publish_files, room_for, staged
 from geogp.areas import p_below, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run, opened
-from geogp.targets import Target, target
+from geogp.targets import Target
 
 if TYPE_CHECKING:
     import geopandas
@@ -90,7 +90,7 @@ class Areas:
         when = "".join(f", {v}" for v in (self.facts["quarter"],) if v)
         order = ", the worst first" if len(self.table) > SHOWN else ""
         over = "the people of areas" if self.facts["ranked_by"] == PEOPLE else "areas"
-        return f"Mean of the {target(self.facts['target']).words} over {over}{when}{order}"
+        return f"Mean of the {self.facts['target_title']} over {over}{when}{order}"
 
     def summary(self) -> str:
         """One line for people."""
@@ -112,7 +112,7 @@ class Areas:
             shown = shown[shown["n_points"] > 0].sort_values("rank", kind="stable").head(SHOWN)
         out = []
         for row in shown.to_dict("records"):
-            cells = [str(row["_name"]), f"{row['area_km2']:,.4g}"]
+            cells = [str(row["_name"]), f"{km2:,.0f}" if (km2 := row["area_km2"]) >= 100 else f"{km2:.3g}"]
             if not row["n_points"]:
                 out.append([*cells, *["outside"], *[""] * (len(self.header) - 3)])
                 continue

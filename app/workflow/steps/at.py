@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.console import Report
-from app.workflow.grids import usual_reach_m
+from app.workflow.grids import length_words, usual_reach_m
 from app.workflow.outputs import attribution, file_entry
 from app.workflow.places import parts_of
 from app.workflow.polygons import Ground, about
@@ -138,7 +138,7 @@ def at(
         notes.append(f"{lost:,} of {n:,} rows have no place")
     if n - known - lost:
         notes.append(
-            f"{n - known - lost:,} of {n:,} places lie outside the region, farther than {reach / 1000:.3g} km from any data, "
+            f"{n - known - lost:,} of {n:,} places lie outside the region, farther than {length_words(reach)} from any data, "
             "and have no values"
         )
     return At(path, n, known, facts, tuple(notes))

@@ -45,6 +45,11 @@ class Demo:
         return (self.folder / "manifest.json").resolve()
 
     @property
+    def counties(self) -> Path:
+        """The polygons of the made-up state's counties, as the Census publishes them."""
+        return World().counties_file(self.folder / "world")
+
+    @property
     def problems(self) -> list[str]:
         """A sentence for each check that failed."""
         return [check["words"] for check in self.manifest["checks"].values() if not check["passed"]]

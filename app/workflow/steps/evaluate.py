@@ -9,9 +9,9 @@ from app.errors import InvalidInput
 from app.workflow.certifying import FILE as CERTIFICATE
 from app.workflow.certifying import certify, count_groups
 from app.workflow.rows import labels, observations_of
-from app.workflow.scoring import scored, strata
+from app.workflow.scoring import far_m_of, scored, strata
 from geogp import storage
-from geogp.run import FAR_M, Run, opened
+from geogp.run import Run, opened
 from geogp.storage import clock
 from geogp.targets import target
 
@@ -48,7 +48,7 @@ class Evaluation:
         d = self.document
         native = d["scores_native"]
         return (
-            f"{d['method']}, {d['target']}, {d['part']} rows of split {d['split']}: "
+            f"{d['method']}, {d.get('target_title', d['target'])}, {d['part']} rows of split {d['split']}: "
             f"scores on z = (t - {d['target_mean']:.3f}) / {d['target_sd']:.3f} with t {target(d['target']).scale_words}"
             f"{'' if d.get('center', 'mean') == 'mean' else ', RMSE of the median for want of a mean'}; "
             f"MAE {native['mae']:.4g}, CRPS {native['crps']:.4g} {self.unit}".rstrip()
@@ -100,13 +100,14 @@ def evaluate(
         t,
         {**masks, **count_groups(counts, rows.counted_by)},
         **about,
-        far_m=FAR_M,
+        far_m=far_m_of(rows.metadata.get("source"), run.support),
         observations_sha256=rows.sha256,
         created=clock.now().isoformat(timespec="seconds"),
     )
     document = {
         "schema": 1,
         **about,
+        "target_title": run.target.words,
         "spread": model.engine_.spread,
         "n_train": facts["rows"]["fitted"],
         "n_test": int(chosen.sum()),

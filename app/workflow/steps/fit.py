@@ -64,7 +64,7 @@ class Fit:
         f, rows = self.facts, self.facts["rows"]
         dropped = ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in rows["dropped"].items() if n)
         parts = [
-            f"{self.path}: {f['method']} on {f['target']}, {rows['fitted']:,} rows fitted",
+            f"{self.path}: {f['method']} on {self.run.target.words}, {rows['fitted']:,} rows fitted",
             f"{rows['val']:,} validation, {rows['test']:,} test"
             if rows["val"] or rows["test"]
             else "none held out",

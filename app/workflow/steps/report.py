@@ -18,7 +18,7 @@ from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.drawing import picture_of
 from app.workflow.evidence import near_m_of
-from app.workflow.grids import grid_of
+from app.workflow.grids import grid_of, length_words
 from app.workflow.outputs import attribution, now, surface_of, titled
 from app.workflow.pixels import Pixels, pixels_of
 from app.workflow.reviewing.held_out import Picture, errors_by_cell, pit, reliability, widths
@@ -211,7 +211,7 @@ class Spoken:
                 f"held {held:.1f}%."
             )
         third = (
-            f"{100 * f['share_near']:.0f}% of the ground has a measured place within {self.near_m / 1000:.3g} km; the rest is "
+            f"{100 * f['share_near']:.0f}% of the ground has a measured place within {length_words(self.near_m)}; the rest is "
             "filled in by the model."
         )
         return [first, second, third]
@@ -264,10 +264,10 @@ def _cautions(run: Run, when: str | None, spoken: Spoken, certificate: Mapping[s
     out = []
     if (filled := 1 - spoken.facts["share_near"]) > 0.005:
         out.append(
-            f"On {100 * filled:.0f}% of the ground nobody measured within {spoken.near_m / 1000:.3g} km: look at the paleness of "
+            f"On {100 * filled:.0f}% of the ground nobody measured within {length_words(spoken.near_m)}: look at the paleness of "
             "the map before its colour."
         )
-    if run.target.counted:
+    if run.target.of_averages:
         out.append(
             "It maps measured averages, not service on offer: people test where and when they have a reason to. A household "
             "is not a tile."

@@ -24,7 +24,6 @@ from geogp.errors import check_count, check_metres, check_threshold
 from geogp.estimator import GPRegressor
 from geogp.run import Run, opened
 from geogp.suggest import Suggestions, suggest_places, try_suggestions
-from geogp.targets import target
 from geogp.update import updatable
 
 Array = NDArray[np.float64]
@@ -88,7 +87,7 @@ class Suggested:
     @property
     def title(self) -> str:
         """What the table shows."""
-        return f"Where to measure {target(self.facts['target']).words} next"
+        return f"Where to measure {self.facts['target_title']} next"
 
     header = ("rank", "lon", "lat", "sd before", "sd after", "map's variance down by")
 

@@ -169,7 +169,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones:
     both kernels are tried, and rough ones beside smooth ones where no kernel was asked for; few rows take the rough
     ones. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
-    variance may vary over space. A mean that shifts with the count stays only where held-out rows gain by it.
+    variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
+    speaks against it. A mean that shifts with the count stays only where held-out rows gain by it.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:

@@ -41,7 +41,7 @@ def fit_conditioned(
     plane = plane.least_squares(C, left, weight)
     told = ToldNoise.over(C, left, counts) if options.row_noise and options.is_smooth(len(y)) else None
     value = left - plane(C)
-    lengths = None if told is None or options.varying == 0 else Told.over(C, value, counts, told.noise)
+    lengths = None if told is None or not options.following else Told.over(C, value, counts, told.noise)
     trials = Trials.of(
         C,
         value,

@@ -18,7 +18,7 @@ from geogp.field.noise.rows import RowNoise, what_places_say
 from geogp.field.variation.bumps import Variation
 
 #: Centres at most, and places to one; the places that speak for a centre.
-CENTRES, PLACES_A_CENTRE, NEAREST = 200, 8, 8
+CENTRES, PLACES_A_CENTRE, NEAREST = 200, 2, 8
 #: Prior sd of the coefficients.
 PRIOR_SD = 0.5
 
@@ -54,7 +54,7 @@ class Told:
     >>> value, counts = X[:, 0], torch.ones(90).double()
     >>> told = Told.over(X, value, counts, ToldNoise.over(X, value, counts).noise)
     >>> told.says(torch.arange(90)).shape, told.says(torch.arange(45)).shape
-    (torch.Size([11, 4]), torch.Size([11, 4]))
+    (torch.Size([45, 4]), torch.Size([45, 4]))
     """
 
     X: Float[Tensor, "n D"]

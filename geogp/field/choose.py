@@ -7,8 +7,13 @@ import torch
 from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
-from geogp.field.left_out import HOLD_OUT_FROM, SIDES, LeftOut
-from geogp.field.likelihood import conditional_log_density, fit_local_gp, leave_one_out_log_density
+from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut
+from geogp.field.likelihood import (
+    Targets,
+    conditional_log_density,
+    fit_local_gp,
+    leave_one_out_log_density,
+)
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.options import ROUGH, FieldOptions
@@ -16,6 +21,7 @@ from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
 from geogp.field.variation import Variation
+from geogp.field.variation.told import Following, Told
 
 #: Fewer rows over space alone say too little about lengths that differ from place to place.
 VARY_FROM, VARY_AT = 10_000, 16
@@ -28,15 +34,22 @@ ROWS_BETWEEN = 2
 #: About so many targets of a kind judge the candidates.
 JUDGES = 800
 
-Targets = list[tuple[Tensor, Tensor]]
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """A local GP, and the mean log density it gives held-out rows, summed over the kinds of missing data."""
+    """A local GP, and the mean log density it gives held-out rows of each kind of missing data."""
 
     gp: LocalGP
-    density: float
+    densities: dict[str, float]
+
+    @property
+    def density(self) -> float:
+        """All kinds count alike, but for sides."""
+        return sum((SIDES if kind == "sides" else 1.0) * d for kind, d in self.densities.items())
+
+    def never_loses_to(self, other: "Candidate") -> bool:
+        """Whether no kind of missing data speaks for the other."""
+        return all(d >= other.densities[kind] for kind, d in self.densities.items())
 
 
 @dataclass(frozen=True)
@@ -47,17 +60,19 @@ class Trials:
         where there are enough
     per_count : whether the counts differ, so that noise and mean may depend on them
     told : how the noise may differ from row to row, None where it may not
+    lengths : what lengthscale and variance may follow, None where they may not
     """
 
     X: Tensor
     y: Tensor
     counts: Tensor
-    left_out: dict[str, Targets]
-    judges: dict[str, Targets]
+    left_out: dict[str, list[Targets]]
+    judges: dict[str, list[Targets]]
     options: FieldOptions
     per_count: bool
     stages: Stages
     told: ToldNoise | None = None
+    lengths: Told | None = None
 
     @classmethod
     def of(
@@ -72,11 +87,16 @@ class Trials:
         stages: Stages,
         device: str = "cpu",
         told: ToldNoise | None = None,
+        lengths: Told | None = None,
     ) -> "Trials":
         """On a device, where kernels are fitted."""
-        kinds: dict[str, Targets] = {"rows": [], "blocks": [], "sides": [], "future": []}
+        kinds: dict[str, list[Targets]] = {"rows": [], "blocks": [], "sides": [], "future": []}
+        every = None if lengths is None else lengths.says(torch.arange(len(y))).to(device)
         for out in left_out:
-            kinds[out.kind].append((out.rows.to(device), out.neighbours.to(device)))
+            says = every
+            if lengths is not None and out.kind in GAPS:
+                says = lengths.says(out.reference).to(device)
+            kinds[out.kind].append((out.rows.to(device), out.neighbours.to(device), says))
         both = {kind: _divided(targets) for kind, targets in kinds.items()}
         fitted, judges = ({kind: pair[i] for kind, pair in both.items()} for i in (0, 1))
         X, y, counts = X.to(device), y.to(device), counts.to(device)
@@ -90,6 +110,7 @@ class Trials:
             per_count,
             stages,
             None if told is None else told.to(device),
+            lengths,
         )
 
     @property
@@ -97,12 +118,23 @@ class Trials:
         """Whether each row in turn is left out, and all others tell."""
         return len(self.y) < HOLD_OUT_FROM
 
-    def fitted(self, name: str, targets: Targets, start: LocalKernel, *, weighted: bool) -> Candidate:
+    def fitted(
+        self,
+        name: str,
+        targets: list[Targets],
+        start: LocalKernel,
+        *,
+        weighted: bool,
+        follows: Following | None = None,
+    ) -> Candidate:
         """A candidate fitted to the target rows given their neighbours; a stage of that name."""
-        made = self.stages.once(name, lambda: self._fit(targets, start, weighted).tensors())
-        return self.judged(LocalGP.from_tensors(made, start, None if self.told is None else self.told.noise))
+        made = self.stages.once(name, lambda: self._fit(targets, start, weighted, follows).tensors())
+        noise = None if self.told is None else self.told.noise
+        return self.judged(LocalGP.from_tensors(made, start, noise, follows))
 
-    def _fit(self, targets: Targets, start: LocalKernel, weighted: bool) -> LocalGP:
+    def _fit(
+        self, targets: list[Targets], start: LocalKernel, weighted: bool, follows: Following | None
+    ) -> LocalGP:
         o = self.options
         return fit_local_gp(
             self.X,
@@ -112,6 +144,7 @@ class Trials:
             start,
             columns=count_columns(self.counts) if self.per_count else None,
             told=self.told,
+            follows=follows,
             weighted=weighted,
             per_count=self.per_count,
             steps=-(-o.steps // LONGER) if self.few else o.steps,
@@ -122,12 +155,11 @@ class Trials:
         )
 
     def judged(self, gp: LocalGP) -> Candidate:
-        """All kinds of missing data count alike, but for sides."""
+        """What held-out rows say of it."""
         if self.few:
-            return Candidate(gp, left_out_one_by_one(gp, self))
+            return Candidate(gp, {"rows": left_out_one_by_one(gp, self)})
         judges = {kind: targets for kind, targets in self.judges.items() if targets}
-        say = {kind: SIDES if kind == "sides" else 1.0 for kind in judges}
-        return Candidate(gp, sum(say[kind] * held_out_density(gp, self, t) for kind, t in judges.items()))
+        return Candidate(gp, {kind: held_out_density(gp, self, t) for kind, t in judges.items()})
 
 
 def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
@@ -137,7 +169,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones:
     both kernels are tried, and rough ones beside smooth ones where no kernel was asked for; few rows take the rough
     ones. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
-    variance may vary over space. A mean that shifts with the count stays only where held-out rows gain by it.
+    variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
+    speaks against it. A mean that shifts with the count stays only where held-out rows gain by it.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:
@@ -164,13 +197,22 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         flat = Variation.flat(trials.X[:, :2], places, trials.options.seed)
         bent = replace(best.gp.kernel, variation=flat.to(trials.X.device))
         best = _better(best, trials.fitted("varying", rows, bent, weighted=best.gp.weighted))
+    if (lengths := trials.lengths) is not None and best.gp.kernel.variation is None:
+        # The kernel of every gap a map may have: it must not lose in one of them what it gains in others.
+        gaps = [] if start.time_axis is not None else trials.left_out["sides"]
+        sets = _in_turns(trials.left_out["rows"], [*blocks, *gaps], ROWS_BETWEEN) if blocks else rows
+        following = trials.fitted(
+            "following", sets, best.gp.kernel, weighted=best.gp.weighted, follows=lengths.start
+        )
+        if following.never_loses_to(best):
+            best = replace(following, gp=following.gp.told(lengths.says(torch.arange(len(trials.y)))))
     if trials.per_count:
         still = replace(best.gp, count_shift=torch.zeros_like(best.gp.count_shift))
         best = _better(trials.judged(still), best)
     return best.gp
 
 
-def _in_turns(rows: Targets, gaps: Targets, between: int) -> Targets:
+def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:
     """So many sets of single rows, then one of a gap, until each gap has had its turn."""
     turn = itertools.cycle(rows)
     return [s for gap in gaps for s in (*itertools.islice(turn, between), gap)]
@@ -187,14 +229,14 @@ def _places_to_vary_at(trials: Trials, start: LocalKernel) -> int:
     return VARY_AT if start.time_axis is None and len(trials.y) >= VARY_FROM else 0
 
 
-def _divided(targets: Targets) -> tuple[Targets, Targets]:
+def _divided(targets: list[Targets]) -> tuple[list[Targets], list[Targets]]:
     """Targets of a kind to fit to and to judge by: apart where there are enough of both, else all for both."""
-    share = sum(len(t) for t, _ in targets) // JUDGES
+    share = sum(len(t) for t, *_ in targets) // JUDGES
     if share < 2:
         return targets, targets
-    judge = [(t[::share], i[::share]) for t, i in targets]
-    rest = [torch.arange(len(t), device=t.device) % share > 0 for t, _ in targets]
-    return [(t[keep], i[keep]) for (t, i), keep in zip(targets, rest) if bool(keep.any())], judge
+    judge = [(t[::share], i[::share], says) for t, i, says in targets]
+    rest = [torch.arange(len(t), device=t.device) % share > 0 for t, *_ in targets]
+    return [(t[keep], i[keep], says) for (t, i, says), keep in zip(targets, rest) if bool(keep.any())], judge
 
 
 def left_out_one_by_one(gp: LocalGP, trials: Trials) -> float:
@@ -204,11 +246,11 @@ def left_out_one_by_one(gp: LocalGP, trials: Trials) -> float:
     return float(density.mean())
 
 
-def held_out_density(gp: LocalGP, trials: Trials, targets: Targets) -> float:
+def held_out_density(gp: LocalGP, trials: Trials, targets: list[Targets]) -> float:
     """Mean log density of some held-out rows under the kernel and the local GP's own noise."""
-    kernel, X, value, noise, nu = _asked(gp, trials)
     total, count = 0.0, 0
-    for target, index in targets:
+    for target, index, says in targets:
+        kernel, X, value, noise, nu = _asked(gp.told(says), trials)
         for t, i in zip(target.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE)):
             with torch.no_grad():
                 density = conditional_log_density(kernel, X, value, noise, t, i, nu, weighted=gp.weighted)

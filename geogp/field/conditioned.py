@@ -18,6 +18,7 @@ from geogp.field.regional import Region, RegionalSurface, fit_regional
 from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
 from geogp.field.surroundings import Surroundings, survey
 from geogp.field.trend import Trend
+from geogp.field.variation.told import Told
 from geogp.linalg.threads import side_by_side
 
 #: Rows a cell rests on, in neighbours of a place: so many of places that are seen again and again, so many of others.
@@ -40,6 +41,8 @@ class Conditioned:
     horizon : how far ahead of the known rows the noise was learned; beyond it the mean drifts
     learned_until : the newest time that kernel and noise learned from; observations may be newer after an update
     device : where the neighbourhoods are solved; everything else, the neighbour search included, is on the CPU
+    lengths : what lengthscale and variance were learned to follow; None where they follow nothing, and in a run that
+        was opened
     """
 
     options: FieldOptions
@@ -52,6 +55,7 @@ class Conditioned:
     horizon: float
     learned_until: float
     device: str = "cpu"
+    lengths: Told | None = None
 
     # -- what is found once and kept -----------------------------------------------------------------
 
@@ -130,12 +134,15 @@ class Conditioned:
         latest: float,
         *,
         given: Observations | None = None,
+        kernel: LocalKernel | None = None,
     ) -> Surroundings:
         """What the observations of `index` (N, k) say about C, the newest of all known ones being at `latest`.
 
-        given : the observations less the drift as they are known without some of them, see `left_given`
+        given, kernel : the observations less the drift, and the kernel, as they are known without some of them, see
+            `left_given` and `kernel_given`
         """
-        kernel, seen = self.on_device
+        usual, seen = self.on_device
+        kernel = usual if kernel is None else kernel.to(self.device)
         if given is not None:
             seen = given.to(self.device)
         with torch.no_grad():
@@ -186,6 +193,10 @@ class Conditioned:
             prior_variance=regional,
             degrees_of_freedom=self.gp.tails,
         )
+
+    def kernel_given(self, rows: Tensor) -> LocalKernel:
+        """The kernel where some of the observations alone say how long and how large its surface varies."""
+        return self.gp.kernel if self.lengths is None else self.gp.told(self.lengths.says(rows)).kernel
 
     def left_given(self, rows: Tensor) -> Observations:
         """`left` as some of the observations alone tell of it: those left out have no say in how noisy others are."""

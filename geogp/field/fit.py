@@ -12,6 +12,7 @@ from geogp.field.observations import typical_precision
 from geogp.field.options import FieldOptions
 from geogp.field.stages import Stages
 from geogp.field.trend import fit_trend
+from geogp.field.variation.told import Told
 
 
 def fit_conditioned(
@@ -39,9 +40,11 @@ def fit_conditioned(
     plane = Drift.over(C, frame.time_axis)
     plane = plane.least_squares(C, left, weight)
     told = ToldNoise.over(C, left, counts) if options.row_noise and options.is_smooth(len(y)) else None
+    value = left - plane(C)
+    lengths = None if told is None or not options.following else Told.over(C, value, counts, told.noise)
     trials = Trials.of(
         C,
-        left - plane(C),
+        value,
         counts,
         left_out,
         options,
@@ -49,6 +52,7 @@ def fit_conditioned(
         stages=stages,
         device=device,
         told=told,
+        lengths=lengths,
     )
     gp = best_local_gp(trials, options.starting_kernel(frame))
     value = y - gp.b(counts)
@@ -67,4 +71,5 @@ def fit_conditioned(
         horizon=horizon_of(left_out, C, frame),
         learned_until=frame.newest(C),
         device=device,
+        lengths=None if gp.follows is None else lengths,
     )

@@ -88,10 +88,11 @@ class LeftOut(torch.autograd.Function):
 
 
 class Stationary(torch.autograd.Function):
-    """An additive Matérn kernel of given differences, differentiable in its logarithms alone.
+    """An additive Matérn kernel of given differences, differentiable in its logarithms and in what differences over space
+    are divided by, entry by entry.
 
     With a = √2ν d: ∂K/∂log v_c = K_c; ∂K/∂log ℓ_cd = W_c · (√2ν difference / ℓ_cd)² over space with W_c = −M'(a) / a, and
-    K_c · lag / ℓ_ct over time.
+    K_c · lag / ℓ_ct over time; ∂K/∂log h̄² = Σ_c W_c a² / 2.
 
     Notes
     -----
@@ -111,6 +112,7 @@ class Stationary(torch.autograd.Function):
         lag: Tensor | None,
         smoothness: tuple[str, ...],
         farthest: float,
+        stretch: Tensor | None = None,
     ) -> Any:
         """The first way, and what the way back needs.
 
@@ -121,13 +123,15 @@ class Stationary(torch.autograd.Function):
         lag : (...) times apart, or what broadcasts to it, or None
         smoothness : C names
         farthest : distances beyond are not told apart
+        stretch : (...) h̄², by which squared differences are divided, or None
         """
         n, flat = len(squares), squares.reshape(len(squares), -1)
+        flat = flat if stretch is None else flat / stretch.reshape(-1)
         twice = lengthscale.new_tensor([2.0 * MATERN_ORDER[name] for name in smoothness])
         inverse = torch.exp(-lengthscale)
         inverse[:, :n] *= twice[:, None].sqrt()
         # The way back needs a time apart for every entry; on the first way one for many serves.
-        learned = any(ctx.needs_input_grad[:2])
+        learned = any(ctx.needs_input_grad)
         times = lag if lag is None or not learned else lag.expand(squares.shape[1:]).reshape(-1)
         # A root's slope at zero is infinite: the bound makes it none there, and moves no distance that is not zero.
         # Beyond the farthest a correlation is nothing, and its exponential a denormal number: a hundred times as slow.
@@ -142,8 +146,9 @@ class Stationary(torch.autograd.Function):
                 slopes.append(_slope(a, decay, name))
             parts.append(_matern(a, decay, name))
         if learned:
-            ctx.save_for_backward(inverse, flat, *parts, *slopes, *(() if times is None else (times,)))
-            ctx.of = len(smoothness), times is not None
+            known = [v for v in (times, stretch) if v is not None]
+            ctx.save_for_backward(inverse, flat, *parts, *slopes, *known)
+            ctx.of = len(smoothness), times is not None, stretch is not None
         total = parts[0].clone() if learned else parts[0]
         for part in parts[1:]:
             total += part
@@ -151,16 +156,22 @@ class Stationary(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        C, timed = ctx.of
+        C, timed, stretched = ctx.of
         inverse, flat, *rest = ctx.saved_tensors
         G, n = gradients[0].reshape(-1), len(flat)
         lengthscale, variance = torch.zeros_like(inverse), inverse.new_zeros(C)
+        away = torch.zeros_like(G) if stretched else None
         for c in range(C):
+            slope = G * rest[C + c]
             variance[c] = torch.dot(G, rest[c])
-            lengthscale[c, :n] = (flat @ (G * rest[C + c])) * inverse[c, :n].square()
+            lengthscale[c, :n] = (flat @ slope) * inverse[c, :n].square()
             if timed:
-                lengthscale[c, -1] = torch.dot(G * rest[c], rest[-1]) * inverse[c, -1]
-        return lengthscale, variance, None, None, None, None
+                lengthscale[c, -1] = torch.dot(G * rest[c], rest[2 * C]) * inverse[c, -1]
+            if away is not None:
+                away.addcmul_(inverse[c, :n].square() @ flat, slope, value=0.5)
+        if away is not None:
+            away = (away / rest[-1].reshape(-1)).reshape(rest[-1].shape)
+        return lengthscale, variance, None, None, None, None, away
 
 
 def _matern(a: Tensor, decay: Tensor, smoothness: str) -> Tensor:

@@ -67,14 +67,12 @@ class LocalKernel:
         self, A: Float[Tensor, "*batch N D"], B: Float[Tensor, "*batch M D"]
     ) -> Float[Tensor, "*batch N M"]:
         """Covariance of (..., N, D) and (..., M, D): (..., N, M)."""
+        if not (A.requires_grad or B.requires_grad):
+            return self._of_squares(self._squares(A, B), A, B)
         t = self.time_axis
-        if self.variation is None and not (A.requires_grad or B.requires_grad):
-            return self._stationary(A, B)
         squared = [(A[..., :, None, d] - B[..., None, :, d]).square() for d in self.space_axes]
         lag = None if t is None else (A[..., :, None, t] - B[..., None, :, t]).abs()
-        stretch, factor = (
-            (None, None) if self.variation is None else self.variation.between(A[..., :2], B[..., :2])
-        )
+        stretch, factor = self._varied(A, B)
         components = (self._component(c, squared, lag, stretch) for c in range(len(self.smoothness)))
         K = functools.reduce(operator.add, components)
         return K if factor is None else K * factor
@@ -84,12 +82,13 @@ class LocalKernel:
     ) -> tuple[Float[Tensor, "*batch N M"], Float[Tensor, "*batch N M"]]:
         """`self(A, B)` where the N places of A lie at one time, and the squared distances over the first two axes."""
         squares = self._squares(A, B)
-        K = self._of_squares(squares, A[..., :1, :], B) if self.variation is None else self(A, B)
-        return K, squares[0] + squares[1]
+        return self._of_squares(squares, A, B, one_time=True), squares[0] + squares[1]
 
-    def _stationary(self, A: Tensor, B: Tensor) -> Tensor:
-        """The same of places without gradients, in fewer passes over the entries."""
-        return self._of_squares(self._squares(A, B), A, B)
+    def _varied(self, A: Tensor, B: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """h̄² of each pair, by which squared distances are divided, and the factor on the covariance; None where nothing varies."""
+        if self.variation is None:
+            return None, None
+        return self.variation.between(A[..., :2], B[..., :2], axes=len(self.space_axes))
 
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
         """Squared differences (S, ..., N, M) along each axis of space."""
@@ -100,14 +99,17 @@ class LocalKernel:
             torch.sub(A[..., :, None, d], B[..., None, :, d], out=square).square_()
         return squares
 
-    def _of_squares(self, squares: Tensor, A: Tensor, B: Tensor) -> Tensor:
-        """Of squared differences over space, and the times of A and B, one of A's for all its places or one each."""
+    def _of_squares(self, squares: Tensor, A: Tensor, B: Tensor, *, one_time: bool = False) -> Tensor:
+        """Of squared differences over space, of places without gradients, in fewer passes over the entries; those of A may
+        lie at one time."""
         t, space = self.time_axis, self.space_axes
-        lag = None if t is None else (A[..., :, None, t] - B[..., None, :, t]).abs_()
+        when = A[..., :1, :] if one_time else A
+        lag = None if t is None else (when[..., :, None, t] - B[..., None, :, t]).abs_()
         axes = space if t is None else [*space, t]
         lengthscale, variance = self.log_lengthscale[:, axes].to(A.dtype), self.log_variance.to(A.dtype)
-        K: Tensor = Stationary.apply(lengthscale, variance, squares, lag, self.smoothness, FARTHEST)
-        return K
+        stretch, factor = self._varied(A, B)
+        K: Tensor = Stationary.apply(lengthscale, variance, squares, lag, self.smoothness, FARTHEST, stretch)
+        return K if factor is None else K * factor
 
     def _component(self, c: int, squared: list[Tensor], lag: Tensor | None, stretch: Tensor | None) -> Tensor:
         """v_c M_c(d / stretch) exp(-lag), of squared differences along each axis of space and of times apart."""
@@ -119,7 +121,7 @@ class LocalKernel:
         tiny = torch.finfo(like.dtype).tiny
         distance = functools.reduce(operator.add, squares).clamp(tiny, FARTHEST**2).sqrt()
         if stretch is not None:
-            distance = distance / stretch
+            distance = distance / stretch.sqrt()
         return matern(distance, self.smoothness[c], v if lag is None else v - lag * inverse[self.time_axis])
 
     def term(self, c: int) -> "LocalKernel":

@@ -19,6 +19,8 @@ HOLD_OUT_FROM = 400
 #: Rows at the sides count so much of what those of another kind do: they are many rows, but only a few gaps, and few
 #: predictions lie beyond the data.
 SIDES = 0.3
+#: Kinds of missing data that take away what places around would say.
+GAPS = ("blocks", "sides")
 
 
 @dataclass(frozen=True)

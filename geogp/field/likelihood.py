@@ -15,7 +15,12 @@ from geogp.field.noise.rows import ToldNoise, noise_variance
 from geogp.field.solve import JITTER, conditional_moments
 from geogp.field.steps import Group, Steps
 from geogp.field.student import heavy_tailed, student_weights
+from geogp.field.variation.told import Following
 from geogp.linalg import cholesky, with_diagonal
+
+#: Rows (m,), the neighbours (m, k) they are predicted from, and what is said at the centres of a variation that follows
+#: what places say, without what is left out.
+Targets = tuple[Tensor, Tensor, Tensor | None]
 
 #: Degrees of freedom stay above this, where a Student-t's variance is still finite.
 SMALLEST_DF = 2.05
@@ -107,11 +112,12 @@ def fit_local_gp(
     X: Tensor,
     y: Tensor,
     counts: Tensor,
-    sets: Sequence[tuple[Tensor, Tensor]] | None,
+    sets: Sequence[Targets] | None,
     start: LocalKernel,
     *,
     columns: Tensor | None = None,
     told: ToldNoise | None = None,
+    follows: Following | None = None,
     student: bool = True,
     weighted: bool = True,
     per_count: bool = True,
@@ -130,10 +136,12 @@ def fit_local_gp(
     Parameters
     ----------
     X, y, counts : (N, D), (N,), (N,) observations, float64, all on one device; y standardised
-    sets : (target rows (m,), their neighbours (m, k)) pairs, visited in turn; None leaves out each row in turn
+    sets : targets, visited in turn; None leaves out each row in turn
     start : starting kernel; its structure is kept, its variation over space, if it has one, learned
     columns : (N, P) that shift the mean linearly (`count_columns`), or None
     told : noise that differs from row to row, its coefficients to be learned; None where it is the same
+    follows : lengthscale and variance that follow what each set is told, the coefficients to be learned; None where
+        they do not
     student : Student-t with learned degrees of freedom, else Gaussian
     weighted : condition on the neighbours as Student-t too (`student_weights`), else as Gaussian
     per_count : learn s² too; False when all counts are equal
@@ -160,12 +168,14 @@ def fit_local_gp(
     --------
     >>> X = torch.rand(40, 2, generator=torch.Generator().manual_seed(0)).double()
     >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
-    >>> every = torch.arange(40), torch.arange(40).roll(1)[:, None]
+    >>> every = torch.arange(40), torch.arange(40).roll(1)[:, None], None
     >>> len(fit_local_gp(X, X[:, 0], torch.ones(40).double(), [every], kernel, steps=3).loss)
     3
     """
     shifting = torch.zeros(len(y), 0, dtype=y.dtype, device=y.device) if columns is None else columns
-    model = _Trained(start, shifting.shape[1], told, student=student, per_count=per_count).to(X.device)
+    model = _Trained(start, shifting.shape[1], told, follows, student=student, per_count=per_count).to(
+        X.device
+    )
     cycle = _one_cycle(model, learning_rate, steps)
     generator = torch.Generator().manual_seed(seed)
     history = []
@@ -175,14 +185,17 @@ def fit_local_gp(
         if sets is None:
             density = leave_one_out_log_density(kernel, X, value, noise, nu, weighted=weighted)
         else:
-            target, index = sets[step % len(sets)]
+            target, index, said = sets[step % len(sets)]
+            kernel = model.following(kernel, said)
             pick = torch.randint(len(target), (batch,), generator=generator).to(X.device)
             density = conditional_log_density(
                 kernel, X, value, noise, target[pick], index[pick], nu, weighted=weighted
             )
         loss = -density.mean()
         loss = loss - min(ALONE / len(y), MOST_ALONE) * _alone(kernel, X, value, noise, nu, generator).mean()
-        if kernel.variation is not None:
+        if (following := model.follows()) is not None:
+            loss = loss + following.penalty() / len(y)
+        elif kernel.variation is not None:
             loss = loss + kernel.variation.penalty() / len(y)
         if (told := model.noise_of_rows()) is not None:
             loss = loss + told.noise.penalty() / len(y)
@@ -210,10 +223,17 @@ class _Trained(nn.Module):
     """What `fit_local_gp` trains, float64: the logarithms of all that is positive, and the shift."""
 
     def __init__(
-        self, start: LocalKernel, n_columns: int, told: ToldNoise | None, *, student: bool, per_count: bool
+        self,
+        start: LocalKernel,
+        n_columns: int,
+        told: ToldNoise | None,
+        follows: Following | None,
+        *,
+        student: bool,
+        per_count: bool,
     ):
         super().__init__()
-        self.start, self.told, self.student = start, told, student
+        self.start, self.told, self.begun, self.student = start, told, follows, student
         self.lengthscale = nn.Parameter(start.log_lengthscale.double().clone())
         # Neighbours tell v / ℓ^2ν and little more (Zhang 2004): learned itself, it leaves ℓ free to follow what is far away.
         self.rate = nn.Parameter(start.log_variance.double() - self._ridge(self.lengthscale.detach()))
@@ -225,6 +245,8 @@ class _Trained(nn.Module):
         self.tails = nn.Parameter(torch.tensor(math.log(3.0), dtype=torch.float64))
         if told is not None:
             self.row_coefficients = nn.Parameter(told.noise.coefficients.clone())
+        if follows is not None:
+            self.following_coefficients = nn.Parameter(follows.coefficients.clone())
         if start.variation is not None:
             self.stretch = nn.Parameter(start.variation.lengthscale.double().clone())
             self.amplitude = nn.Parameter(start.variation.variance.double().clone())
@@ -238,6 +260,20 @@ class _Trained(nn.Module):
         lengthscale = of(self.lengthscale)
         variance = of(self.rate) + self._ridge(lengthscale)
         return replace(self.start, log_lengthscale=lengthscale, log_variance=variance, variation=bumps)
+
+    def follows(self) -> Following | None:
+        """How lengthscale and variance follow what is said, made of the parameters."""
+        if self.begun is None:
+            return None
+        bumps = self.begun.bumps.to(self.following_coefficients.device)
+        return Following(bumps, self.following_coefficients)
+
+    def following(self, kernel: LocalKernel, said: Tensor | None) -> LocalKernel:
+        """The kernel as it is where this is said."""
+        follows = self.follows()
+        if follows is None or said is None:
+            return kernel
+        return replace(kernel, variation=follows.variation(said))
 
     def _ridge(self, log_lengthscale: Tensor) -> Tensor:
         """2ν log ℓ of each component, ℓ the mean over the axes of space."""
@@ -260,7 +296,7 @@ class _Trained(nn.Module):
 
     def learned(self, history: list[float], weighted: bool) -> LocalGP:
         """The numbers, without gradients."""
-        told = self.noise_of_rows()
+        told, follows = self.noise_of_rows(), self.follows()
         return LocalGP(
             kernel=self.kernel(Tensor.detach),
             tau2=self.tau2.exp().item(),
@@ -270,6 +306,7 @@ class _Trained(nn.Module):
             loss=tuple(history),
             weighted=weighted,
             rows=None if told is None else replace(told.noise, coefficients=self.row_coefficients.detach()),
+            follows=None if follows is None else replace(follows, coefficients=follows.coefficients.detach()),
         )
 
 
@@ -283,6 +320,7 @@ def _one_cycle(model: _Trained, learning_rate: float, steps: int) -> Steps:
     fast = [p for p in (model.rate, model.tau2, model.s2, model.tails) if p.requires_grad]
     bumps = [] if model.start.variation is None else [model.stretch, model.amplitude]
     fast += [] if model.told is None else [model.row_coefficients]
+    fast += [] if model.begun is None else [model.following_coefficients]
     apart = [*fast, *bumps]
     slow = [p for p in model.parameters() if p.requires_grad and not any(p is q for q in apart)]
     shares = [(slow, 1.0), (fast, 2.0), *([(bumps, 0.25)] if bumps else [])]

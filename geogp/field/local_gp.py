@@ -9,6 +9,7 @@ from torch import Tensor
 from geogp.field.kernel import LocalKernel
 from geogp.field.noise.rows import RowNoise, ToldNoise, noise_variance
 from geogp.field.observations import Observations
+from geogp.field.variation.told import Following
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class LocalGP:
     loss : minibatch losses of the fit, one a step
     weighted : whether observations are conditioned on as Student-t, else as Gaussian
     rows : how τ² and s² differ from observation to observation, None where they are the same
+    follows : how lengthscale and variance follow what places say, as it was learned; None where they do not, or in a run
+        that was opened: the kernel's variation is all that predictions need
 
     Examples
     --------
@@ -39,6 +42,7 @@ class LocalGP:
     loss: tuple[float, ...]
     weighted: bool = True
     rows: RowNoise | None = None
+    follows: Following | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Its numbers; `from_tensors` makes it again, given the structure of its kernel."""
@@ -56,13 +60,19 @@ class LocalGP:
             out |= {"stretch": bumps.lengthscale, "amplitude": bumps.variance}
         if self.rows is not None:
             out["row_noise"] = self.rows.coefficients
+        if self.follows is not None:
+            out["following"] = self.follows.coefficients
         return out
 
     @classmethod
     def from_tensors(
-        cls, tensors: dict[str, Tensor], start: LocalKernel, rows: RowNoise | None = None
+        cls,
+        tensors: dict[str, Tensor],
+        start: LocalKernel,
+        rows: RowNoise | None = None,
+        follows: Following | None = None,
     ) -> "LocalGP":
-        """From `tensors`, a kernel and a noise of the same structure."""
+        """From `tensors`, a kernel, a noise and a variation of the same structure."""
         tau2, s2, nu, weighted = tensors["numbers"].tolist()
         bumps = start.variation
         if bumps is not None:
@@ -72,13 +82,21 @@ class LocalGP:
         df = None if math.isnan(nu) else nu
         if rows is not None:
             rows = replace(rows, coefficients=tensors["row_noise"])
+        if follows is not None:
+            follows = replace(follows, coefficients=tensors["following"])
         shift, loss = tensors["count_shift"], tuple(tensors["loss"].tolist())
-        return cls(kernel, tau2, s2, df, shift, loss, bool(weighted), rows)
+        return cls(kernel, tau2, s2, df, shift, loss, bool(weighted), rows, follows)
 
     @property
     def tails(self) -> float | None:
         """Degrees of freedom with which observations are conditioned on, None for Gaussian ones."""
         return self.degrees_of_freedom if self.weighted else None
+
+    def told(self, says: Tensor | None) -> "LocalGP":
+        """With the lengthscale and variance that follow where this is said at the centres."""
+        if self.follows is None or says is None:
+            return self
+        return replace(self, kernel=replace(self.kernel, variation=self.follows.variation(says)))
 
     def noise_variance(self, counts: Tensor, says: Tensor | None = None) -> Tensor:
         """τ² + s²/n for counts (N,), of observations of which the places around say (N, p); None where nobody does."""

@@ -34,6 +34,8 @@ class FieldOptions:
     regional : range of the regional surface in spacings, None for no such surface
     varying : places over which lengthscale and variance of the local kernel may vary smoothly, tried and kept only
         where held-out rows gain; 0 for a stationary kernel, None for 16 of them on 10,000 rows or more without time
+    following : lengthscale and variance may follow what the places around say (level, busyness, density, scatter), in time,
+        too; tried on 1,000 rows or more, and kept only where no kind of missing data speaks against it
     metric : learn in which direction the field is rougher
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     hidden, epochs : width of the smooth noise's network and passes over its rows
@@ -52,6 +54,7 @@ class FieldOptions:
     testimony: bool = True
     regional: float | None = 100.0
     varying: int | None = None
+    following: bool = False
     metric: bool = True
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)

@@ -63,6 +63,7 @@ def state_of(
         "horizon": known.horizon,
         "learned_until": known.learned_until,
         "smoothness": list(gp.kernel.smoothness),
+        "blended": gp.kernel.variation is not None and gp.kernel.variation.blended,
         "tau2": gp.tau2,
         "s2": gp.s2,
         "degrees_of_freedom": gp.degrees_of_freedom,
@@ -140,7 +141,7 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
         width = (
             tensors["kernel.width"] if "kernel.width" in tensors else torch.full_like(stretch, facts["width"])
         )
-        variation = Variation(centres, width, stretch, amplitude)
+        variation = Variation(centres, width, stretch, amplitude, facts.get("blended", False))
     kernel = LocalKernel(
         tensors["kernel.log_lengthscale"],
         tensors["kernel.log_variance"],

@@ -11,8 +11,10 @@ import geogp
 from geogp.densities import log_density
 from geogp.field import FieldOptions, LocalField, LocalKernel, choose
 from geogp.field.joint.kernel_sums import kernel_quadratic
+from geogp.field.noise.rows import ToldNoise
 from geogp.field.solve import conditional_moments
 from geogp.field.variation import Variation
+from geogp.field.variation.told import Told
 
 QUICK = FieldOptions(smooth=False, varying=9, steps=40, n_targets=600, neighbours=24, metric=False)
 
@@ -39,6 +41,29 @@ def test_it_is_a_covariance_whose_diagonal_is_the_prior(in_time):
     assert kernel.prior_at(X).max() > 2 * kernel.prior_at(X).min()
     far = X + 1e4
     torch.testing.assert_close(kernel.prior_at(far), kernel.prior_variance.expand(len(X)))
+
+
+def test_it_is_a_covariance_with_covariates_too():
+    rng = np.random.default_rng(3)
+    bumps = bent().variation
+    lengths = torch.from_numpy(rng.normal(size=(2, 4)))
+    kernel = LocalKernel(lengths, torch.zeros(2).double(), ("matern12", "matern32"), None, bumps)
+    X = torch.from_numpy(rng.uniform(0, 3, (200, 4)))
+    K = kernel(X, X)
+    torch.testing.assert_close(K.diagonal(), kernel.prior_at(X))
+    assert torch.linalg.eigvalsh(K)[0] > -1e-10 * len(X)
+
+
+def test_blended_bumps_hold_beyond_the_data():
+    rng = np.random.default_rng(0)
+    centres, values = torch.from_numpy(rng.uniform(0, 10, (6, 2))), torch.from_numpy(rng.normal(size=6))
+    bumps = Variation(centres, torch.full((6,), 2.0).double(), values, -values, blended=True)
+    P = torch.from_numpy(rng.uniform(-3, 13, (200, 2)))
+    h, s = bumps(P)
+    assert (h >= values.min() - 1e-12).all() and (h <= values.max() + 1e-12).all()
+    torch.testing.assert_close(s, -h)
+    nearest = torch.cdist(1e4 * P, centres).argmin(1)
+    torch.testing.assert_close(bumps(1e4 * P)[0], values[nearest])
 
 
 def test_by_hand():
@@ -161,6 +186,67 @@ def test_a_variation_that_predicts_no_better_is_left_out(monkeypatch):
     monkeypatch.setattr(choose, "fit_local_gp", fit)
     options = replace(QUICK, n_targets=300)
     assert LocalField.fit(X, y, None, options=options).gp.kernel.variation is None
+
+
+def crowded(n=1600, seed=0, in_time=False):
+    """Half of the places crowd in the west, where the surface is five times as rough."""
+    rng = np.random.default_rng(seed)
+    west = np.arange(n) < n // 2
+    X = np.column_stack([np.where(west, rng.uniform(0, 6_000, n), rng.uniform(6_000, 40_000, n)),
+                         rng.uniform(0, 20_000, n)])  # fmt: skip
+    waves = rng.normal(size=(2, 60)) * np.array([[1 / 6000], [1 / 6000]])
+    phase = rng.uniform(0, 2 * np.pi, 60)
+    surface = np.cos(X @ waves * np.where(west, 5.0, 1.0)[:, None] + phase).sum(1) / np.sqrt(30)
+    y = torch.from_numpy(surface + 0.3 * rng.normal(size=n))
+    X = torch.from_numpy(X)
+    return (torch.cat([X, torch.from_numpy(rng.integers(0, 8, n) / 4.0)[:, None]], 1) if in_time else X), y
+
+
+def test_what_is_left_out_tells_nothing():
+    X, y = crowded()
+    counts = torch.ones(len(X)).double()
+    inside = (X[:, 0] < 4_000) & (X[:, 1] < 10_000)
+    rows = torch.arange(len(X))[~inside]
+    told = Told.over(X, y, counts, ToldNoise.over(X, y, counts).noise)
+    other = replace(told, value=torch.where(inside, y + 9.0, y))
+    assert torch.equal(told.says(rows), other.says(rows))
+    assert not torch.equal(told.says(torch.arange(len(X))), other.says(torch.arange(len(X))))
+    # A centre in the gap hears places at its edge, which crowd as those of the gap do.
+    dense = told.says(rows)[:, 2]
+    gap = told.start.bumps.centres
+    gap = (gap[:, 0] < 4_000) & (gap[:, 1] < 10_000)
+    assert bool(gap.any()) and float(dense[gap].min()) > float(dense.mean())
+
+
+@pytest.fixture(scope="module")
+def crowded_west():
+    X, y = crowded(in_time=True)
+    options = FieldOptions(following=True, steps=60, n_targets=1600, neighbours=24, metric=False, epochs=2)
+    return LocalField.fit(X, y, None, time=2, options=options), X
+
+
+def test_lengthscales_follow_what_places_say_in_time_too(crowded_west):
+    field, X = crowded_west
+    variation = field.gp.kernel.variation
+    assert variation is not None and variation.blended
+    h, _ = variation(field.frame.coordinates(X)[:, :2])
+    half = len(X) // 2
+    assert h[:half].mean() < h[half:].mean() - 0.2
+
+
+def test_a_field_that_follows_survives(crowded_west):
+    field, X = crowded_west
+    again = LocalField.from_state(*field.state())
+    for name in ("location", "latent_variance", "prior_variance"):
+        assert torch.equal(getattr(field.moments(X[:50]), name), getattr(again.moments(X[:50]), name))
+
+
+def test_no_kind_of_missing_data_may_speak_against_it():
+    gp = LocalField.fit(*world(1.0, n=50)[:2], None, options=replace(QUICK, steps=2)).gp
+    plain = choose.Candidate(gp, {"rows": -1.0, "blocks": -2.0})
+    better = choose.Candidate(gp, {"rows": -0.9, "blocks": -2.0})
+    mixed = choose.Candidate(gp, {"rows": -0.1, "blocks": -2.1})
+    assert better.never_loses_to(plain) and not mixed.never_loses_to(plain)
 
 
 @pytest.mark.parametrize(("rows", "in_time", "tried"), [(599, False, 0), (600, False, 1), (600, True, 0)])

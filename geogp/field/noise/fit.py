@@ -10,7 +10,7 @@ from torch import Tensor
 from geogp.calibrate import Calibration, fit_calibration
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
-from geogp.field.left_out import SIDES, LeftOut
+from geogp.field.left_out import GAPS, SIDES, LeftOut
 from geogp.field.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.observations import canonical
 from geogp.field.predict.moments import moments_of
@@ -33,7 +33,13 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
     for out in left_out:
         latest = known.frame.newest(seen.X[out.reference])
         C = seen.X[out.rows]
-        around = known.survey(C, out.neighbours, latest, given=known.left_given(out.reference))
+        around = known.survey(
+            C,
+            out.neighbours,
+            latest,
+            given=known.left_given(out.reference),
+            kernel=known.kernel_given(out.reference) if out.kind in GAPS else None,
+        )
         # Single rows and blocks tell the plane nothing that the rest does not.
         drift = known.drift_given(out.reference) if out.kind == "sides" else known.drift
         change, uncertain = known.drift.extra(C, around.leaning, drift)

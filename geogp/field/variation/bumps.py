@@ -2,8 +2,8 @@
 
     k(x, x') = Σ_c v_c s(x) s(x') · [h h' / h̄²]^(D/2) · M_c(d_c / h̄),   h̄² = (h² + h'²) / 2
 
-with d_c the distance in units of the component's lengthscales, so that h(x) multiplies them all, and s(x)² the
-variance. Both are 1 far from data, where the kernel is the stationary one.
+with d_c the distance in units of the component's lengthscales over D axes, so that h(x) multiplies them all, and s(x)² the
+variance. Free bumps are 1 far from data, where the kernel is the stationary one; blended ones stay what they are at the edge.
 """
 
 from dataclasses import dataclass, replace
@@ -32,6 +32,7 @@ class Variation:
     centres : (m, D) places in the kernel's coordinates
     width : (m,) sd of each bump, in the same unit
     lengthscale, variance : (m,) coefficients of log h and log s²
+    blended : the bumps' shares of each place sum to 1, so that what holds at the edge of data holds beyond
 
     References
     ----------
@@ -48,6 +49,7 @@ class Variation:
     width: Tensor
     lengthscale: Tensor
     variance: Tensor
+    blended: bool = False
 
     @classmethod
     def flat(cls, places: Tensor, m: int, seed: int = 0) -> "Variation":
@@ -72,17 +74,17 @@ class Variation:
     def __call__(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """log h and log s² at places P (..., D): (...,) each."""
         away = distances(P, self.centres.to(P.dtype)) / self.width.to(P.dtype)
-        bumps = torch.exp(-0.5 * away.square())
+        exponent = -0.5 * away.square()
+        bumps = torch.softmax(exponent, dim=-1) if self.blended else torch.exp(exponent)
         return bumps @ self.lengthscale.to(P.dtype), bumps @ self.variance.to(P.dtype)
 
-    def between(self, P: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
-        """h̄, by which distances are divided, and the factor on the covariance: (..., N, M) each, of (..., N, D) and
-        (..., M, D)."""
+    def between(self, P: Tensor, Q: Tensor, *, axes: int = 2) -> tuple[Tensor, Tensor]:
+        """h̄², by which squared distances over so many axes are divided, and the factor on the covariance: (..., N, M) each, of
+        (..., N, 2) and (..., M, 2)."""
         (h, s), (g, r) = self(P), self(Q)
-        h, g = h[..., :, None], g[..., None, :]
-        stretch = torch.sqrt(0.5 * (torch.exp(2.0 * h) + torch.exp(2.0 * g)))
-        sizes = torch.exp(0.5 * (s[..., :, None] + r[..., None, :]))
-        return stretch, sizes * (torch.exp(0.5 * (h + g)) / stretch) ** P.shape[-1]
+        square = 0.5 * (torch.exp(2.0 * h)[..., :, None] + torch.exp(2.0 * g)[..., None, :])
+        one, other = (torch.exp(0.5 * (v + axes * u)) for v, u in ((s, h), (r, g)))
+        return square, one[..., :, None] * other[..., None, :] * square ** (-0.5 * axes)
 
     def penalty(self) -> Tensor:
         """Minus the log prior density of the coefficients, less its constant."""

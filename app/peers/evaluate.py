@@ -55,6 +55,7 @@ def evaluate_peer(
         "schema": 1,
         "method": name,
         "target": target,
+        "target_title": rows.goal.words,
         "split": split,
         "part": "test",
         "refit": None,

@@ -44,11 +44,14 @@ def test_it_is_a_covariance_whose_diagonal_is_the_prior(in_time):
 
 
 def test_it_is_a_covariance_with_covariates_too():
+    # Lengths of 1 and 4 at two sites near each other: a factor for two axes alone makes one correlated with too many.
+    sites, none = torch.tensor([[0.0, 0.0], [0.5, 0.0]]).double(), torch.zeros(2).double()
+    bumps = Variation(sites, torch.full((2,), 0.1).double(), torch.tensor([0.0, 3.0]).double().log1p(), none)
+    kernel = LocalKernel(torch.zeros(1, 8).double(), torch.zeros(1).double(), ("matern12",), None, bumps)
     rng = np.random.default_rng(3)
-    bumps = bent().variation
-    lengths = torch.from_numpy(rng.normal(size=(2, 4)))
-    kernel = LocalKernel(lengths, torch.zeros(2).double(), ("matern12", "matern32"), None, bumps)
-    X = torch.from_numpy(rng.uniform(0, 3, (200, 4)))
+    X = torch.from_numpy(
+        np.column_stack([sites.numpy()[rng.integers(0, 2, 200)], 1.5 * rng.normal(size=(200, 6))])
+    )
     K = kernel(X, X)
     torch.testing.assert_close(K.diagonal(), kernel.prior_at(X))
     assert torch.linalg.eigvalsh(K)[0] > -1e-10 * len(X)

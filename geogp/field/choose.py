@@ -60,7 +60,7 @@ class Trials:
         where there are enough
     per_count : whether the counts differ, so that noise and mean may depend on them
     told : how the noise may differ from row to row, None where it may not
-    lengths : what lengthscale and variance may follow, None where they may not
+    follows, says : what lengthscale and variance may follow, and what all rows say at its centres; None where they may not
     """
 
     X: Tensor
@@ -72,7 +72,8 @@ class Trials:
     per_count: bool
     stages: Stages
     told: ToldNoise | None = None
-    lengths: Told | None = None
+    follows: Following | None = None
+    says: Tensor | None = None
 
     @classmethod
     def of(
@@ -110,7 +111,8 @@ class Trials:
             per_count,
             stages,
             None if told is None else told.to(device),
-            lengths,
+            None if lengths is None else lengths.start,
+            None if every is None else every.cpu(),
         )
 
     @property
@@ -197,15 +199,15 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         flat = Variation.flat(trials.X[:, :2], places, trials.options.seed)
         bent = replace(best.gp.kernel, variation=flat.to(trials.X.device))
         best = _better(best, trials.fitted("varying", rows, bent, weighted=best.gp.weighted))
-    if (lengths := trials.lengths) is not None and best.gp.kernel.variation is None:
+    if trials.follows is not None and best.gp.kernel.variation is None:
         # The kernel of every gap a map may have: it must not lose in one of them what it gains in others.
         gaps = [] if start.time_axis is not None else trials.left_out["sides"]
         sets = _in_turns(trials.left_out["rows"], [*blocks, *gaps], ROWS_BETWEEN) if blocks else rows
         following = trials.fitted(
-            "following", sets, best.gp.kernel, weighted=best.gp.weighted, follows=lengths.start
+            "following", sets, best.gp.kernel, weighted=best.gp.weighted, follows=trials.follows
         )
         if following.never_loses_to(best):
-            best = replace(following, gp=following.gp.told(lengths.says(torch.arange(len(trials.y)))))
+            best = replace(following, gp=following.gp.told(trials.says))
     if trials.per_count:
         still = replace(best.gp, count_shift=torch.zeros_like(best.gp.count_shift))
         best = _better(trials.judged(still), best)

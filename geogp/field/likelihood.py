@@ -15,7 +15,7 @@ from geogp.field.noise.rows import ToldNoise, noise_variance
 from geogp.field.solve import JITTER, conditional_moments
 from geogp.field.steps import Group, Steps
 from geogp.field.student import heavy_tailed, student_weights
-from geogp.field.variation.told import Following
+from geogp.field.variation.told import Following, following
 from geogp.linalg import cholesky, with_diagonal
 
 #: Rows (m,), the neighbours (m, k) they are predicted from, and what is said at the centres of a variation that follows
@@ -181,20 +181,21 @@ def fit_local_gp(
     history = []
     for step in range(steps):
         kernel, noise, nu = model.kernel(), model.noise_variance(counts), model.degrees_of_freedom()
+        follows = model.follows()
         value = y - shifting @ model.shift
         if sets is None:
             density = leave_one_out_log_density(kernel, X, value, noise, nu, weighted=weighted)
         else:
             target, index, said = sets[step % len(sets)]
-            kernel = model.following(kernel, said)
+            kernel = following(kernel, follows, said)
             pick = torch.randint(len(target), (batch,), generator=generator).to(X.device)
             density = conditional_log_density(
                 kernel, X, value, noise, target[pick], index[pick], nu, weighted=weighted
             )
         loss = -density.mean()
         loss = loss - min(ALONE / len(y), MOST_ALONE) * _alone(kernel, X, value, noise, nu, generator).mean()
-        if (following := model.follows()) is not None:
-            loss = loss + following.penalty() / len(y)
+        if follows is not None:
+            loss = loss + follows.penalty() / len(y)
         elif kernel.variation is not None:
             loss = loss + kernel.variation.penalty() / len(y)
         if (told := model.noise_of_rows()) is not None:
@@ -267,13 +268,6 @@ class _Trained(nn.Module):
             return None
         bumps = self.begun.bumps.to(self.following_coefficients.device)
         return Following(bumps, self.following_coefficients)
-
-    def following(self, kernel: LocalKernel, said: Tensor | None) -> LocalKernel:
-        """The kernel as it is where this is said."""
-        follows = self.follows()
-        if follows is None or said is None:
-            return kernel
-        return replace(kernel, variation=follows.variation(said))
 
     def _ridge(self, log_lengthscale: Tensor) -> Tensor:
         """2ν log ℓ of each component, ℓ the mean over the axes of space."""

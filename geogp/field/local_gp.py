@@ -9,7 +9,7 @@ from torch import Tensor
 from geogp.field.kernel import LocalKernel
 from geogp.field.noise.rows import RowNoise, ToldNoise, noise_variance
 from geogp.field.observations import Observations
-from geogp.field.variation.told import Following
+from geogp.field.variation.told import Following, following
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,7 @@ class LocalGP:
 
     def told(self, says: Tensor | None) -> "LocalGP":
         """With the lengthscale and variance that follow where this is said at the centres."""
-        if self.follows is None or says is None:
-            return self
-        return replace(self, kernel=replace(self.kernel, variation=self.follows.variation(says)))
+        return replace(self, kernel=following(self.kernel, self.follows, says))
 
     def noise_variance(self, counts: Tensor, says: Tensor | None = None) -> Tensor:
         """τ² + s²/n for counts (N,), of observations of which the places around say (N, p); None where nobody does."""

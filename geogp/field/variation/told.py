@@ -14,6 +14,7 @@ from jaxtyping import Float
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from geogp.field.kernel import LocalKernel
 from geogp.field.noise.rows import RowNoise, what_places_say
 from geogp.field.variation.bumps import Variation
 
@@ -35,12 +36,21 @@ class Following:
 
     def variation(self, says: Float[Tensor, "m p"]) -> Variation:
         """What lengthscale and variance are where this is said at the m centres."""
-        lengthscale, variance = (says @ self.coefficients).unbind(-1)
+        lengthscale, variance = (says @ self.coefficients.to(says.device)).unbind(-1)
         return replace(self.bumps, lengthscale=lengthscale, variance=variance)
 
     def penalty(self) -> Float[Tensor, ""]:
         """Minus the log prior density of the coefficients, less its constant."""
         return 0.5 * self.coefficients.square().sum() / PRIOR_SD**2
+
+
+def following(
+    kernel: LocalKernel, follows: Following | None, says: Float[Tensor, "m p"] | None
+) -> LocalKernel:
+    """The kernel as it is where this is said; itself where it follows nothing, or nothing is said."""
+    if follows is None or says is None:
+        return kernel
+    return replace(kernel, variation=follows.variation(says))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +45,40 @@ class MemoryCache:
             if _bytes(value) <= self._kept.maxsize:
                 self._kept[key] = value
             return value
+
+
+class AnswerCache:
+    """The most recent answers, up to a number of them, shared by all who ask, so that nobody may change one; several are
+    worked out at a time, but none twice.
+
+    Examples
+    --------
+    >>> kept = AnswerCache(most=1)
+    >>> kept.get("a", lambda: 1), kept.get("a", lambda: 2), kept.get("b", lambda: 3), kept.get("a", lambda: 4)
+    (1, 1, 3, 4)
+    """
+
+    def __init__(self, most: int):
+        self._kept: LRUCache[Hashable, Future[Any]] = LRUCache(most)
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The answer kept under `key`, or a new one.
+
+        Who asks while it is being made waits for it; an error is everybody's, and the next who asks tries again.
+        """
+        with self._lock:
+            known: Future[T] | None = self._kept.get(key)
+            answer = Future[T]() if known is None else known
+            self._kept[key] = answer
+        if known is None:
+            try:
+                answer.set_result(make())
+            except BaseException as error:
+                with self._lock:
+                    self._kept.pop(key, None)
+                answer.set_exception(error)
+        return answer.result()
 
 
 def _bytes(value: Any) -> int:

@@ -10,7 +10,6 @@ import json
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -19,10 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 import xarray as xr
 from affine import Affine
-from cachetools import LRUCache
 from odc.geo.geobox import GeoBox
 
-from app.caches import DiskCache
+from app.caches import AnswerCache, DiskCache
 from app.dashboard.detail import Details, Exported
 from app.dashboard.making import Making
 from app.dashboard.paths import pages
@@ -90,8 +88,7 @@ class Atlas:
         self.details = Details(run, mercator_grid(self.page.geobox).pixel_m)
         self._finer: Exported | None = None
         self._through = lru_cache(PLACES)(partial(_through_time, run, self.choices.quarters))
-        self._answers: LRUCache[Hashable, Any] = LRUCache(ANSWERS)
-        self._answering = threading.Lock()
+        self._answers = AnswerCache(ANSWERS)
         self._html: dict[object, str] = {}
         self._pairs: dict[str, dict[str, Any]] = {}
         self._pairing = threading.Lock()
@@ -290,22 +287,8 @@ class Atlas:
         return box
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, made once for a key: it is shared by all who look, so nobody may change it.
-
-        Who asks while it is being made waits for it; an error is everybody's, and the next who asks tries again.
-        """
-        with self._answering:
-            known: Future[T] | None = self._answers.get(key)
-            answer = Future[T]() if known is None else known
-            self._answers[key] = answer
-        if known is None:
-            try:
-                answer.set_result(make())
-            except BaseException as error:
-                with self._answering:
-                    self._answers.pop(key, None)
-                answer.set_exception(error)
-        return answer.result()
+        """What `make` gives, made once for a key: it is shared by all who look, so nobody may change it."""
+        return self._answers.get(key, make)
 
     def at(self, lat: float, lon: float, setting: Setting) -> xr.Dataset:
         """Every variable at the pixel of a place, (1, 1), from the model itself; about 10 ms.

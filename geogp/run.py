@@ -77,11 +77,17 @@ class Support:
             out[good] = self._tree.query(xy[good], distance_upper_bound=np.nextafter(most, math.inf))[0]
         return out
 
+    @cached_property
     def gaps_m(self) -> Float[np.ndarray, " n"]:
         """(n,) from each training place to its nearest other one; empty with fewer than two."""
         if len(self.positions_m) < 2:
             return np.empty(0)
         return np.asarray(self._tree.query(self.positions_m, k=2)[0][:, 1])
+
+    @cached_property
+    def usual_gap_m(self) -> float | None:
+        """The distance within which nine in ten training places have another; None with fewer than two."""
+        return float(np.quantile(self.gaps_m, 0.9)) if len(self.gaps_m) else None
 
 
 @dataclass(frozen=True, eq=False)

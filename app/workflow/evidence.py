@@ -58,9 +58,9 @@ class Evidence:
 
 def near_m_of(run: Run) -> float:
     """How near data are near: the gap that holds nine in ten of the places; of tiles at least 1 km."""
-    gaps = run.support.gaps_m()
-    least = FAR_M if of_tiled_source(run) or not len(gaps) else 0.0
-    return float(max(least, np.quantile(gaps, 0.9))) if len(gaps) else least
+    gap = run.support.usual_gap_m
+    least = FAR_M if of_tiled_source(run) or gap is None else 0.0
+    return max(least, gap or 0.0)
 
 
 def evidence_of(

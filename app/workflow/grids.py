@@ -259,9 +259,9 @@ def _snapped(box: Box, step: float, crs: CRS) -> GeoBox:
 def usual_reach_m(run: Run) -> float:
     """How far from training places a map may reach: three times the distance that holds nine in ten of their gaps; of
     tiles at least 2 km."""
-    gaps = run.support.gaps_m()
-    least = 2000.0 if of_tiled_source(run) or not len(gaps) else 0.0
-    return float(max(least, 3.0 * np.quantile(gaps, 0.9))) if len(gaps) else least
+    gap = run.support.usual_gap_m
+    least = 2000.0 if of_tiled_source(run) or gap is None else 0.0
+    return max(least, 3.0 * (gap or 0.0))
 
 
 def of_tiled_source(run: Run) -> bool:
@@ -278,10 +278,9 @@ def measures_tiles(source: str | None) -> bool:
 def usual_side_m(run: Run) -> float:
     """The side of a pixel where nothing is said: 500 m for tiles; else half the usual distance between places, to one
     digit."""
-    gaps = run.support.gaps_m()
-    if of_tiled_source(run) or not len(gaps):
+    if of_tiled_source(run) or not len(run.support.gaps_m):
         return RESOLUTION_M
-    return float(f"{0.5 * np.median(gaps):.1g}")
+    return float(f"{0.5 * np.median(run.support.gaps_m):.1g}")
 
 
 def map_crs(text: str, of: str = "") -> CRS:

@@ -17,8 +17,9 @@ AT_ONCE = 20_000
 
 def far_m_of(source: str | None, support: Support) -> float:
     """Beyond which distance from data a place is far: 1 km of tiles; else the gap that holds nine in ten of the places."""
-    gaps = support.gaps_m()
-    return FAR_M if measures_tiles(source) or not len(gaps) else float(np.quantile(gaps, 0.9))
+    if measures_tiles(source) or support.usual_gap_m is None:
+        return FAR_M
+    return support.usual_gap_m
 
 
 def strata(rows: Rows, chosen: Flags, support: Support) -> dict[str, Flags]:

@@ -1,6 +1,7 @@
 """Which local Gaussian process predicts held-out rows best: candidates, each fitted and judged alike."""
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -37,19 +38,33 @@ JUDGES = 800
 
 @dataclass(frozen=True)
 class Candidate:
-    """A local GP, and the mean log density it gives held-out rows of each kind of missing data."""
+    """A local GP, and the log densities (m,) it gives held-out rows of each kind of missing data."""
 
     gp: LocalGP
-    densities: dict[str, float]
+    each: dict[str, Tensor]
+
+    @property
+    def densities(self) -> dict[str, float]:
+        """Their means."""
+        return {kind: float(each.mean()) for kind, each in self.each.items()}
 
     @property
     def density(self) -> float:
         """All kinds count alike, but for sides."""
-        return sum((SIDES if kind == "sides" else 1.0) * d for kind, d in self.densities.items())
+        return sum(_share(kind) * d for kind, d in self.densities.items())
+
+    def doubt_beside(self, other: "Candidate") -> float:
+        """Standard error of how much denser one of the two is."""
+        gain = {kind: other.each[kind] - each for kind, each in self.each.items()}
+        return math.sqrt(sum(_share(kind) ** 2 * float(g.var()) / len(g) for kind, g in gain.items()))
 
     def never_loses_to(self, other: "Candidate") -> bool:
         """Whether no kind of missing data speaks for the other."""
         return all(d >= other.densities[kind] for kind, d in self.densities.items())
+
+
+def _share(kind: str) -> float:
+    return SIDES if kind == "sides" else 1.0
 
 
 @dataclass(frozen=True)
@@ -161,7 +176,7 @@ class Trials:
         if self.few:
             return Candidate(gp, {"rows": left_out_one_by_one(gp, self)})
         judges = {kind: targets for kind, targets in self.judges.items() if targets}
-        return Candidate(gp, {kind: held_out_density(gp, self, t) for kind, t in judges.items()})
+        return Candidate(gp, {kind: held_out_densities(gp, self, t) for kind, t in judges.items()})
 
 
 def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
@@ -172,7 +187,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     both kernels are tried, and rough ones beside smooth ones where no kernel was asked for; few rows take the rough
     ones. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
     variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
-    speaks against it. A mean that shifts with the count stays only where held-out rows gain by it.
+    speaks against it. Rough terms, through which noise passes for surface, and a mean that shifts with the count must gain
+    more than chance does.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:
@@ -182,7 +198,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     start = rough if trials.few and open_to_rough else start
     best = trials.fitted("rows", rows, start, weighted=True)
     if open_to_rough and not trials.few:
-        best = _better(best, trials.fitted("rough", rows, rough, weighted=True))
+        best = _surely_better(best, trials.fitted("rough", rows, rough, weighted=True))
         start = replace(start, smoothness=best.gp.kernel.smoothness)
     if heavy_tailed(best.gp.degrees_of_freedom):
         unweighted = trials.judged(replace(best.gp, weighted=False))
@@ -210,7 +226,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
             best = replace(following, gp=following.gp.told(trials.says))
     if trials.per_count:
         still = replace(best.gp, count_shift=torch.zeros_like(best.gp.count_shift))
-        best = _better(trials.judged(still), best)
+        best = _surely_better(trials.judged(still), best)
     return best.gp
 
 
@@ -223,6 +239,12 @@ def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Ta
 def _better(one: Candidate, other: Candidate) -> Candidate:
     """The other, if it is."""
     return other if other.density > one.density else one
+
+
+def _surely_better(simple: Candidate, other: Candidate) -> Candidate:
+    """The other, if it gains more than the standard error of its gain (Breiman et al. 1984, section 3.4.3)."""
+    gain = other.density - simple.density
+    return other if gain > simple.doubt_beside(other) else simple
 
 
 def _places_to_vary_at(trials: Trials, start: LocalKernel) -> int:
@@ -241,23 +263,22 @@ def _divided(targets: list[Targets]) -> tuple[list[Targets], list[Targets]]:
     return [(t[keep], i[keep], says) for (t, i, says), keep in zip(targets, rest) if bool(keep.any())], judge
 
 
-def left_out_one_by_one(gp: LocalGP, trials: Trials) -> float:
-    """Mean log density of each row given all others under the kernel and the local GP's own noise."""
+def left_out_one_by_one(gp: LocalGP, trials: Trials) -> Tensor:
+    """Log density of each row given all others under the kernel and the local GP's own noise: (N,)."""
     with torch.no_grad():
-        density = leave_one_out_log_density(*_asked(gp, trials), weighted=gp.weighted)
-    return float(density.mean())
+        return leave_one_out_log_density(*_asked(gp, trials), weighted=gp.weighted)
 
 
-def held_out_density(gp: LocalGP, trials: Trials, targets: list[Targets]) -> float:
-    """Mean log density of some held-out rows under the kernel and the local GP's own noise."""
-    total, count = 0.0, 0
+def held_out_densities(gp: LocalGP, trials: Trials, targets: list[Targets]) -> Tensor:
+    """Log densities of some held-out rows under the kernel and the local GP's own noise: (m,)."""
+    each = []
     for target, index, says in targets:
         kernel, X, value, noise, nu = _asked(gp.told(says), trials)
         for t, i in zip(target.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE)):
             with torch.no_grad():
                 density = conditional_log_density(kernel, X, value, noise, t, i, nu, weighted=gp.weighted)
-            total, count = total + float(density.sum()), count + len(t)
-    return total / count
+            each.append(density)
+    return torch.cat(each)
 
 
 def _asked(gp: LocalGP, trials: Trials) -> tuple[LocalKernel, Tensor, Tensor, Tensor, Tensor | None]:

@@ -38,7 +38,8 @@ class FieldOptions:
         too; tried on 1,000 rows or more, and kept only where no kind of missing data speaks against it
     metric : learn in which direction the field is rougher
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
-    hidden, epochs : width of the smooth noise's network and passes over its rows
+    members, hidden, epochs : networks of the smooth noise side by side (a multiple of three), their width, and passes over
+        their rows
     steps, batch : of the kernel's fit
 
     Examples
@@ -58,8 +59,9 @@ class FieldOptions:
     metric: bool = True
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)
-    hidden: int = 64
-    epochs: int = 20
+    members: int = 6
+    hidden: int = 48
+    epochs: int = 40
     steps: int = 120
     batch: int = 128
     seed: int = 0

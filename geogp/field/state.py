@@ -103,6 +103,7 @@ def _options(facts: dict[str, Any]) -> FieldOptions:
         "metric": False,
         "testimony": False,
         "row_noise": False,
+        "members": 1,
     } | facts  # absent before there were these
     if given["components"] is not None:
         given["components"] = tuple((str(n), float(a), float(b)) for n, a, b in given["components"])
@@ -173,9 +174,21 @@ def _noise(tensors: dict[str, Tensor], options: FieldOptions) -> SmoothNoise | N
         return None
     own = _named_as_here(own)
     scales = len(own["intercept"]) == 5  # as earlier runs have it
-    noise = new_smooth_noise(len(own["center"]), hidden=options.hidden, scales_surface=scales)
+    if own["first.weight"].dim() == 2:  # before there were several members
+        own = {name: _of_one_member(name, value) for name, value in own.items()}
+    members = len(own["first.weight"])
+    noise = new_smooth_noise(
+        len(own["center"]), hidden=options.hidden, members=members, scales_surface=scales
+    )
+    own.setdefault("trust", noise.trust)
     noise.load_state_dict(own)
     return noise.eval()
+
+
+def _of_one_member(name: str, value: Tensor) -> Tensor:
+    if name.endswith(".weight"):
+        return value.T[None]
+    return value[None, None] if name.endswith(".bias") else value
 
 
 def _calibration(facts: dict[str, Any] | None) -> Calibration | None:

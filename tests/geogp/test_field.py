@@ -1,6 +1,7 @@
 """The local field: order, units and chunks do not matter; honest coverage on simulated truth; a round trip."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
         for layer in ("first", "layers.0", "layers.1", "last")
         for part in ("weight", "bias")
     ]
-    noise = {f"noise.{name}" for name in ("level", "center", "scale", *parts)}
+    noise = {f"noise.{name}" for name in ("level", "center", "scale", "trust", *parts)}
     kernel = {"kernel.log_lengthscale", "kernel.log_variance"}
     drift = {f"drift.{name}" for name in ("center", "scale", "weights", "covariance")}
     rows = {f"row_noise.{name}" for name in ("center", "scale", "coefficients")}
@@ -186,14 +187,14 @@ def held_out_world(long, n=1000):
 
 def test_the_kernel_is_the_one_that_predicts_held_out_rows_and_blocks_best(monkeypatch):
     seen = []
-    density = choose.held_out_density
+    density = choose.held_out_densities
 
     def spy(gp, *arguments, **named):
         value = density(gp, *arguments, **named)
-        seen.append((gp, value))
+        seen.append((gp, float(value.mean())))
         return value
 
-    monkeypatch.setattr(choose, "held_out_density", spy)
+    monkeypatch.setattr(choose, "held_out_densities", spy)
     X, y = held_out_world(12.0)
     fitted = LocalField.fit(X, y, None, options=replace(QUICKER, smooth=False))
     quality: dict[int, float] = {}
@@ -221,14 +222,36 @@ def test_each_choice_of_the_kernel_goes_to_the_better_held_out_density(
 
     def density(gp, *_, **__):
         mixed = gp.loss[0] > 2.0  # both sets of single rows, and the blocks
-        return float(gp.weighted == weights_win) + 0.5 * float(mixed == blocks_win)
+        return torch.full((9,), float(gp.weighted == weights_win) + 0.5 * float(mixed == blocks_win))
 
     monkeypatch.setattr(choose, "fit_local_gp", fit)
-    monkeypatch.setattr(choose, "held_out_density", density)
+    monkeypatch.setattr(choose, "held_out_densities", density)
     chosen = LocalField.fit(X, y, n, time=2 if in_time else None, options=replace(QUICKER, smooth=False)).gp
     assert chosen.weighted is weights_win
     # In time blocks are among the sets of every fit.
     assert (chosen.loss[0] > 2.0) is (blocks_win or in_time)
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(0.5, False), (2.0, True)])
+def test_rough_terms_must_gain_more_than_chance_does(monkeypatch, gain, taken):
+    X, y = held_out_world(6.0, 600)
+    honest = choose.fit_local_gp
+    monkeypatch.setattr(choose, "fit_local_gp", lambda *a, **n: honest(*a, **{**n, "steps": 2}))
+
+    def densities(gp, trials, targets):
+        # Differences of sd 1 between the two kernels, whose mean gains so many standard errors over all kinds.
+        m, kinds = 100, [kind for kind, some in trials.judges.items() if some]
+        chance = torch.linspace(-1.0, 1.0, m).double()
+        chance = chance / chance.std()
+        error = math.sqrt(sum((0.3 if kind == "sides" else 1.0) ** 2 for kind in kinds) / m)
+        weight = sum(0.3 if kind == "sides" else 1.0 for kind in kinds)
+        assert len(kinds) == 3
+        return (chance + gain * error / weight) * float(set(gp.kernel.smoothness) == {"matern12"})
+
+    monkeypatch.setattr(choose, "held_out_densities", densities)
+    options = replace(QUICKER, smooth=False, components=None)
+    fitted = LocalField.fit(X, y, None, options=options)
+    assert (set(fitted.gp.kernel.smoothness) == {"matern12"}) is taken
 
 
 @pytest.mark.parametrize("true", [0.0, 1.0])

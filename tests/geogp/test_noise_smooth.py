@@ -1,10 +1,11 @@
-"""Smooth noise: bounded latent factor, recovers tau, s and the shift, constant far from what was seen."""
+"""Smooth noise: bounded latent factor, recovers tau, s and the shift, believes what unseen rows bear out."""
 
 import math
 
 import numpy as np
 import torch
 
+from geogp.field.noise.members import Dealt, SideBySide, mean_of_those
 from geogp.field.noise.smooth import HeldOutRows, Parts, fit_smooth_noise, new_smooth_noise
 from geogp.predictive import Predictive
 
@@ -13,6 +14,15 @@ def parts(model, features, variance, counts, prior=2.0):
     zero = torch.zeros(len(features)).double()
     with torch.no_grad():
         return model(features, zero, variance, torch.tensor(prior).double(), counts)
+
+
+def fitted(model, features, variance, counts, y, **settings):
+    """Fitted to rows of mean zero in squares of ten, that are left to members by threes; the losses."""
+    zero, one = torch.zeros(len(y)).double(), torch.ones(len(y)).double()
+    square = torch.arange(len(y)) // 10
+    rows = HeldOutRows(features, zero, variance, zero, counts, y, one, square, one)
+    dealt = Dealt.of(square, model.members)
+    return fit_smooth_noise(model, rows, torch.tensor(1.0).double(), dealt, **settings)
 
 
 def test_starts_at_the_constant_noise():
@@ -55,10 +65,8 @@ def test_recovers_tau_s_and_the_level_shift():
     y = -0.3 / n + (0.05 + truth).sqrt() * torch.randn(N, generator=g).double()
     model = new_smooth_noise(3)
     model.start_from(features, 0.1, 0.3, 8.0)
-    zero, one = torch.zeros(N).double(), torch.ones(N).double()
-    history = fit_smooth_noise(
-        model, HeldOutRows(features, zero, variance, zero, n, y, one), torch.tensor(1.0).double(), epochs=12
-    )
+    zero = torch.zeros(N).double()
+    history = fitted(model, features, variance, n, y, epochs=12)
     assert history[-1] < history[0]
     with torch.no_grad():
         p = model(features, zero, variance, torch.tensor(1.0).double(), n)
@@ -93,8 +101,7 @@ def test_recovers_skewness_that_differs_from_place_to_place():
     model = new_smooth_noise(1)
     model.start_from(x[:, None], 0.1, 0.1, 10.0)
     zero, one = torch.zeros(N).double(), torch.ones(N).double()
-    rows = HeldOutRows(x[:, None], zero, zero + 1e-4, zero, one, y, one)
-    fit_smooth_noise(model, rows, torch.tensor(1.0).double(), epochs=12)
+    fitted(model, x[:, None], zero + 1e-4, one, y, epochs=12)
     p = parts(model, x[:, None], zero + 1e-4, one, 1.0)
     for west in (True, False):
         half = (x < 0.4) if west else (x > 0.6)
@@ -116,3 +123,71 @@ def test_its_density_is_that_of_the_predictive_distribution():
     np.testing.assert_allclose(
         p.log_density(value).numpy(), predictive.log_density(value.numpy()), rtol=1e-10
     )
+
+
+def test_members_side_by_side_are_linear_layers():
+    layers = SideBySide(3, 4, 2)
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        got = layers(x)
+        for member in range(3):
+            want = torch.nn.functional.linear(x, layers.weight[member].T, layers.bias[member, 0])
+            assert torch.allclose(got[member], want)
+            assert torch.allclose(layers(x.expand(3, 5, 4))[member], want)
+
+
+def test_each_square_is_unknown_to_one_member_of_three():
+    square = torch.tensor([5, 5, 2, 9, 9, 9, 11, 30, 31])
+    dealt = Dealt.of(square, members=6, seed=3)
+    without = dealt.rows(square)
+    assert torch.equal(without[:3].sum(0), torch.ones(9).long())
+    assert torch.equal(without[3:].sum(0), torch.ones(9).long())
+    assert torch.equal(without[:, 0], without[:, 1]) and torch.equal(without[:, 3], without[:, 5])
+    assert not Dealt.of(square, members=1).without.any()
+    outputs = torch.arange(54.0).reshape(6, 9, 1)
+    alone = mean_of_those(outputs, without)
+    for row in range(9):
+        assert alone[row, 0] == outputs[without[:, row], row, 0].mean()
+
+
+def test_members_learn_nothing_from_the_squares_they_are_left_without():
+    # Rows of the squares that one member is left without tell of a level of 1, all others of 0.
+    g = torch.Generator().manual_seed(0)
+    N = 3000
+    features = torch.randn(N, 3, generator=g).double()
+    square = torch.arange(N) // 10
+    dealt = Dealt.of(square, members=3)
+    without = dealt.rows(square)
+    zero, one = torch.zeros(N).double(), torch.ones(N).double()
+    y = torch.where(without[1], 1.0, 0.1 * torch.randn(N, generator=g).double())
+    model = new_smooth_noise(3, members=3)
+    model.start_from(features, 0.1, 0.1, 8.0)
+    rows = HeldOutRows(features, zero, one, zero, one, y, one, square, one)
+    fit_smooth_noise(model, rows, torch.tensor(1.0).double(), dealt, epochs=6)
+    with torch.no_grad():
+        shift = model.outputs(features)[..., 0].mean(1)
+    assert shift[1].abs() < 0.05
+    assert shift[0] > 0.2 and shift[2] > 0.2
+
+
+def test_believes_a_shift_that_unseen_rows_bear_out_and_no_other():
+    # 3,000 rows in squares; in one world the level follows a feature, in the other nothing does.
+    g = torch.Generator().manual_seed(0)
+    N = 3000
+    features = torch.randn(N, 20, generator=g).double()
+    noise, one = torch.randn(N, generator=g).double(), torch.ones(N).double()
+    variance = 0.1 * one
+    believed, error, doubt = [], [], []
+    for size in (0.0, 1.0):
+        truth = size * torch.tanh(features[:, 0])
+        model = new_smooth_noise(20, members=6)
+        model.start_from(features, 0.5, 0.5, 30.0)
+        fitted(model, features, variance, one, truth + noise)
+        p = parts(model, features, variance, one, prior=1.0)
+        believed.append(model.trust[0].item())
+        error.append((p.location - truth).square().mean().sqrt().item())
+        doubt.append((p.latent_variance - variance).mean().item())
+    assert believed[0] < 0.2 and believed[1] > 0.8
+    # As if it were believed in full the level that is not there errs by .25.
+    assert error[0] < 0.05 and error[1] < 0.4
+    assert 0.0 <= doubt[0] < 0.01 < doubt[1]

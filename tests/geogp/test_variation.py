@@ -246,9 +246,11 @@ def test_a_field_that_follows_survives(crowded_west):
 
 def test_no_kind_of_missing_data_may_speak_against_it():
     gp = LocalField.fit(*world(1.0, n=50)[:2], None, options=replace(QUICK, steps=2)).gp
-    plain = choose.Candidate(gp, {"rows": -1.0, "blocks": -2.0})
-    better = choose.Candidate(gp, {"rows": -0.9, "blocks": -2.0})
-    mixed = choose.Candidate(gp, {"rows": -0.1, "blocks": -2.1})
+
+    def candidate(rows, blocks):
+        return choose.Candidate(gp, {"rows": torch.full((2,), rows), "blocks": torch.full((3,), blocks)})
+
+    plain, better, mixed = candidate(-1.0, -2.0), candidate(-0.9, -2.0), candidate(-0.1, -2.1)
     assert better.never_loses_to(plain) and not mixed.never_loses_to(plain)
 
 

@@ -11,16 +11,18 @@ from geogp.calibrate import Calibration, fit_calibration
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.left_out import GAPS, SIDES, LeftOut
+from geogp.field.noise.members import Dealt
 from geogp.field.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.observations import canonical
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
 
-#: Held-out rows within a square of this many spacings of places share their luck: one vote in calibration.
-CLUSTER_SPACINGS = 30.0
-#: Parts of the validation rows' squares, each calibrated by a noise that did not learn from it.
-FOLDS = 2
+#: Validation rows within a square of this many spacings of places share their luck: one vote in calibration; of training
+#: rows that were held out those within so many are left to the same members.
+CLUSTER_SPACINGS, SQUARE_SPACINGS = 30.0, 10.0
+#: Rows beyond a side are many and say one thing: together as many votes where members are judged.
+VOTES_OF_A_SIDE = 10.0
 
 #: X, y, counts of rows that are never conditioned on.
 Validation = tuple[Tensor, Tensor, Tensor | None]
@@ -30,7 +32,7 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
     """What the smooth noise learns from, of all training rows X (N, D): those left out, a table for each kind."""
     seen = known.left
     pieces: dict[str, list[HeldOutRows]] = {}
-    for out in left_out:
+    for number, out in enumerate(left_out):
         latest = known.frame.newest(seen.X[out.reference])
         C = seen.X[out.rows]
         around = known.survey(
@@ -47,6 +49,8 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
         surface = known.regional_given(out.reference)
         regional = None if surface is None else surface.at_observations(out.rows)
         counts = seen.counts[out.rows]
+        one_side = out.kind == "sides"
+        weight = torch.full((len(out.rows),), SIDES if one_side else 1.0, dtype=torch.float64)
         rows = HeldOutRows(
             features=noise_inputs(known, around, counts, X[out.rows], regional),
             mean=around.mean,
@@ -54,41 +58,43 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
             drift_variance=uncertain,
             counts=counts,
             value=seen.value[out.rows],
-            weight=torch.full((len(out.rows),), SIDES if out.kind == "sides" else 1.0, dtype=torch.float64),
+            weight=weight,
+            square=torch.full_like(out.rows, -1 - number) if one_side else _square(C, SQUARE_SPACINGS),
+            vote=weight * min(1.0, VOTES_OF_A_SIDE / len(out.rows)) if one_side else weight,
         )
         pieces.setdefault(out.kind, []).append(rows)
     return [HeldOutRows.together(parts) for parts in pieces.values()]
 
 
 def fit_noise(
-    known: Conditioned,
-    kinds: list[HeldOutRows],
-    stages: Stages,
-    asked: HeldOutRows | None = None,
-    name: str = "noise",
+    known: Conditioned, kinds: list[HeldOutRows], stages: Stages, asked: HeldOutRows | None = None
 ) -> SmoothNoise:
-    """A stage of that name: the smooth noise of a field.
+    """A stage: the smooth noise of a field.
 
     Each kind of missing data counts alike, however many rows it found, but for sides; of validation rows (`asked`)
     none counts more than those rows do on average, so that a few cannot outvote the rest.
     """
     typical = sum(len(rows) for rows in kinds) / len(kinds)
-    share = [replace(rows, weight=rows.weight * (typical / len(rows))) for rows in kinds]
-    if asked is not None:
-        share.append(replace(asked, weight=asked.weight * min(1.0, typical / len(asked))))
-    rows = HeldOutRows.together(share)
+    share = [_weighted(rows, typical / len(rows)) for rows in kinds]
+    squares_of = [rows.square for rows in kinds]
     o, gp = known.options, known.gp
-    model = new_smooth_noise(rows.features.shape[1], hidden=o.hidden, seed=o.seed)
+    if asked is not None:
+        squares_of.append(asked.square)
+        some = _at_most(o.n_targets, asked, o.seed)
+        share.append(_weighted(some, min(1.0, typical / len(some))))
+    rows = HeldOutRows.together(share)
+    model = new_smooth_noise(rows.features.shape[1], hidden=o.hidden, members=o.members, seed=o.seed)
     s2 = gp.s2 if known.has_counts else 1e-6
     model.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
 
     def fit() -> dict[str, Tensor]:
+        dealt = Dealt.of(torch.cat(squares_of), o.members, o.seed)
         fit_smooth_noise(
-            model, rows, gp.kernel.prior_variance, epochs=o.epochs, seed=o.seed, tick=stages.tick
+            model, rows, gp.kernel.prior_variance, dealt, epochs=o.epochs, seed=o.seed, tick=stages.tick
         )
         return model.state_dict()
 
-    model.load_state_dict(stages.once(name, fit))
+    model.load_state_dict(stages.once("members of the noise", fit))
     return model.eval()
 
 
@@ -97,11 +103,11 @@ def fit_noise_and_calibration(
 ) -> tuple[SmoothNoise, Calibration]:
     """Let validation rows be a kind of missing data of their own, and calibrate out of fold.
 
-    The noise that is kept learned from all of them; the misses that calibrate come from noises that did not see
-    the squares they judge.
+    The misses that calibrate come from the members that did not learn from the squares they judge.
     """
     X, y, n = canonical(*validation)
     places = outlook(known, X, n)
+    one = torch.ones(len(y), dtype=torch.float64)
     asked = HeldOutRows(
         features=places.inputs,
         mean=places.around.mean,
@@ -109,18 +115,25 @@ def fit_noise_and_calibration(
         drift_variance=places.drift_variance,
         counts=places.counts,
         value=y - places.prior_mean,
-        weight=torch.ones(len(y), dtype=torch.float64),
+        weight=one,
+        square=_square(known.frame.coordinates(X), CLUSTER_SPACINGS),
+        vote=one,
     )
-    options, cluster = known.options, squares(known.frame, X)
-    fold = np.random.default_rng(options.seed).permutation(cluster.max() + 1)[cluster] % FOLDS
-    miss = np.ones(len(y))
-    for part in np.unique(fold):
-        inside, outside = np.flatnonzero(fold == part), np.flatnonzero(fold != part)
-        without = asked.at(outside) if len(outside) else None
-        noise = fit_noise(known, kinds, stages, without, name=f"noise without fold {part}")
-        miss[inside] = moments_of(known, places, noise).misses(y)[inside]
-    noise = fit_noise(known, kinds, stages, _at_most(options.n_targets, asked, options.seed))
-    return noise, fit_calibration(miss, places.group, cluster=cluster)
+    noise = fit_noise(known, kinds, stages, asked)
+    squares_of = torch.cat([*(rows.square for rows in kinds), asked.square])
+    without = Dealt.of(squares_of, noise.members, known.options.seed).rows(asked.square)
+    miss = moments_of(known, places, noise, without).misses(y)
+    return noise, fit_calibration(miss, places.group, cluster=squares(known.frame, X))
+
+
+def _weighted(rows: HeldOutRows, factor: float) -> HeldOutRows:
+    return replace(rows, weight=rows.weight * factor, vote=rows.vote * factor)
+
+
+def _square(C: Tensor, spacings: float) -> Tensor:
+    """Number (N,) of the square of so many spacings in which each of C (N, D) lies; never negative."""
+    cell = torch.floor(C[:, :2] * (SPACINGS / spacings)).long() + 2**30
+    return cell[:, 0] * 2**31 + cell[:, 1]
 
 
 def calibration_of(known: Conditioned, noise: SmoothNoise | None, validation: Validation) -> Calibration:

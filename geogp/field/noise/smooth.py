@@ -3,9 +3,11 @@
     u | x, n ~ skewed Student-t( r̄(x) + δ(x, n),  scale² = v(x) + τ²(x) + s²(x) / n,  ν(x),  γ(x, n) )
 
 r̄ and v are the local GP's moments; δ (the count shift b(n), which is larger where r is poorly known),
-log τ², log s², log ν and log γ are outputs of one small network of the surroundings, a deep basis with linear
-weights on top, fitted by the exact likelihood of rows that were held out. The surface's variance is the local GP's own:
-rows say what v and the noise are together, and nothing of either alone.
+log τ², log s², log ν and log γ are outputs of small networks of the surroundings, deep bases with linear
+weights on top, fitted by the exact likelihood of rows that were held out. Each learns without a third of the squares; what
+counts is their mean, each part of it as far as rows that they have not seen bear it out (`Trust`). How far they disagree about δ
+is part of the surface's variance; the rest of it is the local GP's own: rows say what v and the noise are together, and
+nothing of either alone.
 """
 
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 
 from geogp.densities import log_density
 from geogp.field.columns import Columns
+from geogp.field.noise.members import PARTS, Dealt, SideBySide, mean_of_those
 from geogp.field.steps import Group, Steps
 
 #: Standardised inputs are clipped here: outside what was seen the noise stays what it was at the edge.
@@ -23,6 +26,10 @@ CLIP = 4.0
 SMALLEST_DF = 2.1
 #: log γ stays within ±this: at most 18% of the mass on the short side.
 MOST_LOG_SKEWNESS = 0.75
+#: δ is this share of the noise's usual variance larger than where r is known exactly.
+KNOWN_EXACTLY = 0.1
+#: Nats that it costs to believe an output in full.
+BELIEF = 3.0
 
 
 @dataclass(frozen=True)
@@ -52,25 +59,39 @@ class SmoothNoise(nn.Module):
     ----------
     n_inputs : features of the surroundings and of the count
     hidden : width; two residual layers
+    members : networks side by side
     scales_surface : with a factor a on v, too, as earlier runs have it. a(x) v(x) <= a₀ v₀ with v₀ the prior
         variance of r and a₀ the factor where v(x) = v₀: log a = log a₀ + o(x) (1 − v/v₀) with o <= 1
+
+    References
+    ----------
+    Breiman 1996 (bagging, and rows that a member has not seen); Shao and Wu 1989 (the variance of a mean from how estimates without
+    a group differ)
     """
 
     center: Tensor
     scale: Tensor
+    trust: Tensor
 
-    def __init__(self, n_inputs: int, hidden: int = 64, *, scales_surface: bool = False):
+    def __init__(self, n_inputs: int, hidden: int = 48, *, members: int = 1, scales_surface: bool = False):
         super().__init__()
         self.scales_surface = scales_surface
         self.register_buffer("center", torch.zeros(n_inputs, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(n_inputs, dtype=torch.float64))
-        self.first = nn.Linear(n_inputs, hidden)
-        self.layers = nn.ModuleList([nn.Linear(hidden, hidden) for _ in range(2)])
-        self.last = nn.Linear(hidden, 6 if scales_surface else 5)
+        #: What of δ is believed where r is well known, half known and unknown; of the noise; of tails and skewness.
+        self.register_buffer("trust", torch.ones(5, dtype=torch.float64))
+        self.first = SideBySide(members, n_inputs, hidden)
+        self.layers = nn.ModuleList([SideBySide(members, hidden, hidden) for _ in range(2)])
+        self.last = SideBySide(members, hidden, 6 if scales_surface else 5)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
         #: (log a,) log τ², log s², log (ν - 2.1) and log γ where the network says nothing.
         self.intercept = nn.Parameter(torch.tensor([0.0, -4.0, 0.0, 1.0, 0.0])[0 if scales_surface else 1 :])
+
+    @property
+    def members(self) -> int:
+        """How many networks there are."""
+        return len(self.first.weight)
 
     def start_from(self, features: Tensor, tau2: float, s2: float, degrees_of_freedom: float) -> None:
         """Standardise by `features` (N, n_inputs); begin at a constant noise."""
@@ -82,20 +103,95 @@ class SmoothNoise(nn.Module):
             self.intercept[-4:] = torch.tensor(start).log()
 
     def forward(
-        self, features: Tensor, mean: Tensor, variance: Tensor, prior_variance: Tensor, counts: Tensor
+        self,
+        features: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        prior_variance: Tensor,
+        counts: Tensor,
+        without: Tensor | None = None,
     ) -> Parts:
-        """Parts of the predictive distribution at N places, float64."""
+        """Parts of the predictive distribution at N places, float64.
+
+        without : (E, N) members that have not learned from a row: what they alone say of it; None for all
+        """
+        out = self.outputs(features)
+        said = out.mean(0) if without is None else mean_of_those(out, without)
+        believed = self._believed(said, variance / prior_variance, self.trust)
+        parts = self.parts(believed, mean, variance, prior_variance, counts)
+        if self.members == 1:
+            return parts
+        # Estimates without a group differ by so much less than estimates from other rows would.
+        share = self._known_shares(variance / prior_variance) @ self.trust[:3]
+        doubt = (PARTS - 1) * share.square() * out[..., 0].var(0) * (variance + KNOWN_EXACTLY)
+        return replace(parts, latent_variance=parts.latent_variance + doubt)
+
+    def outputs(self, features: Tensor) -> Tensor:
+        """(E, N, outputs) of each member, at features (N, F) for all of them or (E, N, F) for each."""
         z = ((features - self.center) / self.scale).clamp(-CLIP, CLIP).to(self.first.weight.dtype)
         h = nn.functional.silu(self.first(z))
         for layer in self.layers:
             h = h + nn.functional.silu(layer(h))
-        shift, *factor, tau, s, tails, skew = self.last(h).double().unbind(-1)
+        return self.last(h).double()
+
+    def parts(
+        self, outputs: Tensor, mean: Tensor, variance: Tensor, prior_variance: Tensor, counts: Tensor
+    ) -> Parts:
+        """What outputs (.., 5) mean where r has this mean and variance, for averages of so many measurements."""
+        shift, *factor, tau, s, tails, skew = outputs.unbind(-1)
         start = self.intercept.double()[-4:]
         latent = self._scaled(variance, prior_variance, factor[0]) if factor else variance
         noise = torch.exp(start[0] + tau.clamp(-6.0, 6.0)) + torch.exp(start[1] + s.clamp(-4.0, 4.0)) / counts
         df = SMALLEST_DF + torch.exp(start[2] + tails.clamp(-2.0, 3.0))
         log_skewness = MOST_LOG_SKEWNESS * torch.tanh(start[3] + skew)
-        return Parts(mean + shift * torch.sqrt(variance + 0.1), latent, noise, df, log_skewness)
+        location = mean + shift * torch.sqrt(variance + KNOWN_EXACTLY)
+        return Parts(location, latent, noise, df, log_skewness)
+
+    def believe(self, rows: "HeldOutRows", prior_variance: Tensor, without: Tensor) -> None:
+        """Set `trust` to what makes rows likely under the members that have not seen them.
+
+        without : (E, N) whether a member has learned without a row; rows that all have learned from say nothing
+
+        Notes
+        -----
+        O(N) for each of some thirty passes.
+        """
+        told = without.any(0)
+        rows, without = rows.at(told), without[:, told]
+        with torch.no_grad():
+            said = mean_of_those(self.outputs(rows.features), without)
+        known = rows.variance / prior_variance
+        raw = torch.zeros_like(self.trust, requires_grad=True)
+        search = torch.optim.LBFGS([raw], max_iter=30, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            search.zero_grad()
+            trust = torch.sigmoid(raw)
+            believed = self._believed(said, known, trust)
+            p = self.parts(believed, rows.mean, rows.variance, prior_variance, rows.counts)
+            p = replace(p, latent_variance=p.latent_variance + rows.drift_variance)
+            total = BELIEF * trust.sum() - (rows.vote * p.log_density(rows.value)).sum()
+            total = total / max(len(rows), 1)
+            total.backward()
+            return total
+
+        search.step(loss)
+        self.trust.copy_(torch.sigmoid(raw.detach()))
+
+    def _believed(self, said: Tensor, known: Tensor, trust: Tensor) -> Tensor:
+        """Outputs (N, ..), each as far as it is believed; `known` is v/v₀."""
+        shift = self._known_shares(known) @ trust[:3]
+        rest = trust[[3, 3, 4, 4]].expand(len(said), 4)
+        between = said.new_ones(len(said), said.shape[-1] - 5)  # the factor on v of earlier runs
+        return said * torch.cat([shift[:, None], between, rest], dim=-1)
+
+    @staticmethod
+    def _known_shares(known: Tensor) -> Tensor:
+        """(N, 3) how near v/v₀ is to 0, 1/2 and 1."""
+        far = 2.0 * known.clamp(0.0, 1.0)
+        return torch.stack(
+            [(1.0 - far).clamp_min(0.0), 1.0 - (far - 1.0).abs(), (far - 1.0).clamp_min(0.0)], -1
+        )
 
     def _scaled(self, variance: Tensor, prior_variance: Tensor, flex: Tensor) -> Tensor:
         known = 1.0 - (variance / prior_variance).clamp(0.0, 1.0)
@@ -111,7 +207,7 @@ class SmoothNoise(nn.Module):
 @dataclass(frozen=True)
 class HeldOutRows(Columns):
     """Held-out rows to learn from: (N, F) features, (N,) moments of r, what the drift adds to the variance, counts,
-    values and weights."""
+    values, weights, the squares they lie in, and their weights where members are judged."""
 
     features: Tensor
     mean: Tensor
@@ -120,53 +216,62 @@ class HeldOutRows(Columns):
     counts: Tensor
     value: Tensor
     weight: Tensor
+    square: Tensor
+    vote: Tensor
 
 
 def fit_smooth_noise(
     model: SmoothNoise,
     rows: HeldOutRows,
     prior_variance: Tensor,
+    dealt: Dealt,
     *,
-    epochs: int = 20,
-    batch: int = 1024,
+    epochs: int = 40,
+    batch: int = 512,
     learning_rate: float = 3e-3,
     weight_decay: float = 0.3,
     seed: int = 0,
     tick: Callable[[], None] = lambda: None,
 ) -> list[float]:
-    """Maximise the weighted likelihood of the held-out rows; the mean loss of each epoch.
+    """Maximise the weighted likelihood of the held-out rows, each member without some of the squares (`dealt`), then see what rows that
+    they have not seen bear out; the mean loss of each epoch.
 
     Notes
     -----
-    O(epochs · N · hidden²).
+    O(members · epochs · N · hidden²).
     """
     generator = torch.Generator().manual_seed(seed)
     decaying = [p for name, p in model.named_parameters() if name != "intercept"]
     groups = [Group(decaying, learning_rate, weight_decay), Group([model.intercept], learning_rate)]
-    n = len(rows.value)
+    without = dealt.rows(rows.square)
+    own = [torch.nonzero(~absent)[:, 0] for absent in without]
+    n = min(len(some) for some in own)
     batch = min(batch, n)
     per_epoch = n // batch
     steps = Steps(groups, total=epochs * per_epoch, rise=0.15)
     history = []
     for _ in range(epochs):
-        order = torch.randperm(n, generator=generator)
+        order = torch.stack([some[torch.randperm(len(some), generator=generator)[:n]] for some in own])
         total = 0.0
         for i in range(per_epoch):
-            j = order[i * batch : (i + 1) * batch]
-            parts = model(rows.features[j], rows.mean[j], rows.variance[j], prior_variance, rows.counts[j])
+            j = order[:, i * batch : (i + 1) * batch]
+            outputs = model.outputs(rows.features[j])
+            parts = model.parts(outputs, rows.mean[j], rows.variance[j], prior_variance, rows.counts[j])
             parts = replace(parts, latent_variance=parts.latent_variance + rows.drift_variance[j])
-            loss = -(rows.weight[j] * parts.log_density(rows.value[j])).mean()
-            steps.down(loss)
-            total += loss.item()
+            loss = -(rows.weight[j] * parts.log_density(rows.value[j])).mean(1)
+            steps.down(loss.sum())
+            total += loss.mean().item()
         history.append(total / per_epoch)
         tick()
+    if model.members > 1:
+        model.believe(rows, prior_variance, without)
     return history
 
 
 def new_smooth_noise(
-    n_inputs: int, *, hidden: int = 64, seed: int = 0, scales_surface: bool = False
+    n_inputs: int, *, hidden: int = 48, members: int = 1, seed: int = 0, scales_surface: bool = False
 ) -> SmoothNoise:
-    """A network whose starting weights depend on the seed alone.
+    """Networks whose starting weights depend on the seed alone.
 
     Examples
     --------
@@ -179,4 +284,4 @@ def new_smooth_noise(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return SmoothNoise(n_inputs, hidden, scales_surface=scales_surface)
+        return SmoothNoise(n_inputs, hidden, members=members, scales_surface=scales_surface)

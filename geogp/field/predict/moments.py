@@ -65,9 +65,17 @@ class FieldMoments(Columns):
         return replace(self, noise_variance=torch.maximum(wanted, LEAST_NOISE * self.noise_variance))
 
 
-def moments_of(known: Conditioned, places: Outlook, noise: SmoothNoise | None) -> FieldMoments:
-    """Moments before calibration: r and its noise, then what the prior mean and its drift add."""
-    m = _with_constant_noise(known, places) if noise is None else _with_smooth_noise(known, places, noise)
+def moments_of(
+    known: Conditioned, places: Outlook, noise: SmoothNoise | None, without: Tensor | None = None
+) -> FieldMoments:
+    """Moments before calibration: r and its noise, then what the prior mean and its drift add.
+
+    without : (E, N) members of the noise that have not learned from each place; None for all
+    """
+    if noise is None:
+        m = _with_constant_noise(known, places)
+    else:
+        m = _with_smooth_noise(known, places, noise, without)
     latent = m.latent_variance + places.drift_variance
     return replace(
         m,
@@ -89,10 +97,12 @@ def _with_constant_noise(known: Conditioned, places: Outlook) -> FieldMoments:
     )
 
 
-def _with_smooth_noise(known: Conditioned, places: Outlook, noise: SmoothNoise) -> FieldMoments:
+def _with_smooth_noise(
+    known: Conditioned, places: Outlook, noise: SmoothNoise, without: Tensor | None
+) -> FieldMoments:
     around, far = places.around, known.gp.kernel.prior_variance
     with torch.no_grad():
-        p = noise(places.inputs, around.mean, around.variance, far, places.counts)
+        p = noise(places.inputs, around.mean, around.variance, far, places.counts, without)
     return FieldMoments(
         location=p.location,
         latent_variance=p.latent_variance,

@@ -12,7 +12,11 @@ ROWS: dict[int, tuple[str, tuple[str, ...], str]] = {
         ("test_hostile.py",),
         "data_pipelines/test_repair.py",
     ),
-    4: ("a run's files altered, removed, added, swapped", ("test_run_folders.py",), ""),
+    4: (
+        "a run's files and what is kept beside outputs altered, removed, added, swapped",
+        ("test_run_folders.py", "test_kept.py"),
+        "",
+    ),
     5: (
         "payloads, injection, traversal; files that name others",
         ("test_reaching.py",),

@@ -161,7 +161,9 @@ def test_the_factor_is_that_of_the_formula():
     rows = 2.58 * math.sqrt((k / n) * (1 - k / n) / n)
     got = fit_calibration(miss, np.zeros(n, int)).pooled
     assert got == pytest.approx(3.0 ** (1 - (max(band, rows) / d) ** 2), rel=1e-12)
-    wide = fit_calibration(np.full(n, 0.5), np.zeros(n, int)).pooled  # all inside: blocks say nothing, the band is .018
+    wide = fit_calibration(
+        np.full(n, 0.5), np.zeros(n, int)
+    ).pooled  # all inside: blocks say nothing, the band is .018
     above = binomial_band(n, 0.95)[1] - 0.95
     assert wide == pytest.approx(0.5 ** (1 - (above / 0.05) ** 2), rel=1e-12)
 

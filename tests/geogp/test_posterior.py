@@ -135,3 +135,34 @@ def test_what_a_posterior_does_not_say_is_not_taken_for_granted():
     ):
         with pytest.raises(NotImplementedError):
             call(Posterior())
+
+
+def test_the_covariance_is_that_of_what_is_learned():
+    """As runs hold it: another reading of the same tensors would be another model."""
+    dense = moved(VariationalPosterior)
+    L = torch.diag(dense.log_diagonal.exp()) + dense.off_diagonal.tril(-1)
+    assert torch.equal(dense.current().scale_tril, L)
+    low = moved(LowRankPosterior)
+    S = low.factor @ low.factor.T + torch.diag(low.log_diagonal.exp() ** 2)
+    torch.testing.assert_close(dense_covariance(low), S)
+    assert low.factor.shape == (7, 16) and torch.equal(low.current().mean, low.mean)
+
+
+@pytest.mark.parametrize("kind", [VariationalPosterior, LowRankPosterior])
+def test_a_start_is_as_round_at_every_scale(kind):
+    across = []
+    for scale in (0.05, 0.5):
+        torch.manual_seed(0)
+        posterior = kind(64)
+        posterior.initialise(torch.zeros(64), scale)
+        S = dense_covariance(posterior).detach() / scale**2
+        across.append(S - S.diagonal().diag())
+    torch.testing.assert_close(*across, rtol=1e-3, atol=1e-7)
+
+
+def test_weights_begin_all_but_independent():
+    """Of r weights the part of the root that ties them has a tenth of the diagonal's size, spread over r a row."""
+    torch.manual_seed(0)
+    for r in (16, 256):
+        found = VariationalPosterior(r).off_diagonal.detach().square().sum(1).mean().sqrt()
+        assert float(found) == pytest.approx(0.1 / r, rel=0.1)

@@ -13,6 +13,7 @@ import torch
 
 import geogp
 from geogp import InvalidInput, storage
+from geogp.basis.train import Progress
 from geogp.engines import Hooks
 from geogp.run import save
 from geogp.storage import (
@@ -165,6 +166,23 @@ def test_a_checkpoint_cut_between_its_two_files_counts_as_absent(tmp_path):
     (tmp_path / "partial" / "checkpoint.json").write_text(json.dumps(facts))
     assert read_checkpoint(tmp_path / "partial", {"seed": 0}) is None
     assert read_checkpoint(tmp_path / "nowhere", {"seed": 0}) is None
+
+
+@pytest.mark.parametrize("best", [math.inf, 0.25])
+def test_a_checkpoint_comes_back_as_it_was(tmp_path, best):
+    """The score to beat, too, which is none before the first epoch that was scored."""
+    progress = Progress(3, best, 1, {"w": torch.ones(1)}, [{"loss": 0.5, "score": None}])
+    state = {
+        "progress": progress,
+        "model": {"w": torch.arange(3.0)},
+        "optimiser": {"state": {0: {"step": torch.tensor(7.0)}, 11: {"exp_avg": torch.ones(1)}}, "param_groups": [{"lr": 0.1}]},
+        "average": {"w": torch.zeros(1)},
+    }  # fmt: skip
+    write_checkpoint(tmp_path / "deep" / "partial", state, {"seed": 0})
+    found = read_checkpoint(tmp_path / "deep" / "partial", {"seed": 0})
+    assert found.keys() == state.keys() and found["progress"] == progress
+    assert found["optimiser"] == state["optimiser"]
+    assert torch.equal(found["model"]["w"], torch.arange(3.0)) and found["average"]["w"].tolist() == [0.0]
 
 
 def written(tmp_path: Path) -> Path:

@@ -407,7 +407,9 @@ def test_no_number_that_is_not_finite_goes_into_json():
 
 
 @pytest.mark.parametrize(("changes", "times"), [(0, 1), (2, 3), (99, 5)])
-def test_a_run_that_does_not_fit_is_read_again_only_where_it_has_changed(tmp_path, monkeypatch, changes, times):
+def test_a_run_that_does_not_fit_is_read_again_only_where_it_has_changed(
+    tmp_path, monkeypatch, changes, times
+):
     """And the words are those of what does not fit."""
     inodes, read = iter(range(2 * changes)), []
     monkeypatch.setattr(folders, "_inode", lambda path: next(inodes, -1))

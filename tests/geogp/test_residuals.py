@@ -1,0 +1,236 @@
+"""The residuals one by one: the distance term, what the basis lacks of one level, what inducing points miss."""
+
+import geogp  # noqa: F401  first: it sets OMP_WAIT_POLICY before torch loads
+
+# isort: split
+import numpy as np
+import pytest
+import torch
+
+from geogp.basis.expansions.linear import Linear
+from geogp.basis.residuals import RESIDUALS
+from geogp.basis.residuals.distance import Distance, variogram
+from geogp.basis.residuals.unit import Unit
+from geogp.data import Data, Moments
+
+# -- the distance term, piece by piece ------------------------------------------------------------------
+
+
+def placed(P: torch.Tensor, sill: float = 0.7, reach: float = 0.5) -> Distance:
+    residual = Distance(Linear(P.shape[1], 3)).eval()
+    residual.place(P)
+    residual.sill, residual.range = torch.tensor(sill).double(), torch.tensor(reach).double()
+    return residual
+
+
+def test_the_distance_term_is_its_formula_and_nothing_while_training():
+    g = torch.Generator().manual_seed(3)
+    P, Z = torch.randn(40, 2, generator=g).double(), torch.randn(30, 2, generator=g).double()
+    residual, basis = placed(P), Linear(2, 3)
+    d = torch.stack([(P - z).square().sum(1).sqrt().min() for z in Z])
+    assert residual.distance(P).tolist() == placed(P.float()).distance(P.float()).tolist() == [0.0] * 40
+    torch.testing.assert_close(residual.distance(Z), d)
+    torch.testing.assert_close(residual.variance(basis, Z, Z, Z), 0.7 * (1 - torch.exp(-d / 0.5)))
+    assert residual.train().variance(basis, Z, Z, Z).tolist() == [0.0] * 30
+    assert Distance(basis).eval().variance(basis, Z, Z, Z).tolist() == [0.0] * 30  # no place yet
+    # On the columns of a position alone, where there is one.
+    residual = placed(P).eval()
+    residual.columns = torch.tensor([2, 0])
+    wide = torch.cat([Z[:, 1:], torch.full((30, 1), 9.0), Z[:, :1]], 1).double()
+    torch.testing.assert_close(residual.distance(wide), d)
+
+
+@pytest.mark.parametrize("n", [7, 8, 9, 60])
+def test_each_anchor_is_the_place_farthest_from_those_before(monkeypatch, n):
+    """Repeated places count once; what the anchors leave uncovered is taken off."""
+    monkeypatch.setattr("geogp.basis.residuals.distance.ANCHORS", 8)
+    P = torch.rand(n, 2, generator=torch.Generator().manual_seed(n)).double()
+    residual = placed(torch.cat([P, P[:3]]))
+    places, anchors = torch.unique(P, dim=0), residual.anchors
+    assert len(anchors) == min(n, 8)
+    if n <= 8:
+        assert torch.equal(anchors, places) and float(residual.radius) == 0.0
+        return
+    for k in range(1, 8):
+        gaps = torch.cdist(places, anchors[:k]).min(1).values
+        assert torch.equal(anchors[k], places[gaps.argmax()])
+    radius = torch.cdist(places, anchors).min(1).values.max()
+    torch.testing.assert_close(residual.radius, radius)
+    torch.testing.assert_close(
+        residual.distance(places + 5.0),
+        (torch.cdist(places + 5.0, anchors).min(1).values - radius).clamp_min(0),
+    )
+
+
+def fitted_variogram(P: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """By numpy, a pair and a class at a time."""
+    pairs = [(np.linalg.norm(P[i] - P[j]), (y[i] - y[j]) ** 2 / 2) for i in range(len(y)) for j in range(i)]
+    d, half = np.array([p for p in pairs if p[0] > 0]).T
+    edges = np.quantile(d, np.linspace(0, 1, 25) ** 2)[1:-1]
+    of = [np.searchsorted(edges, d) == k for k in range(24)]
+    lag, gamma = (np.array([v[k].mean() if k.any() else 0.0 for k in of]) for v in (d, half))
+    best, out = np.inf, (1.0, float(np.median(d)))
+    for reach in d.max() * np.logspace(-2.5, 0, 30):
+        A = np.column_stack([np.ones(24), 1 - np.exp(-lag / reach)])
+        fit = np.linalg.lstsq(A, gamma, rcond=None)[0]
+        loss = ((A @ fit - gamma) ** 2).sum()
+        if fit.min() > 0 and loss < best:
+            best, out = loss, (fit[1], reach)
+    return out
+
+
+def test_the_variogram_is_the_least_squares_fit_of_its_classes():
+    rng = np.random.default_rng(4)
+    P = rng.uniform(0, 10, (120, 2))
+    P[5] = P[9]  # a pair of one place is no pair
+    K = np.exp(-np.linalg.norm(P[:, None] - P[None], axis=2) / 1.5) + 0.1 * np.eye(120)
+    y = np.linalg.cholesky(K) @ rng.standard_normal(120)
+    sill, reach = variogram(torch.from_numpy(P), torch.from_numpy(y))
+    assert (sill, reach) == pytest.approx(fitted_variogram(P, y), rel=1e-6)
+    # In other units it is the same.
+    other = variogram(torch.from_numpy(1000 * P), torch.from_numpy(3 * y))
+    assert other == pytest.approx((9 * sill, 1000 * reach), rel=1e-9)
+
+
+def test_rows_that_tell_nothing_have_a_plain_variogram():
+    P = torch.rand(12, 2, generator=torch.Generator().manual_seed(0)).double()
+    y = torch.arange(12.0).double()
+    d = torch.pdist(P)
+    assert len(d) == 66 and variogram(P, 0 * y) == (1.0, float(d.median()))  # a constant
+    assert variogram(P[:10], y[:10]) == (1.0, float(torch.pdist(P[:10]).median()))  # 45 pairs
+    assert variogram(P, y) != (1.0, float(d.median()))
+    assert variogram(P[:1].repeat(20, 1), y.repeat(2)[:20]) == (1.0, 1.0)  # one place
+
+
+class Around:
+    """A model of mean 0 whose variance is that of noise and of its distance term."""
+
+    def __init__(self, residual: Distance, noise: float):
+        self.residual, self.noise, self.encoder = residual, noise, self
+
+    def standardise(self, X: torch.Tensor) -> torch.Tensor:
+        return X
+
+    def moments(self, X: torch.Tensor, counts: torch.Tensor | None = None) -> Moments:
+        grown = self.residual.variance(Linear(2, 3), X, X, X)
+        zero = torch.zeros_like(grown)
+        return Moments(zero, grown + 0.1, zero + self.noise, zero + 1.0)
+
+
+@pytest.mark.parametrize(("n_away", "seed"), [(99, 0), (100, 1), (400, 2), (400, 3)])
+def test_the_factors_are_those_that_score_held_out_rows_best(n_away, seed):
+    """A row's share of the score is bounded; rows at an anchor have no say, and too few decide nothing."""
+    rng = np.random.default_rng(seed)
+    anchors = torch.from_numpy(rng.uniform(0, 1, (50, 2)))
+    residual = placed(anchors, sill=1.3, reach=0.4)
+    P = np.concatenate([rng.uniform(1.5, 4, (n_away, 2)), anchors.numpy()])
+    y = rng.standard_normal(len(P)) * [0.5, 1.0, 1.0, 2.5][seed]
+    y[0] = 1e4
+    y[n_away:] = 50.0
+    before = residual.taught()
+    residual.tune(Around(residual, 0.2), Data(torch.from_numpy(P), torch.from_numpy(y)))
+    d = np.sort(np.linalg.norm(P[:n_away, None] - anchors.numpy()[None], axis=2), axis=1)[:, 0]
+    best = (np.inf, 1.0, 1.0)
+    for by_sill in (0.25, 0.5, 1.0, 2.0):
+        for by_range in (0.1, 0.3, 1.0, 3.0, 10.0):
+            v = 0.3 + by_sill * 1.3 * (1 - np.exp(-d / (by_range * 0.4)))
+            score = np.minimum(0.5 * y[:n_away] ** 2 / v, 8.0) + 0.5 * np.log(v)
+            best = min(best, (score.mean(), by_sill, by_range))
+    factors = (1.0, 1.0) if n_away < 100 else best[1:]
+    assert residual.taught() == pytest.approx({"sill": 1.3 * factors[0], "range": 0.4 * factors[1]})
+    assert before == pytest.approx({"sill": 1.3, "range": 0.4})
+
+
+def test_what_was_taught_is_put_on_and_goes_through_a_file():
+    one, other = placed(torch.rand(9, 2).double()), placed(torch.rand(4, 2).double(), 0.1, 9.0)
+    other.take({})
+    assert other.taught() == pytest.approx({"sill": 0.1, "range": 9.0})
+    other.take(one.taught())
+    assert other.taught() == one.taught()
+    one.columns = torch.tensor([1, 0])
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(other.anchors, one.anchors) and other.columns.tolist() == [1, 0]
+    assert one.moves_with_rows and one.reverts_to_prior and not one.scales_with_basis
+
+
+# -- one level everywhere -------------------------------------------------------------------------------
+
+
+class Scaled(torch.nn.Module):
+    """phi(x) = a x: the row that sets the level, and its gradient, are plain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.tensor([1.5, 0.5], dtype=torch.float64))
+
+    def features(self, X: torch.Tensor) -> torch.Tensor:
+        return X * self.a
+
+
+def parts_of(X: torch.Tensor) -> list[Data]:
+    return [Data(part, part[:, 0]) for part in X.split(4)]
+
+
+def test_what_the_basis_lacks_of_the_level_is_never_negative():
+    unit, basis = Unit(Linear(2, 2)), Linear(2, 2)
+    phi = torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0]], requires_grad=True)
+    assert unit.train().variance(basis, phi, phi, phi).tolist() == [0.0, 24.0, 25.0]
+    assert float(unit.level) == 25.0
+    unit.eval().level.fill_(9.0)
+    assert unit.variance(basis, phi, phi, phi).tolist() == [0.0, 8.0, 9.0]
+    assert float(unit.level) == 9.0 and unit.in_precision
+
+
+def test_the_level_is_that_of_all_rows_however_they_come():
+    X = torch.randn(11, 2, generator=torch.Generator().manual_seed(0)).double()
+    model, unit = Scaled(), Unit(Linear(2, 2)).double()
+    most = float((X * model.a.detach()).square().sum(1).max())
+    data = Data(X, X[:, 0])
+    unit.settle(model, data)
+    assert float(unit.level) == pytest.approx(most)
+    whole = Data.chunks
+    try:
+        Data.chunks = lambda self, size=4: whole(self, 4)  # the largest in each of three
+        unit.level.zero_()
+        unit.settle(model, data)
+    finally:
+        Data.chunks = whole
+    assert float(unit.level) == pytest.approx(most)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_come_in_parts_have_the_gradient_of_all_at_once(seed):
+    X = torch.randn(11, 2, generator=torch.Generator().manual_seed(seed)).double()
+    weight = torch.randn(11, generator=torch.Generator().manual_seed(seed + 9)).double()
+    basis = Linear(2, 2)
+    together, apart = Scaled(), Scaled()
+    unit = Unit(basis).double().train()
+    phi = together.features(X)
+    (unit.variance(basis, X, X, phi) * weight).sum().backward()
+    unit.hold(apart, parts_of(X))
+    for part, own in zip(parts_of(X), weight.split(4), strict=True):
+        phi = apart.features(part.X)
+        (unit.variance(basis, part.X, part.X, phi) * own).sum().backward()
+    unit.release(apart)
+    torch.testing.assert_close(apart.a.grad, together.a.grad)
+    assert unit.held is None
+    unit.release(apart)  # nothing is handed on twice
+    unit.hold(apart, parts_of(X))
+    unit.release(apart)  # nor what nobody asked for
+    torch.testing.assert_close(apart.a.grad, together.a.grad)
+
+
+# -- variances alone ------------------------------------------------------------------------------------
+
+
+def test_what_inducing_points_miss_is_cut_at_nothing_and_none_is_none():
+    class Base:
+        @staticmethod
+        def base_diagonal(h: torch.Tensor) -> torch.Tensor:
+            return torch.full((len(h),), 2.0)
+
+    phi = torch.tensor([[1.0, 0.5], [1.0, 1.0], [1.0, 1.1]])
+    nystrom = RESIDUALS["nystrom"](Base())
+    assert nystrom.variance(Base(), phi, phi, phi).tolist() == [0.75, 0.0, 0.0]
+    assert RESIDUALS["none"](Base()).variance(Base(), phi, phi, phi).tolist() == [0.0] * 3
+    assert nystrom.reverts_to_prior and nystrom.needs_base_kernel

@@ -141,6 +141,30 @@ def test_the_factors_are_those_that_score_held_out_rows_best(n_away, seed):
     assert before == pytest.approx({"sill": 1.3, "range": 0.4})
 
 
+@pytest.mark.parametrize("spatial", [(1, 0), None])
+def test_what_prediction_needs_is_taken_from_the_rows(spatial):
+    """Anchors on the position, or on all columns where there is none; sill and range of the rows' variogram."""
+    rng = np.random.default_rng(7)
+    X = torch.from_numpy(rng.uniform(0, 3, (150, 3)))
+    P = X if spatial is None else X[:, [1, 0]]
+    K = torch.exp(-torch.cdist(P, P)) + 0.1 * torch.eye(150)
+    y = torch.linalg.cholesky(K) @ torch.from_numpy(rng.standard_normal(150))
+    residual = Distance(Linear(3, 3)).eval()
+    model = Around(residual, 0.2)
+    model.spatial = spatial
+    residual.settle(model, Data(X, y))
+    assert residual.columns.tolist() == list(spatial or ())
+    assert torch.equal(residual.anchors, torch.unique(P, dim=0)) and residual.distance(X).max() == 0.0
+    sill, reach = variogram(P, y)
+    assert residual.taught() == pytest.approx({"sill": sill, "range": reach}) and sill != 1.0
+    held = Data(X + 5.0, 3.0 + y)
+    residual.settle(model, Data(X, y), held)
+    tuned = residual.taught()
+    residual.settle(model, Data(X, y))
+    residual.tune(model, held)
+    assert residual.taught() == tuned != pytest.approx({"sill": sill, "range": reach})
+
+
 def test_what_was_taught_is_put_on_and_goes_through_a_file():
     one, other = placed(torch.rand(9, 2).double()), placed(torch.rand(4, 2).double(), 0.1, 9.0)
     other.take({})
@@ -150,6 +174,9 @@ def test_what_was_taught_is_put_on_and_goes_through_a_file():
     one.columns = torch.tensor([1, 0])
     other.load_state_dict(one.state_dict())
     assert torch.equal(other.anchors, one.anchors) and other.columns.tolist() == [1, 0]
+    assert set(one.state_dict()) == {"anchors", "columns", "radius", "range", "sill"}
+    assert all(torch.equal(v, other.state_dict()[name]) for name, v in one.state_dict().items())
+    assert Distance(Linear(2, 3)).taught() == {"sill": 1.0, "range": 1.0}
     assert one.moves_with_rows and one.reverts_to_prior and not one.scales_with_basis
 
 
@@ -206,8 +233,11 @@ def test_rows_that_come_in_parts_have_the_gradient_of_all_at_once(seed):
     together, apart = Scaled(), Scaled()
     unit = Unit(basis).double().train()
     phi = together.features(X)
-    (unit.variance(basis, X, X, phi) * weight).sum().backward()
+    whole = unit.variance(basis, X, X, phi)
+    (whole * weight).sum().backward()
     unit.hold(apart, parts_of(X))
+    made = [unit.variance(basis, p.X, p.X, apart.features(p.X)).detach() for p in parts_of(X)]
+    torch.testing.assert_close(torch.cat(made), whole.detach())
     for part, own in zip(parts_of(X), weight.split(4), strict=True):
         phi = apart.features(part.X)
         (unit.variance(basis, part.X, part.X, phi) * own).sum().backward()

@@ -100,6 +100,11 @@ def test_rows_that_tell_nothing_have_a_plain_variogram():
     assert variogram(P[:10], y[:10]) == (1.0, float(torch.pdist(P[:10]).median()))  # 45 pairs
     assert variogram(P, y) != (1.0, float(d.median()))
     assert variogram(P[:1].repeat(20, 1), y.repeat(2)[:20]) == (1.0, 1.0)  # one place
+    # Near places that differ more than far ones: no sill above 0 fits.
+    crowd, signs = torch.cat([P, 1e-6 * P]), torch.cat([0 * y, (-1.0) ** y])
+    assert variogram(crowd, signs) == (1.0, float(torch.pdist(crowd).median()))
+    # Of few pairs some classes have one.
+    assert variogram(P, y) == pytest.approx(fitted_variogram(P.numpy(), y.numpy()), rel=1e-6)
 
 
 class Around:
@@ -117,28 +122,49 @@ class Around:
         return Moments(zero, grown + 0.1, zero + self.noise, zero + 1.0)
 
 
-@pytest.mark.parametrize(("n_away", "seed"), [(99, 0), (100, 1), (400, 2), (400, 3)])
-def test_the_factors_are_those_that_score_held_out_rows_best(n_away, seed):
-    """A row's share of the score is bounded; rows at an anchor have no say, and too few decide nothing."""
-    rng = np.random.default_rng(seed)
-    anchors = torch.from_numpy(rng.uniform(0, 1, (50, 2)))
+@pytest.mark.parametrize("by_sill", [0.25, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("by_range", [0.1, 0.3, 1.0, 3.0, 10.0])
+def test_the_factors_are_those_that_score_held_out_rows_best(by_sill, by_range):
+    """Of rows made with each of them. A row's share of the score is bounded, and rows at an anchor have no say."""
+    rng = np.random.default_rng(int(100 * by_sill + 10 * by_range))
+    anchors = torch.zeros(1, 2).double()
     residual = placed(anchors, sill=1.3, reach=0.4)
-    P = np.concatenate([rng.uniform(1.5, 4, (n_away, 2)), anchors.numpy()])
-    y = rng.standard_normal(len(P)) * [0.5, 1.0, 1.0, 2.5][seed]
+    d = np.exp(rng.uniform(np.log(0.003), np.log(9.0), 600))
+    P = np.concatenate([np.column_stack([d, 0 * d]), np.zeros((50, 2))])
+    variance = 0.3 + by_sill * 1.3 * (1 - np.exp(-d / (by_range * 0.4)))
+    y = np.concatenate([np.sqrt(variance) * rng.standard_normal(600), np.full(50, 50.0)])
     y[0] = 1e4
-    y[n_away:] = 50.0
-    before = residual.taught()
     residual.tune(Around(residual, 0.2), Data(torch.from_numpy(P), torch.from_numpy(y)))
-    d = np.sort(np.linalg.norm(P[:n_away, None] - anchors.numpy()[None], axis=2), axis=1)[:, 0]
-    best = (np.inf, 1.0, 1.0)
-    for by_sill in (0.25, 0.5, 1.0, 2.0):
-        for by_range in (0.1, 0.3, 1.0, 3.0, 10.0):
-            v = 0.3 + by_sill * 1.3 * (1 - np.exp(-d / (by_range * 0.4)))
-            score = np.minimum(0.5 * y[:n_away] ** 2 / v, 8.0) + 0.5 * np.log(v)
-            best = min(best, (score.mean(), by_sill, by_range))
-    factors = (1.0, 1.0) if n_away < 100 else best[1:]
-    assert residual.taught() == pytest.approx({"sill": 1.3 * factors[0], "range": 0.4 * factors[1]})
-    assert before == pytest.approx({"sill": 1.3, "range": 0.4})
+    scores = {}
+    for s in (0.25, 0.5, 1.0, 2.0):
+        for r in (0.1, 0.3, 1.0, 3.0, 10.0):
+            v = 0.3 + s * 1.3 * (1 - np.exp(-d / (r * 0.4)))
+            scores[s, r] = (np.minimum(0.5 * y[:600] ** 2 / v, 8.0) + 0.5 * np.log(v)).mean()
+    best = min(scores, key=scores.__getitem__)
+    assert residual.taught() == pytest.approx({"sill": 1.3 * best[0], "range": 0.4 * best[1]})
+    assert scores[best] <= scores[by_sill, by_range] < scores[best] + 0.01
+
+
+@pytest.mark.parametrize(("n", "learned"), [(99, False), (100, True)])
+def test_too_few_rows_away_from_data_decide_nothing(n, learned):
+    residual = placed(torch.zeros(1, 2).double(), sill=1.3, reach=0.4)
+    P = torch.ones(n, 2).double() * torch.linspace(0.5, 5, n)[:, None]
+    residual.tune(
+        Around(residual, 0.2), Data(torch.cat([P, torch.zeros(40, 2)]), 0.01 * torch.ones(n + 40).double())
+    )
+    assert residual.taught() == pytest.approx(
+        {"sill": 1.3 * (0.25 if learned else 1.0), "range": 0.4 * (10.0 if learned else 1.0)}
+    )
+
+
+def test_of_many_rows_every_so_many_are_scored():
+    """Above 10,000 each second one, of those away from data."""
+    residual = placed(torch.zeros(1, 2).double(), sill=1.3, reach=0.4)
+    y = 0.01 * torch.ones(12_000).double()
+    y[1::2] = 100.0
+    P = torch.ones(12_000, 2).double() * torch.linspace(0.5, 5, 12_000)[:, None]
+    residual.tune(Around(residual, 0.2), Data(P, y))
+    assert residual.taught()["sill"] == pytest.approx(1.3 * 0.25)
 
 
 @pytest.mark.parametrize("spatial", [(1, 0), None])
@@ -162,7 +188,9 @@ def test_what_prediction_needs_is_taken_from_the_rows(spatial):
     tuned = residual.taught()
     residual.settle(model, Data(X, y))
     residual.tune(model, held)
-    assert residual.taught() == tuned != pytest.approx({"sill": sill, "range": reach})
+    assert residual.taught() == pytest.approx(tuned) and tuned != pytest.approx(
+        {"sill": sill, "range": reach}
+    )
 
 
 def test_what_was_taught_is_put_on_and_goes_through_a_file():

@@ -108,7 +108,7 @@ def test_rows_that_tell_nothing_have_a_plain_variogram():
 
 
 class Around:
-    """A model of mean 0 whose variance is that of noise and of its distance term."""
+    """A model of mean .4 whose variance is that of noise and of its distance term."""
 
     def __init__(self, residual: Distance, noise: float):
         self.residual, self.noise, self.encoder = residual, noise, self
@@ -119,7 +119,7 @@ class Around:
     def moments(self, X: torch.Tensor, counts: torch.Tensor | None = None) -> Moments:
         grown = self.residual.variance(Linear(2, 3), X, X, X)
         zero = torch.zeros_like(grown)
-        return Moments(zero, grown + 0.1, zero + self.noise, zero + 1.0)
+        return Moments(zero + 0.4, grown + 0.1, zero + self.noise, zero + 1.0)
 
 
 @pytest.mark.parametrize("by_sill", [0.25, 0.5, 1.0, 2.0])
@@ -132,17 +132,16 @@ def test_the_factors_are_those_that_score_held_out_rows_best(by_sill, by_range):
     d = np.exp(rng.uniform(np.log(0.003), np.log(9.0), 600))
     P = np.concatenate([np.column_stack([d, 0 * d]), np.zeros((50, 2))])
     variance = 0.3 + by_sill * 1.3 * (1 - np.exp(-d / (by_range * 0.4)))
-    y = np.concatenate([np.sqrt(variance) * rng.standard_normal(600), np.full(50, 50.0)])
+    y = np.concatenate([0.4 + np.sqrt(0.5 * variance) * rng.standard_t(3.0, 600), np.full(50, 50.0)])
     y[0] = 1e4
     residual.tune(Around(residual, 0.2), Data(torch.from_numpy(P), torch.from_numpy(y)))
     scores = {}
     for s in (0.25, 0.5, 1.0, 2.0):
         for r in (0.1, 0.3, 1.0, 3.0, 10.0):
             v = 0.3 + s * 1.3 * (1 - np.exp(-d / (r * 0.4)))
-            scores[s, r] = (np.minimum(0.5 * y[:600] ** 2 / v, 8.0) + 0.5 * np.log(v)).mean()
+            scores[s, r] = (np.minimum(0.5 * (y[:600] - 0.4) ** 2 / v, 8.0) + 0.5 * np.log(v)).mean()
     best = min(scores, key=scores.__getitem__)
     assert residual.taught() == pytest.approx({"sill": 1.3 * best[0], "range": 0.4 * best[1]})
-    assert scores[best] <= scores[by_sill, by_range] < scores[best] + 0.01
 
 
 @pytest.mark.parametrize(("n", "learned"), [(99, False), (100, True)])
@@ -150,7 +149,7 @@ def test_too_few_rows_away_from_data_decide_nothing(n, learned):
     residual = placed(torch.zeros(1, 2).double(), sill=1.3, reach=0.4)
     P = torch.ones(n, 2).double() * torch.linspace(0.5, 5, n)[:, None]
     residual.tune(
-        Around(residual, 0.2), Data(torch.cat([P, torch.zeros(40, 2)]), 0.01 * torch.ones(n + 40).double())
+        Around(residual, 0.2), Data(torch.cat([P, torch.zeros(40, 2)]), 0.41 * torch.ones(n + 40).double())
     )
     assert residual.taught() == pytest.approx(
         {"sill": 1.3 * (0.25 if learned else 1.0), "range": 0.4 * (10.0 if learned else 1.0)}
@@ -160,7 +159,7 @@ def test_too_few_rows_away_from_data_decide_nothing(n, learned):
 def test_of_many_rows_every_so_many_are_scored():
     """Above 10,000 each second one, of those away from data."""
     residual = placed(torch.zeros(1, 2).double(), sill=1.3, reach=0.4)
-    y = 0.01 * torch.ones(12_000).double()
+    y = 0.41 * torch.ones(12_000).double()
     y[1::2] = 100.0
     P = torch.ones(12_000, 2).double() * torch.linspace(0.5, 5, 12_000)[:, None]
     residual.tune(Around(residual, 0.2), Data(P, y))

@@ -199,6 +199,35 @@ def test_all_that_gets_a_name_is_on_the_disk_before(tmp_path, monkeypatch) -> No
     assert done == ["sync a", "sync made", "name folder", f"sync {tmp_path.name}"]
 
 
+def test_files_that_get_their_names_one_by_one_are_on_the_disk_before_the_first(
+    tmp_path, monkeypatch
+) -> None:
+    """With what they are to replace, so that a kill, or a loss of power, between two of them is made good."""
+    target = filled_folder(tmp_path / "maps", **{"a": "old", "b": "old", "manifest.json": "old"})
+    work = filled_folder(hidden(target / target.name), **{"a": "new", "manifest.json": "new"})
+    done: list[str] = []
+    sync, replace, gone = staging._sync, os.replace, staging.remove
+    monkeypatch.setattr(staging, "_sync", lambda p: (done.append(f"sync {p.name}"), sync(p)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (done.append(f"name {Path(b).name}"), replace(a, b)))
+    monkeypatch.setattr(staging, "remove", lambda p: (done.append(f"remove {p.name}"), gone(p)))
+    publish_files(work, target, drop=["b"])
+    first = done.index("sync .commit")
+    assert sorted(done[:first]) == sorted(["sync a", "sync manifest.json", f"sync {work.name}"])
+    assert done[first + 1 :] == [
+        "remove manifest.json", "remove b", "name a", "name manifest.json", "sync maps", "remove .commit",
+    ]  # fmt: skip
+    assert list(work.iterdir()) == []  # nothing is left that would be begun again
+    assert texts(target) == {"a": "new", "manifest.json": "new"}
+
+
+def test_two_folders_change_names_in_one_step_where_the_system_can(tmp_path, monkeypatch) -> None:
+    a, b = filled_folder(tmp_path / "a", one="1"), filled_folder(tmp_path / "b", two="2")
+    (tmp_path / "link").symlink_to(b)
+    monkeypatch.setattr(os, "rename", None)
+    staging.swap(a, tmp_path / "link")
+    assert texts(a) == {"two": "2"} and texts(b) == {"one": "1"} and (tmp_path / "link").is_symlink()
+
+
 def test_a_folder_takes_the_place_and_the_rights_of_another(tmp_path) -> None:
     old, new = filled_folder(tmp_path / "maps", a="old"), filled_folder(tmp_path / "new", a="new", b="new")
     old.chmod(0o2750)

@@ -228,6 +228,26 @@ def test_two_folders_change_names_in_one_step_where_the_system_can(tmp_path, mon
     assert texts(a) == {"two": "2"} and texts(b) == {"one": "1"} and (tmp_path / "link").is_symlink()
 
 
+def test_elsewhere_nobody_sweeps_the_folder_that_stands_aside_meanwhile(tmp_path, monkeypatch) -> None:
+    """Neither another thread of this process, between any two of the three renames."""
+    a, b, before = (
+        filled_folder(tmp_path / "a", one="1"),
+        filled_folder(tmp_path / "b", two="2"),
+        set(staging._mine),
+    )
+    monkeypatch.setattr(staging.ctypes, "CDLL", lambda *args, **named: object())
+    rename, swept = os.rename, []
+
+    def renames(source, target) -> None:
+        rename(source, target)
+        swept.extend(sweep(tmp_path))
+
+    monkeypatch.setattr(os, "rename", renames)
+    staging.swap(a, b)
+    assert texts(a) == {"two": "2"} and texts(b) == {"one": "1"} and swept == []
+    assert staging._mine == before and len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_folder_takes_the_place_and_the_rights_of_another(tmp_path) -> None:
     old, new = filled_folder(tmp_path / "maps", a="old"), filled_folder(tmp_path / "new", a="new", b="new")
     old.chmod(0o2750)

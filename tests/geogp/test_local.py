@@ -325,6 +325,10 @@ def test_a_variance_is_cut_at_nothing_and_a_bad_matrix_is_mended_or_refused():
     assert (made.left >= 0).all() and made.left.max() < 1e-6
     with pytest.raises(NumericalFailure, match="neighbourhood's covariance"):
         factor(-torch.eye(3).double()[None])
+    # One that cannot be factorised among others that can is not passed on as it came.
+    K = torch.stack([torch.eye(3), torch.ones(3, 3)]).double()
+    L = factor(K)
+    torch.testing.assert_close(L @ L.mT, K, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("time_axis", [None, 0, 2])

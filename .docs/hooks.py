@@ -18,8 +18,10 @@ from geogp.methods import METHODS
 from geogp.pages import page
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the tests are no package that is installed
+sys.path.insert(0, str(ROOT))  # tests and benchmarks are no packages that are installed
 
+from benchmarks import page as measured  # noqa: E402
+from benchmarks import strata  # noqa: E402
 from tests import agreement, mutants, supply  # noqa: E402
 
 PACKAGES = ("geogp", "maps", "data_pipelines", "app")
@@ -68,6 +70,7 @@ def pages() -> dict[str, str]:
     out["faults.md"] += (
         f"\n## What the tests notice\n\nBy `python -m tests.mutants --table`.\n\n{mutants.table()}"
     )
+    out["faults.md"] += "\n".join(strata.report(measured.read(strata.RESULTS)["rows"])) + "\n"
     out["methods/index.md"] = f"# Methods\n\n| method | what it is |\n|---|---|\n{rows}"
     out |= {f"api/{name}.md": f"::: {name}\n" for package in PACKAGES for name in modules(package)}
     return out

@@ -123,14 +123,14 @@ class DiskCache:
             self._prune(keep=path)
 
     def note(self, run_id: str, name: str) -> Any:
-        """The JSON document of that name, or None."""
-        with suppress(OSError, ValueError):
-            return json.loads((self.folder / run_id / name).read_text("utf-8"))
+        """The JSON document of that name, or None where there is none that is whole."""
+        data = self.read(run_id, name)
+        with suppress(ValueError, RecursionError):
+            return None if data is None else json.loads(data)
         return None
 
     def write_note(self, run_id: str, name: str, document: Any) -> None:
-        with suppress(OSError), replacing(self.folder / run_id / name) as file:
-            file.write(json.dumps(document, default=float).encode("utf-8"))
+        self.write(run_id, name, json.dumps(document, default=float).encode("utf-8"))
 
     def _prune(self, keep: Path) -> None:
         files = [(f.stat().st_mtime, f.stat().st_size, f) for f in self.folder.glob("*/*.pack")]

@@ -217,7 +217,7 @@ def _attempt(
     part, notes = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
     begun = part.stat().st_size if part.exists() else 0
     validator = _read_json(notes).get("validator")
-    asked = {"Range": f"bytes={begun}-", "If-Range": validator} if begun and validator else conditions
+    asked = {"Range": f"bytes={begun}-", "If-Range": str(validator)} if begun and validator else conditions
     headers = {"Accept-Encoding": "identity", "User-Agent": "geogp", **asked}
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout_s)
@@ -302,7 +302,7 @@ def _file_name(url: str) -> str:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -16,6 +16,8 @@ PARTS = ("train", "val", "test", "unused")
 BLOCK_DEGREES = 0.05
 #: Of a cross-validation.
 FOLDS, MOST_FOLDS = 5, 100
+#: The name of one of them.
+FOLD = r"fold(\d+)of(\d+)"
 _Labels = NDArray[np.str_]
 
 
@@ -51,18 +53,33 @@ def make_split(table: pa.Table, spec: str, seed: int = 0) -> _Labels:
     >>> make_split(table, "forward").tolist()
     ['train', 'train', 'val', 'test']
     """
+    check_split(spec)
     if spec in SPLITS:
         return SPLITS[spec](table, seed)
-    if fold := re.fullmatch(r"fold(\d+)of(\d+)", spec):
+    if fold := re.fullmatch(FOLD, spec):
         return one_fold(table, int(fold[1]), int(fold[2]), seed)
     if folds_of(spec) != (spec,):
         raise InvalidInput(
             f"Split {spec!r} fits once a fold: `geogp compare` does, or name one, as fold1of5."
         )
-    file, colon, column = spec.rpartition(":")
+    file, _, column = spec.rpartition(":")
+    return from_file(table, Path(file), column)
+
+
+def check_split(spec: str) -> None:
+    """Refuse what is no split at all, whatever the rows are.
+
+    Raises
+    ------
+    InvalidInput
+        an unknown name, a number of folds that is none, or a file that is not there.
+    """
+    if spec in SPLITS or re.fullmatch(FOLD, spec) or folds_of(spec) != (spec,):
+        return
+    file, colon, _ = spec.rpartition(":")
     if not colon or not file:
         raise InvalidInput(f"Unknown split {spec!r}; it is {', '.join(SPLITS)}, kfold or FILE:COLUMN.")
-    return from_file(table, Path(file), column)
+    check_file(Path(file), "split file")
 
 
 def none(table: pa.Table, seed: int = 0) -> _Labels:

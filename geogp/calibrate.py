@@ -56,8 +56,8 @@ def conformal_factor(miss: Float[np.ndarray, " n"], level: float = 0.95) -> floa
     n = len(miss)
     if n == 0:
         return 1.0
-    rank = min(math.ceil((n + 1) * level), n)
-    return float(np.partition(miss, rank - 1)[rank - 1])
+    at = min(math.ceil((n + 1) * level), n) - 1
+    return float(np.partition(miss, at)[at])
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,18 @@ def check_level(level: float, name: str = "level") -> None:
         raise InvalidInput(f"{name} must lie between 0 and 1; got {level:g}: use 0.95 for a 95% interval.")
 
 
+def check_quarter(quarter: str | None, name: str = "a quarter") -> None:
+    """Refuse what is written otherwise than 2023Q4; None, for nothing said, passes.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    year, mark, part = ("2000", "Q", "1") if quarter is None else quarter.upper().partition("Q")
+    if not (mark and year.isdecimal() and part in ("1", "2", "3", "4")):
+        raise InvalidInput(f"{name} is written 2023Q4; got {quarter!r}.")
+
+
 def check_threshold(threshold: float, name: str = "thresholds", *, positive: bool = False) -> None:
     """Refuse a threshold that is no number, or not a positive one where the target is a logarithm.
 

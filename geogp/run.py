@@ -19,7 +19,7 @@ from torch import Tensor
 
 from geogp import storage
 from geogp.blocks import Mapped
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, check_quarter
 from geogp.estimator import GPRegressor
 from geogp.prediction import predict as predict_map
 from geogp.targets import Target, target
@@ -45,10 +45,9 @@ def quarter_to_years(quarter: str) -> float:
     >>> quarter_to_years("2023Q4")
     2023.875
     """
-    year, mark, q = quarter.upper().partition("Q")
-    if not (mark and year.isdigit() and q in ("1", "2", "3", "4")):
-        raise InvalidInput(f"a quarter is written 2023Q4; got {quarter!r}.")
-    return int(year) + (int(q) - 0.5) / 4.0
+    check_quarter(quarter)
+    year, _, part = quarter.upper().partition("Q")
+    return int(year) + (int(part) - 0.5) / 4.0
 
 
 class Support:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from app.choices import check_methods
 from app.commands import options
 from app.console import console
 
@@ -36,13 +37,17 @@ def compare(
 
     model = dict(setting(text) for text in settings or [])
     chosen = fit_config(None, {"target": target, "split": split, "seed": seed, "device": device}, model)
-    # Takes seconds: not for what is refused above.
+    # Each takes longer, the last seconds: not for what is refused above.
+    from data_pipelines.splits import check_split
+
+    check_split(chosen.split)
+    names = check_methods(options.names_of(methods) or [])
     from app.workflow.steps.compare import compare as compare_methods
 
     with console.progress("comparing") as progress:
         result = compare_methods(
             observations,
-            methods=options.names_of(methods) or [],
+            methods=names,
             keep=output,
             overwrite=overwrite,
             progress=progress,

@@ -14,14 +14,7 @@ PLACE = 60
 def export(
     run: options.RunFolder,
     output: Annotated[Path, options.output("Folder to write into.")],
-    formats: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="LIST",
-            help="Of cog, netcdf, zarr, geoparquet, h3, gpkg, csv, pmtiles, figures, html.",
-        ),
-    ] = "cog,netcdf",
+    formats: options.Formats = "cog,netcdf",
     layers: options.Layers = None,
     quarter: options.Quarter = None,
     thresholds: options.Thresholds = None,

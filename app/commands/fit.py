@@ -83,7 +83,10 @@ def fit(
     }  # fmt: skip
     chosen = fit_config(config, given, model)
     check_new(output, overwrite)
-    # Takes seconds: not for what is refused above.
+    # Each takes longer, the last seconds: not for what is refused above.
+    from data_pipelines.splits import check_split
+
+    check_split(chosen.split)
     from app.workflow.steps.fit import fit as fit_run
 
     with console.progress("fitting") as progress:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from app.choices import TargetName
+from app.choices import TargetName, check_formats, map_crs
 from app.errors import Usage
 from data_pipelines.errors import check_file
-from geogp.errors import check_count, check_level, check_metres, check_run_folder
+from geogp.errors import check_count, check_level, check_metres, check_quarter, check_run_folder
 
 # -- arguments -------------------------------------------------------------------------------------
 
@@ -83,7 +83,28 @@ def _layers(text: str | None, option: str) -> None:
         check_names(names_of(text) or [])
 
 
-Quarter = Annotated[str | None, typer.Option(help="As 2023Q4; default: the run's last.")]
+def _formats(text: str, option: str) -> None:
+    check_formats(names_of(text) or [])
+
+
+def _crs(text: str | None, option: str) -> None:
+    if text is not None:
+        map_crs(text)
+
+
+Formats = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="LIST",
+        help="Of cog, netcdf, zarr, geoparquet, h3, gpkg, csv, pmtiles, figures, html.",
+        callback=_held_to(_formats),
+    ),
+]
+Quarter = Annotated[
+    str | None,
+    typer.Option(help="As 2023Q4; default: the run's last.", callback=_held_to(check_quarter)),
+]
 Tests = Annotated[
     float | None,
     typer.Option(
@@ -117,7 +138,12 @@ Bounds = Annotated[
 ]
 MapCrs = Annotated[
     str | None,
-    typer.Option(metavar="EPSG:..", help="Of the maps; default: the run's.", rich_help_panel=WHERE),
+    typer.Option(
+        metavar="EPSG:..",
+        help="Of the maps; default: the run's.",
+        rich_help_panel=WHERE,
+        callback=_held_to(_crs),
+    ),
 ]
 MaxDistance = Annotated[
     float | None,

@@ -4,12 +4,13 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geogp.predictive import Predictive
+if TYPE_CHECKING:
+    from geogp.predictive import Predictive
 
 Array = NDArray[np.float64]
 
@@ -78,7 +79,7 @@ class Model(Protocol):
 
     facts: dict[str, Any]
 
-    def predictive(self, rows: Sample) -> Predictive:
+    def predictive(self, rows: Sample) -> "Predictive":
         """Distributions of z at the rows' X and counts (their z is not read)."""
         ...
 
@@ -95,7 +96,7 @@ class Fitted:
     target_sd: float
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def predictive(self, X: ArrayLike, counts: ArrayLike | float | None = None) -> Predictive:
+    def predictive(self, X: ArrayLike, counts: ArrayLike | float | None = None) -> "Predictive":
         """The distribution of new averages of `counts` measurements at X (n, d)."""
         inputs = np.asarray(X, dtype=np.float64)
         n = None if counts is None else np.broadcast_to(np.asarray(counts, float), (len(inputs),))
@@ -181,7 +182,7 @@ class Peer:
         return Fitted(model, mean, sd, model.facts)
 
 
-def rescale(predictive: Predictive, mean: float, sd: float) -> Predictive:
+def rescale(predictive: "Predictive", mean: float, sd: float) -> "Predictive":
     """The distribution of mean + sd * z, from that of z."""
     from app.peers.quantiles import QuantilePredictive
 

@@ -11,8 +11,8 @@ import shapely
 from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
-from pyproj.exceptions import CRSError, ProjError
 
+from app.choices import map_crs
 from app.errors import InvalidInput
 from data_pipelines.regions import unwound
 from data_pipelines.sources import SOURCES
@@ -281,29 +281,6 @@ def usual_side_m(run: Run) -> float:
     if of_tiled_source(run) or not len(run.support.gaps_m):
         return RESOLUTION_M
     return float(f"{0.5 * np.median(run.support.gaps_m):.1g}")
-
-
-def map_crs(text: str, of: str = "") -> CRS:
-    """The CRS of a map of the Earth by its name or WKT.
-
-    Parameters
-    ----------
-    of : whose it is, for the sentence; default its own name
-
-    Raises
-    ------
-    InvalidInput
-        unknown to PROJ, of another body, or of no map (heights, the Earth's centre, a site).
-    """
-    words = f"The CRS of {of}" if of else f"The CRS {text!r}"
-    try:
-        found = CRS.from_user_input(text)
-        Transformer.from_crs(4326, found, always_xy=True)  # one of another body has no way from Earth
-    except (CRSError, ProjError):
-        raise InvalidInput(f"{words} is not known to PROJ; give one such as EPSG:32604.") from None
-    if not (found.is_projected or found.is_geographic):
-        raise InvalidInput(f"{words} ({found.name}) is not one of a map; give a projected or geographic one.")
-    return found
 
 
 def _extent(

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pyproj import Transformer
 from shapely.geometry.base import BaseGeometry
 
+from app.choices import map_crs
 from app.errors import InvalidInput
-from app.workflow.grids import map_crs
 from app.workflow.polygons import DENSE_M
 from app.workflow.weighing import Places
 from geogp.run import Run

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pyproj import Transformer
 
+from app.choices import map_crs
 from app.errors import InvalidInput
-from app.workflow.grids import map_crs
 from data_pipelines.intact import Damaged, check_intact
 
 if TYPE_CHECKING:

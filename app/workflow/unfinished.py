@@ -13,6 +13,7 @@ from app.console import Report
 from app.errors import Interrupted, InvalidInput, Unfinished
 from geogp import storage
 from geogp.engines import Hooks
+from geogp.storage.files import finite
 
 #: Facts of an unfinished fit beside its checkpoint; gone from the finished run.
 NOTES, LOCK = "unfinished.json", ".lock"
@@ -98,7 +99,7 @@ class UnfinishedFit:
     def note(self, **facts: Any) -> None:
         """Keep facts beside the checkpoint."""
         self.notes = {**self.notes, **facts, "seconds": self.seconds()}
-        storage.write_text(self.folder / NOTES, json.dumps({**self.notes, "arguments": self.arguments}))
+        storage.write_sealed(self.folder / NOTES, {**self.notes, "arguments": self.arguments})
 
     def seconds(self) -> float:
         """Time spent fitting, earlier attempts included."""
@@ -110,11 +111,8 @@ class UnfinishedFit:
             (self.folder / name).unlink(missing_ok=True)
 
     def _read_notes(self) -> dict[str, Any]:
-        try:
-            notes = json.loads((self.folder / NOTES).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            notes = {}
-        if notes.pop("arguments", None) == json.loads(json.dumps(self.arguments)):
+        notes = storage.read_sealed(self.folder / NOTES) or {}
+        if notes.pop("arguments", None) == json.loads(json.dumps(finite(self.arguments))):
             return notes
         for path in self.folder.iterdir():  # another fit's remains
             if path.name != LOCK:

@@ -66,7 +66,7 @@ def load_world(folder: str | Path) -> World:
     try:
         found = json.loads(mark.read_text(encoding="utf-8"))
         return World(seed=int(found["seed"]), size=str(found["size"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{folder} holds no complete synthetic world (no readable truth.json).") from error
 
 

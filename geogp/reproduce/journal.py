@@ -1,6 +1,7 @@
 """What a long reproduction has measured so far, so that a stopped one goes on where it was."""
 
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +13,7 @@ _file: ContextVar[Path | None] = ContextVar("journal", default=None)
 
 @contextmanager
 def keeping(path: Path | None) -> Iterator[None]:
-    """Keep what is measured inside in a file of a JSON line each; None keeps nothing."""
+    """Keep what is measured inside in a file of a line each, JSON and its sum; None keeps nothing."""
     token = _file.set(path)
     try:
         yield
@@ -39,18 +40,23 @@ def once(key: dict[str, Any], measure: Callable[[], dict[str, float]]) -> dict[s
     if name not in kept:
         kept[name] = measure()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n" + json.dumps([name, kept[name]]) + "\n")  # a line that was cut stays alone
+        line = json.dumps([name, kept[name]]).encode()
+        with path.open("ab") as file:
+            file.write(b"\n" + line + b" " + _seal(line) + b"\n")  # a line that was cut stays alone
     return kept[name]
 
 
 def _read(path: Path) -> dict[str, dict[str, float]]:
-    """What the file holds; a line that was cut when the process was killed is none."""
+    """What the file holds; a line that was cut when the process was killed, or altered, is none."""
     kept = {}
-    for line in path.read_text("utf-8").splitlines() if path.is_file() else ():
-        try:
-            name, scores = json.loads(line)
-        except ValueError:
-            continue
-        kept[name] = scores
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        text, _, seal = line.rpartition(b" ")
+        if seal == _seal(text):
+            name, scores = json.loads(text)
+            kept[name] = scores
     return kept
+
+
+def _seal(text: bytes) -> bytes:
+    """Eight digits by which a line that was cut or altered is known."""
+    return b"%08x" % zlib.crc32(text)

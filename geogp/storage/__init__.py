@@ -6,7 +6,7 @@ one beside it and swaps the two: `run/` is the old one or the new one at any mom
 """
 
 from geogp.storage.checkpoints import read_checkpoint, write_checkpoint
-from geogp.storage.files import read_tensors, sha256, write_tensors, write_text
+from geogp.storage.files import read_sealed, read_tensors, sha256, write_sealed, write_tensors, write_text
 from geogp.storage.folders import (
     SCHEMA,
     partial_folder,
@@ -27,6 +27,7 @@ __all__ = [
     "read_checkpoint",
     "read_document",
     "read_folder",
+    "read_sealed",
     "read_sums",
     "read_tensors",
     "sha256",
@@ -35,6 +36,7 @@ __all__ = [
     "verify",
     "write_checkpoint",
     "write_folder",
+    "write_sealed",
     "write_sums",
     "write_tensors",
     "write_text",

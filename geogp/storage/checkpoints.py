@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from geogp.basis.train import Progress
-from geogp.storage.files import finite, sha256, write_tensors, write_text
+from geogp.storage.files import finite, read_sealed, sha256, write_sealed, write_tensors
 
 
 def write_checkpoint(folder: Path, state: dict, arguments: dict) -> None:
@@ -30,7 +30,7 @@ def write_checkpoint(folder: Path, state: dict, arguments: dict) -> None:
     # Clones: an interrupted write must not leave tensors that share memory with a model in training.
     write_tensors(folder / "checkpoint.safetensors", {k: v.detach().clone() for k, v in tensors.items()})
     facts["tensors_sha256"] = sha256(folder / "checkpoint.safetensors")
-    write_text(folder / "checkpoint.json", json.dumps(finite(facts)))
+    write_sealed(folder / "checkpoint.json", facts)
 
 
 def asdict_light(progress: Progress) -> dict:
@@ -45,16 +45,17 @@ def asdict_light(progress: Progress) -> dict:
 def read_checkpoint(folder: Path, arguments: dict) -> dict | None:
     """What to pass to `train(resume=...)`, or None when there is no checkpoint of these very arguments.
 
-    A checkpoint whose two files do not belong together (a kill between their writes) counts as absent.
+    A checkpoint whose two files do not belong together (a kill between their writes), or whose JSON is not what was
+    written, counts as absent.
     """
+    facts = read_sealed(folder / "checkpoint.json")
+    if facts is None or facts.get("arguments") != json.loads(json.dumps(finite(arguments))):
+        return None
     try:
-        facts = json.loads((folder / "checkpoint.json").read_text(encoding="utf-8"))
-        if facts["arguments"] != json.loads(json.dumps(finite(arguments))):
-            return None
         if sha256(folder / "checkpoint.safetensors") != facts["tensors_sha256"]:
             return None
         tensors = load_file(folder / "checkpoint.safetensors")
-    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+    except FileNotFoundError:
         return None
 
     def under(prefix: str) -> dict[str, Tensor]:

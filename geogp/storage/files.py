@@ -99,6 +99,27 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
+def write_sealed(path: Path, document: dict[str, Any]) -> None:
+    """Write a JSON object that says its own sum; numbers that are not finite become null."""
+    plain = json.loads(json.dumps(finite(document)))
+    write_text(path, json.dumps({**plain, "sha256": _seal(plain)}))
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """What `write_sealed` wrote; None where there is nothing, or anything else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.pop("sha256", None) != _seal(found):
+        return None
+    return found
+
+
+def _seal(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
 def _first(error: Exception) -> str:
     """The first line of an error, short and printable."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__

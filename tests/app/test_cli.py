@@ -109,6 +109,56 @@ def test_an_unknown_layer_is_refused_before_the_run_is_read(tmp_path):
         assert f"There is no layer {name!r}; choose from median, " in done.stderr
 
 
+def test_unknown_choices_are_refused_before_what_does_the_work_is_imported(tmp_path):
+    """A second at most, for the lists lie beside what needs numpy; with torch it would take four."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "t.parquet").touch()
+    lines = {
+        "There is no format 'bogus'": ["export", "run", "-o", "maps", "--format", "cog,bogus"],
+        "No format was named": ["export", "run", "-o", "maps", "--format", ","],
+        "The CRS 'bogus' is not known": ["export", "run", "-o", "maps", "--crs", "bogus"],
+        "--quarter is written 2023Q4; got '2023Q5'": [
+            "slice",
+            "run",
+            "--at",
+            "0",
+            "0",
+            "-o",
+            "new",
+            "--quarter",
+            "2023Q5",
+        ],
+        "Unknown split 'bogus'": ["fit", "t.parquet", "-o", "new", "--split", "bogus"],
+        "A cross-validation takes 2 to 100": [
+            "compare",
+            "t.parquet",
+            "--methods",
+            "knn",
+            "--split",
+            "kfold1",
+        ],
+        "The split file gone.parquet does not": [
+            "fit",
+            "t.parquet",
+            "-o",
+            "new",
+            "--split",
+            "gone.parquet:part",
+        ],
+    }
+    code = (
+        "import sys; from app.cli import main\n"
+        f"for line in {list(lines.values())!r}:\n"
+        "    assert main(line) == 3, line\n"
+        "assert main(['compare', 't.parquet', '--split', 'block', '--methods', 'knn,bogus']) == 2\n"
+        "assert not {'torch', 'rasterio', 'geopandas', 'scipy'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in (*lines, "there is no method 'bogus'"):
+        assert words in done.stderr
+
+
 @pytest.mark.parametrize("name", list(commands()))
 def test_every_command_has_help(name, cli):
     result = cli(name, "--help")

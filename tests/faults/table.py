@@ -12,7 +12,11 @@ ROWS: dict[int, tuple[str, tuple[str, ...], str]] = {
         ("test_hostile.py",),
         "data_pipelines/test_repair.py",
     ),
-    4: ("a run's files altered, removed, added, swapped", ("test_run_folders.py",), ""),
+    4: (
+        "a run's files and what is kept beside outputs altered, removed, added, swapped",
+        ("test_run_folders.py", "test_kept.py"),
+        "",
+    ),
     5: (
         "payloads, injection, traversal; files that name others",
         ("test_reaching.py",),
@@ -21,7 +25,7 @@ ROWS: dict[int, tuple[str, tuple[str, ...], str]] = {
     6: ("sizes beyond all bounds", ("test_nonsense.py::test_a_raster", "test_nonsense.py::test_samples"), ""),
     7: ("bad values, units, CRS, places, quarters, settings", ("test_nonsense.py", "test_places.py"), ""),
     8: ("odd data", ("test_odd_data.py",), "geogp/test_neighbours.py -k one_place, app/test_small_data.py"),
-    9: ("calibration on made-up worlds", (), "python -m benchmarks.coverage"),
+    9: ("calibration on made-up worlds", (), "python -m benchmarks.strata, python -m benchmarks.coverage"),
     10: (
         "order, threads, bytes",
         ("test_reproducible.py",),

@@ -86,6 +86,55 @@ def test_cells_are_small_where_places_are_dense(cells):
     assert len(near.centre) > 4 * len(far.centre)
 
 
+def leaves(observed, nth, place):
+    """(centre, weight) of each cell of a place, by going down the tree for it alone."""
+    P = np.unique(observed, axis=0)
+    low, high = P.min(0), P.max(0)
+    whole = 3.0 * float((high - low).max() or 1.0)
+    first = (low + high) / 2 - whole / 2
+    at, nth = np.clip((place - first) / whole, 0, 1), min(nth, len(P))
+    found = []
+
+    def down(corner, side, depth):
+        middle = corner + side / 2
+        off = np.abs(at - middle) / (side / 2)
+        if (off > 1.1 + 1e-12).any():
+            return
+        away = np.sort(np.linalg.norm(P - (first + whole * middle), axis=1))
+        if nth == 0 or side * whole / np.sqrt(2) <= 0.5 * away[nth - 1] or depth == 30:
+            weight = np.clip((1.1 - off) / 0.2, 0, 1).prod()
+            found.extend([(tuple(first + whole * middle), weight)] if weight > 0 else [])
+            return
+        for i in (0, 1):
+            for j in (0, 1):
+                down(corner + side / 2 * np.array([i, j]), side / 2, depth + 1)
+
+    down(np.zeros(2), 1.0, 0)
+    total = sum(weight for _, weight in found)
+    return sorted((centre, weight / total) for centre, weight in found)
+
+
+@pytest.mark.parametrize(("n", "nth"), [(60, 6), (60, 0), (3, 6), (1, 6)])
+def test_cells_are_those_of_going_down_the_tree_for_each_place(n, nth):
+    """Inside, at the edge and far beyond it, where two places are one, and where there are fewer than so many."""
+    rng = np.random.default_rng(n + nth)
+    observed = rng.uniform(-3, 5, (n, 2))
+    observed = np.concatenate([observed, observed[:2]])
+    asked = np.concatenate([rng.uniform(-4, 6, (80, 2)), [[1e3, -1e3], [1.0, 40.0]], observed[:2]])
+    shares = Cells.over(observed, nth).shares(asked)
+    assert (np.diff(shares.cell) >= 0).all() and set(shares.cell) == set(range(len(shares.centre)))
+    for mine, place in zip(by_place(shares), asked, strict=True):
+        told = leaves(observed, nth, place)
+        np.testing.assert_allclose([c for c, _ in mine], [c for c, _ in told], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose([w for _, w in mine], [w for _, w in told], atol=1e-9)
+
+
+def test_at_an_observed_place_the_halving_ends():
+    """With the nearest place itself as the measure no square is small enough: the deepest is taken."""
+    shares = Cells.over(np.array([[0.0, 0.0], [1.0, 1.0]]), 1).shares(np.array([[0.0, 0.0]]))
+    assert np.abs(shares.centre).max() < 3.0 / 2**29 and shares.weight.sum() == pytest.approx(1.0)
+
+
 # -- what they say --------------------------------------------------------------------------------------
 
 

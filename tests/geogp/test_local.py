@@ -1,17 +1,20 @@
 """The local Gaussian process: exact with all neighbours, honest far away, recovers what made the data."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from geogp.errors import NumericalFailure
 from geogp.field import LocalKernel, neighbours
 from geogp.field.earlier import earlier
 from geogp.field.likelihood import conditional_log_density, fit_local_gp, leave_one_out_log_density
 from geogp.field.observations import Observations
-from geogp.field.solve import conditional_moments, predictors
+from geogp.field.solve import Neighbourhoods, conditional_moments, factor, predictors
 from geogp.field.student import student_weights
+from geogp.field.variation import Variation
 
 
 def kernel(smoothness=("matern32",), lengthscale=(0.4, 0.7), variance=1.3, time_axis=None):
@@ -259,3 +262,128 @@ def test_leaving_out_each_row_at_once_is_leaving_it_out_alone():
     at_once = leave_one_out_log_density(kernel, X, y, noise, nu)
     torch.testing.assert_close(at_once, one_by_one, rtol=0, atol=0.3)
     assert abs(float(at_once.mean() - one_by_one.mean())) < 0.05
+
+
+# -- pieces of a neighbourhood --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nu", [None, 4.0])
+def test_a_neighbourhood_with_gaps_is_dense_algebra_on_those_that_are_there(nu):
+    """Means, variances, weights, predictors and whiteners of neighbours some of which are missing."""
+    X, X_new, k = (
+        points(25, 3),
+        points(5, 3, seed=1),
+        kernel(("matern12", "matern52"), (0.4, 0.7, 0.9), time_axis=2),
+    )
+    y, noise = torch.sin(3 * X[:, 0]), torch.linspace(0.02, 0.4, 25).double()
+    index = torch.rand(5, 25, generator=torch.Generator().manual_seed(2)).argsort(1)[:, :8]
+    index[1, 2:4], index[3, :] = -1, -1
+    seen = Observations(X, y, torch.ones(25), noise)
+    got = conditional_moments(k, X_new, X, y, noise, index, nu)
+    made = predictors(k, X_new, seen, index, nu)
+    near = Neighbourhoods.among_rows(k, X, index)
+    assert torch.equal(near.across, torch.zeros(5, 8).double()) and torch.equal(near.present, index >= 0)
+    whitener = near.whitener(seen, nu)
+    columns = near.of_neighbours(torch.stack([y, 2 * y], 1))
+    for i in range(5):
+        there = index[i] >= 0
+        rows = index[i][there]
+        K, across = k(X[rows], X[rows]), k(X_new[i][None], X[rows])[0]
+        own = noise[rows]
+        if nu is not None and len(rows):
+            own = own / student_weights(K[None], own[None], y[rows][None], nu)[0]
+        S = K + torch.diag(own)
+        b = torch.linalg.solve(S, across)
+        for weights in (got.weights[i], made.weights[i]):
+            torch.testing.assert_close(weights[there], b, rtol=1e-6, atol=1e-8)
+            assert (weights[~there] == 0).all()
+        torch.testing.assert_close(got.mean[i], b @ y[rows], rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(got.variance[i], k.prior_variance - across @ b, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(got.covariance[i][there], across)
+        torch.testing.assert_close(made.noise[i][there], own, rtol=1e-6, atol=1e-8)
+        assert (made.noise[i][~there] == 0).all() and (got.covariance[i][~there] == 0).all()
+        left = k.prior_variance - 2 * b @ across + b @ K @ b
+        torch.testing.assert_close(made.left[i], left, rtol=1e-6, atol=1e-8)
+        root = whitener[i][there][:, there]
+        torch.testing.assert_close(root.T @ root, torch.linalg.inv(S), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(columns[i][there], torch.stack([y[rows], 2 * y[rows]], 1))
+        assert (columns[i][~there] == 0).all()
+    torch.testing.assert_close(made.of(y[:, None], index)[:, 0], got.mean, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(near.of_neighbours(y), columns[..., 0])
+
+
+def test_a_variance_is_cut_at_nothing_and_a_bad_matrix_is_mended_or_refused():
+    """Repeated places without noise: singular, so that rounding alone decides the sign."""
+    X = points(6).repeat(2, 1)
+    y, none = X[:, 0].contiguous(), torch.zeros(12).double()
+    c = conditional_moments(kernel(), X, X, y, none, torch.arange(12).expand(12, 12))
+    assert (c.variance >= 0).all() and c.variance.max() < 1e-6
+    torch.testing.assert_close(c.mean, y, rtol=0, atol=1e-4)
+    made = predictors(
+        kernel(), X, Observations(X, y, torch.ones(12), none), torch.arange(12).expand(12, 12), None
+    )
+    assert (made.left >= 0).all() and made.left.max() < 1e-6
+    with pytest.raises(NumericalFailure, match="neighbourhood's covariance"):
+        factor(-torch.eye(3).double()[None])
+    # One that cannot be factorised among others that can is not passed on as it came.
+    K = torch.stack([torch.eye(3), torch.ones(3, 3)]).double()
+    L = factor(K)
+    torch.testing.assert_close(L @ L.mT, K, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("time_axis", [None, 0, 2])
+@pytest.mark.parametrize("varying", [False, True])
+def test_the_kernel_is_its_formula(time_axis, varying):
+    """A sum of Matern correlations over space times an exponential one over time, entry by entry."""
+    A, B = points(7, 3), points(5, 3, seed=4)
+    k = kernel(("matern12", "matern32", "matern52"), (0.4, 0.7, 0.9), variance=0.6, time_axis=time_axis)
+    bumps = Variation.flat(points(9)[:, :2], 3) if varying else None
+    if bumps is not None:
+        bumps = replace(
+            bumps,
+            lengthscale=torch.linspace(-0.4, 0.5, 3).double(),
+            variance=torch.linspace(0.3, -0.2, 3).double(),
+        )
+    k = replace(k, variation=bumps)
+    space = [d for d in range(3) if d != time_axis]
+    assert k.space_axes == space and float(k.prior_variance) == pytest.approx(1.8)
+    shapes = (lambda r: np.exp(-r), lambda r: (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r),
+              lambda r: (1 + 5**0.5 * r + 5 * r**2 / 3) * np.exp(-(5**0.5) * r))  # fmt: skip
+    expected = np.zeros((7, 5))
+    stretch, factors = k._varied(A, B)
+    for i, a in enumerate(A.numpy()):
+        for j, b in enumerate(B.numpy()):
+            for c, shape in enumerate(shapes):
+                length = k.log_lengthscale[c].exp().numpy()
+                r = np.sqrt((((a - b) / length)[space] ** 2).sum())
+                r = r if stretch is None else r / np.sqrt(float(stretch[i, j]))
+                lag = 0.0 if time_axis is None else abs(a - b)[time_axis] / length[time_axis]
+                expected[i, j] += 0.6 * shape(r) * np.exp(-lag)
+            expected[i, j] *= 1.0 if factors is None else float(factors[i, j])
+    np.testing.assert_allclose(k(A, B).numpy(), expected, rtol=1e-10)
+    taped = k(A.clone().requires_grad_(), B).detach()
+    np.testing.assert_allclose(taped.numpy(), expected, rtol=1e-10)
+    np.testing.assert_allclose(k(A, A).diagonal().numpy(), k.prior_at(A).expand(7).numpy(), rtol=1e-10)
+    if not varying:
+        each = sum(k.term(c)(A, B) for c in range(3))
+        np.testing.assert_allclose(each.numpy(), expected, rtol=1e-10)
+    if time_axis is not None:
+        A[:, time_axis] = 0.3
+        K, squares = k.at_one_time(A, B)
+        torch.testing.assert_close(K, k(A, B))
+        first, second = space[:2]
+        torch.testing.assert_close(
+            squares,
+            (A[:, None, first] - B[None, :, first]) ** 2 + (A[:, None, second] - B[None, :, second]) ** 2,
+        )
+
+
+def test_far_apart_and_in_single_precision_it_is_as_good():
+    k, far = kernel(("matern12",), (1.0, 1.0)), torch.tensor([[0.0, 0.0], [79.0, 0.0], [500.0, 0.0]]).double()
+    K = k(far, far)
+    assert K[0, 1] == pytest.approx(1.3 * math.exp(-79)) and 0 <= float(K[0, 2]) <= 1.3 * math.exp(-80) * (
+        1 + 1e-9
+    )
+    single = k(far.float(), far.float())
+    assert single.dtype == torch.float32 and torch.isfinite(single).all()
+    torch.testing.assert_close(single.double(), K, rtol=1e-5, atol=1e-30)

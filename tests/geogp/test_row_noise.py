@@ -1,13 +1,14 @@
 """Noise of each observation by what the places around say: what it sees, what it learns, what it may not know."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from geogp.field import FieldOptions, LocalField
-from geogp.field.noise.rows import AROUND, ToldNoise, what_places_say
+from geogp.field.noise.rows import AROUND, ToldNoise, noise_variance, what_places_say
 
 QUICK = FieldOptions(neighbours=16, n_targets=800, steps=40, batch=64, epochs=3, hidden=16, metric=False)
 
@@ -46,6 +47,58 @@ def test_it_says_what_a_loop_over_places_says():
         assert said[i, 0] == pytest.approx(float(level))
         assert said[i, 3] == pytest.approx(float((scatter + 0.02).log()))
         assert said[i, 2] == pytest.approx(-float(away.sort().values[9].log()))
+
+
+@pytest.mark.parametrize("n", [2, 5, 60])
+def test_all_that_is_said_is_what_a_loop_over_places_says(n):
+    """Of few places, too, where the farthest stands for the one of the rank."""
+    X, y, counts = rows(n, visits=3)
+    weight, P = 1.0 / (0.15 + 1.2 / counts), torch.unique(X[:, :2], dim=0)
+    rows_of = (X[:, None, :2] == P).all(-1)
+    said = what_places_say(X, y, counts)
+    assert said.shape == (3 * n, 4)
+    for i in range(0, 3 * n, 7):
+        away = (P - X[i, :2]).square().sum(1).sqrt()
+        near = away.argsort()[1 : AROUND + 1]
+        share = torch.stack([weight[rows_of[:, p]].sum() for p in near])
+        own = [weight[rows_of[:, p]] / weight[rows_of[:, p]].sum() for p in near]
+        mean = torch.stack([(w * y[rows_of[:, p]]).sum() for w, p in zip(own, near)])
+        square = torch.stack([(w * y[rows_of[:, p]].square()).sum() for w, p in zip(own, near)])
+        share = share / share.sum()
+        level = (share * mean).sum()
+        scatter = (share * square).sum() - level**2
+        busy = torch.stack([counts[rows_of[:, p]].log().mean() for p in near]).mean()
+        expected = [level, busy, -away.sort().values[min(9, n - 1)].log(), (scatter + 0.02).log()]
+        torch.testing.assert_close(said[i], torch.stack(expected), rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_said_is_standardised_over_the_rows_learned_from_and_clipped():
+    X, y, counts = rows(50)
+    told = ToldNoise.over(X, y, counts)
+    said = what_places_say(X, y, counts)
+    z = (said - said.mean(0)) / said.std(0, unbiased=False)
+    torch.testing.assert_close(told.says, z.clamp(-3, 3))
+    assert (told.noise.says(X, 1e6 * y, counts).abs() <= 3).all()
+    assert float(told.noise.says(X, 1e6 * y, counts).abs().max()) == 3.0
+    torch.testing.assert_close(told.noise.says(X, y, counts), told.says)
+    alike = ToldNoise.over(
+        X, y, torch.ones(100).double()
+    )  # all counts 1: busyness says nothing, and no 0 / 0
+    assert (alike.says[:, 1] == 0).all() and alike.noise.scale[1] == 1.0
+
+
+def test_factors_variance_and_penalty_are_the_formulas():
+    X, y, counts = rows(20)
+    told = ToldNoise.over(X, y, counts)
+    a = torch.linspace(-0.6, 0.8, 8, dtype=torch.float64).reshape(4, 2)
+    told = replace(told, noise=replace(told.noise, coefficients=a))
+    tau, s = (torch.exp(told.says @ a[:, k]) for k in (0, 1))
+    torch.testing.assert_close(told.noise.factors(told.says), torch.stack([tau, s], 1))
+    torch.testing.assert_close(noise_variance(0.3, 0.7, counts, told), 0.3 * tau + 0.7 * s / counts)
+    torch.testing.assert_close(noise_variance(0.3, 0.7, counts, None), 0.3 + 0.7 / counts)
+    prior = torch.distributions.Normal(0.0, 0.5)
+    density = prior.log_prob(a).sum() - prior.log_prob(torch.zeros(8)).sum()
+    assert float(told.noise.penalty()) == pytest.approx(-float(density))
 
 
 def test_order_does_not_matter_and_one_place_alone_says_nothing():

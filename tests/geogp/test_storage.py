@@ -1,5 +1,7 @@
 """Runs on disk: whole or absent, hashed, without pickle, resumable to the same result."""
 
+import errno
+import hashlib
 import itertools
 import json
 import math
@@ -13,6 +15,7 @@ import torch
 
 import geogp
 from geogp import InvalidInput, storage
+from geogp.basis.train import Progress
 from geogp.engines import Hooks
 from geogp.run import save
 from geogp.storage import (
@@ -30,7 +33,7 @@ from geogp.storage import (
     write_folder,
     write_tensors,
 )
-from geogp.storage.files import json_text, read_json
+from geogp.storage.files import finite, json_text, read_json
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 10_000, (300, 2))
@@ -165,6 +168,23 @@ def test_a_checkpoint_cut_between_its_two_files_counts_as_absent(tmp_path):
     (tmp_path / "partial" / "checkpoint.json").write_text(json.dumps(facts))
     assert read_checkpoint(tmp_path / "partial", {"seed": 0}) is None
     assert read_checkpoint(tmp_path / "nowhere", {"seed": 0}) is None
+
+
+@pytest.mark.parametrize("best", [math.inf, 0.25])
+def test_a_checkpoint_comes_back_as_it_was(tmp_path, best):
+    """The score to beat, too, which is none before the first epoch that was scored."""
+    progress = Progress(3, best, 1, {"w": torch.ones(1)}, [{"loss": 0.5, "score": None}])
+    state = {
+        "progress": progress,
+        "model": {"w": torch.arange(3.0)},
+        "optimiser": {"state": {0: {"step": torch.tensor(7.0)}, 11: {"exp_avg": torch.ones(1)}}, "param_groups": [{"lr": 0.1}]},
+        "average": {"w": torch.zeros(1)},
+    }  # fmt: skip
+    write_checkpoint(tmp_path / "deep" / "partial", state, {"seed": 0})
+    found = read_checkpoint(tmp_path / "deep" / "partial", {"seed": 0})
+    assert found.keys() == state.keys() and found["progress"] == progress
+    assert found["optimiser"] == state["optimiser"]
+    assert torch.equal(found["model"]["w"], torch.arange(3.0)) and found["average"]["w"].tolist() == [0.0]
 
 
 def written(tmp_path: Path) -> Path:
@@ -304,3 +324,101 @@ def test_a_run_that_changes_while_it_is_read_is_read_again_a_few_times(tmp_path,
     monkeypatch.setattr(folders, "_read", lambda path: (_ for _ in ()).throw(InvalidInput("for good")))
     with pytest.raises(InvalidInput, match="for good"):
         read_folder(folder)
+
+
+def test_a_run_may_lie_deep_and_hold_files_that_lie_deeper(tmp_path):
+    folder = tmp_path / "not" / "yet" / "run"
+    write_folder(folder, {"weights": {"w": torch.ones(3)}, "statistics/deep/a": {"s": torch.zeros(2)}}, {})
+    assert torch.equal(read_tensors(folder / "statistics" / "deep" / "a.safetensors")["s"], torch.zeros(2))
+    assert read_folder(folder)[0]["w"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_what_a_killed_writer_left_in_an_unfinished_run_is_no_part_of_it(tmp_path):
+    """At any depth; that of a process at work is not touched before the folder is whole."""
+    partial = partial_folder(tmp_path / "run")
+    (partial / "statistics").mkdir(parents=True)
+    for place in (partial, partial / "statistics"):
+        (place / f".geogp-new-{staging._host()}-{2**22 + 1}-1-0a1b2c3d.weights.safetensors").touch()
+    folder = written(tmp_path)
+    assert {p.name for p in folder.rglob("*") if p.is_file()} == {
+        SUMS,
+        "run.json",
+        "weights.safetensors",
+        "a.safetensors",
+    }
+
+
+def test_a_full_disk_is_told_with_the_bytes_of_the_whole_run(tmp_path, monkeypatch):
+    """Of all tensors and of what is said of them, whichever file met the end; a file alone tells its own."""
+    facts = {"words": "x" * 10_000}
+    tensors = {
+        "weights": {"w": torch.ones(1000), "v": torch.ones(500, dtype=torch.float64)},
+        "a": {"b": torch.ones(7)},
+    }
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("geogp.storage.files.publish_file", full)
+    with pytest.raises(storage.NoRoom, match=r"run could not be written") as caught:
+        write_folder(tmp_path / "run", tensors, facts)
+    assert caught.value.needed == 8028 + len(json_text(facts))
+    with pytest.raises(storage.NoRoom) as caught:
+        write_tensors(tmp_path / "w.safetensors", tensors["weights"])
+    assert caught.value.needed == 8000 + 600  # its head takes some 200 bytes, and as many a tensor
+    with pytest.raises(storage.NoRoom) as caught:
+        storage.write_text(tmp_path / "a.txt", "häuser")
+    assert caught.value.needed == 7
+
+
+def test_what_cannot_be_finished_is_not_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "free_bytes", lambda place: 4000)
+    monkeypatch.setattr("geogp.storage.files.staged", None)
+    for write in (
+        lambda: write_tensors(tmp_path / "w.safetensors", {"w": torch.ones(1000)}),
+        lambda: storage.write_text(tmp_path / "a.txt", "x" * 4001),
+    ):
+        with pytest.raises(storage.NoRoom):
+            write()
+
+
+def test_tensors_that_do_not_come_back_have_no_name(tmp_path, monkeypatch):
+    write_tensors(tmp_path / "w.safetensors", {"w": torch.ones(2)})
+    monkeypatch.setattr("geogp.storage.files.load_file", lambda path: {"v": torch.ones(2)})
+    with pytest.raises(OSError, match=r"w\.safetensors could not be read back"):
+        write_tensors(tmp_path / "w.safetensors", {"w": torch.zeros(2)})
+    monkeypatch.undo()
+    assert read_tensors(tmp_path / "w.safetensors")["w"].tolist() == [1.0, 1.0]
+    assert [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
+
+
+def test_a_sum_is_that_of_all_bytes(tmp_path):
+    data = np.random.default_rng(0).bytes(2**20 + 7)
+    (tmp_path / "a").write_bytes(data)
+    assert storage.sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
+
+
+def test_no_number_that_is_not_finite_goes_into_json():
+    assert finite({"a": [math.nan, (1.0, -math.inf)], "b": "nan", "c": 3}) == {
+        "a": [None, [1.0, None]],
+        "b": "nan",
+        "c": 3,
+    }
+
+
+@pytest.mark.parametrize(("changes", "times"), [(0, 1), (2, 3), (99, 5)])
+def test_a_run_that_does_not_fit_is_read_again_only_where_it_has_changed(
+    tmp_path, monkeypatch, changes, times
+):
+    """And the words are those of what does not fit."""
+    inodes, read = iter(range(2 * changes)), []
+    monkeypatch.setattr(folders, "_inode", lambda path: next(inodes, -1))
+
+    def fails(path):
+        read.append(path)
+        raise InvalidInput(f"does not fit, {len(read)}")
+
+    monkeypatch.setattr(folders, "_read", fails)
+    with pytest.raises(InvalidInput, match=f"does not fit, {times}"):
+        read_folder(tmp_path)
+    assert len(read) == times

@@ -59,7 +59,7 @@ def document_of(run: Any) -> dict[str, Any]:
     path = Path(str(run.data.get("path") or ""))
     try:
         found = json.loads((parquet.read_schema(path).metadata or {}).get(b"geogp", b"{}"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

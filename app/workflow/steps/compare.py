@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from app.choices import check_methods
 from app.console import Report
-from app.errors import Failed, InvalidInput, Usage
-from app.peers import PEERS, MissingPackage
+from app.errors import Failed, InvalidInput
+from app.peers import PEERS
 from app.peers.evaluate import evaluate_peer
 from app.workflow.apart import apart
 from app.workflow.outputs import refuse_taken
@@ -21,7 +22,6 @@ from app.workflow.steps.evaluate import Evaluation, evaluate
 from app.workflow.steps.fit import fit
 from data_pipelines.atomic import atomic_path
 from data_pipelines.splits import folds_of, make_split
-from geogp.methods import method
 from geogp.run import load
 
 #: What runs of other rows mean.
@@ -111,7 +111,7 @@ def compare(
     -----
     Cost: the sum of the fits; they run one after the other so that their times can be compared.
     """
-    names = _known(methods)
+    names = check_methods(methods)
     if split == "none":
         raise InvalidInput(
             "Split 'none' holds nothing out to compare on; take random, block, forward, kfold or FILE:COLUMN."
@@ -157,19 +157,6 @@ def compare(
         with atomic_path(Path(keep) / LEADERBOARD, overwrite=True) as temporary_file:
             temporary_file.write_text(json.dumps(found.document(), indent=1) + "\n", encoding="utf-8")
     return found
-
-
-def _known(methods: Sequence[str]) -> list[str]:
-    """The names, each once; refused where one is no method and no peer that can run here."""
-    names = list(dict.fromkeys(methods))
-    if not names:
-        raise Usage("Name the methods to compare, as --methods A,B; `geogp methods` lists them.")
-    for name in names:
-        if name not in PEERS:
-            method(name)
-        elif not PEERS[name].installed:
-            raise MissingPackage.of(PEERS[name])
-    return names
 
 
 def _fit(**arguments: Any) -> None:

@@ -13,6 +13,7 @@ import xarray as xr
 from pyproj import CRS, Transformer
 
 import maps  # noqa: F401 - registers ds.geogp for callers
+from app.choices import check_formats, export_formats
 from app.console import Report
 from app.errors import Interrupted, InvalidInput
 from app.workflow import certifying
@@ -35,7 +36,7 @@ from maps.sinks.base import Output
 from maps.sinks.journal import FEWEST
 
 #: What `--format` takes: the raster and table formats of maps, and two for people.
-FORMATS = (*SINKS, "figures", "html")
+FORMATS = export_formats()
 MAX_MEMORY = 2 * 2**30
 #: Towns that a figure may name, the largest: those that have room.
 FIGURE_NAMES = 60
@@ -193,7 +194,7 @@ def export(
         unknown format, layer, quarter; an output that exists; a grid that misses the region.
     """
     started = time.perf_counter()
-    folder, formats = Path(folder), _formats(formats)
+    folder, formats = Path(folder), check_formats(formats)
     run = opened(run)
     pair = None if beside is None else together(run, beside, either)
     run, grid, ds = _prepare(run, pair, **options)
@@ -340,7 +341,7 @@ def estimate(
     **options: Unpack[MapOptions],
 ) -> Estimate:
     """Pixels, bytes and seconds of an `export` with the same arguments; a few thousand pixels are timed."""
-    formats = _formats(formats)
+    formats = check_formats(formats)
     run, grid, ds = _prepare(run, **options)
     layers = options.get("layers")
     names = tuple(band.name for band in bands(ds, layers))
@@ -387,16 +388,6 @@ def _memory(grid: Grid, n_layers: int) -> int:
     now = resident("VmRSS") or 500 * 2**20  # without /proc what a fresh process takes
     held = min(HELD, grid.n_pixels * 64)
     return now + held + 4 * 4 * n_layers * min(BLOCK**2, grid.n_pixels)
-
-
-def _formats(formats: Sequence[str]) -> list[str]:
-    found = list(dict.fromkeys(formats))
-    for name in found:
-        if name not in FORMATS:
-            raise InvalidInput(f"There is no format {name!r}; choose from {', '.join(FORMATS)}.")
-    if not found:
-        raise InvalidInput(f"No format was named; choose from {', '.join(FORMATS)}.")
-    return found
 
 
 def _prepare(

@@ -340,7 +340,7 @@ def _leaderboard(run: Run, path: Path | None) -> dict[str, Any] | None:
                 ]
             )
         target, split = document["target"], document["split"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(
             f"{path or beside} is not what `geogp compare --json` prints ({type(error).__name__}); give that file."
         ) from None

@@ -155,7 +155,11 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """An earlier result; None where there is none, or none that a table can be made of."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        width = len(found["columns"])
+        whole = width and all(len(row) == width for row in found["rows"]) and isinstance(found["name"], str)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+    return found if whole else None

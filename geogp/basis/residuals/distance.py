@@ -66,7 +66,9 @@ class Distance(Residual):
     def distance(self, Z: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         """d(x) of standardised inputs Z (N, D): (N,)."""
         P = Z[:, self.columns] if len(self.columns) else Z
-        return (torch.cdist(P, self.anchors.to(P)).min(1).values - self.radius).clamp_min(0.0)
+        # By products of matrices a place would lie up to 1e-3 from itself, and a row measured before count as away.
+        away = torch.cdist(P, self.anchors.to(P), compute_mode="donot_use_mm_for_euclid_dist")
+        return (away.min(1).values - self.radius).clamp_min(0.0)
 
     def variance(
         self,

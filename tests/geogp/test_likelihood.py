@@ -1,0 +1,151 @@
+"""What the local field's kernel and noise are fitted by: the loss, its parts, and what is trained."""
+
+import geogp  # noqa: F401  first: it sets OMP_WAIT_POLICY before torch loads
+
+# isort: split
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from geogp.densities import log_density
+from geogp.field.likelihood import (
+    _one_cycle,
+    _Trained,
+    conditional_log_density,
+    fit_local_gp,
+    leave_one_out_log_density,
+)
+from geogp.field.noise.rows import ToldNoise
+from geogp.field.variation import Variation
+from geogp.field.variation.told import Following
+from tests.geogp.test_local import kernel, points
+
+# -- what a fit minimises -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small_world():
+    X, X_far = points(30, 3, seed=6), points(8, 3, seed=7)
+    counts = torch.arange(1.0, 31.0).double()
+    return X, torch.sin(2 * X[:, 0]), counts, X_far
+
+
+@pytest.mark.parametrize("student", [True, False])
+@pytest.mark.parametrize("structure", ["plain", "told", "varying", "following", "every row"])
+def test_the_first_loss_is_that_of_the_formula(small_world, structure, student):
+    """Rows given their neighbours, a small say of each row by itself, and the priors of what has some."""
+    X, y, counts, _ = small_world
+    start = kernel(("matern32",), (0.4, 0.7, 0.9), time_axis=2)
+    told = ToldNoise.over(X, y, counts)
+    coefficients = torch.linspace(-0.3, 0.4, 8).double().reshape(4, 2)
+    told = (
+        replace(told, noise=replace(told.noise, coefficients=coefficients)) if structure == "told" else None
+    )
+    bumps = Variation.flat(X[:, :2], 3)
+    if structure == "varying":
+        start = replace(
+            start,
+            variation=replace(
+                bumps, lengthscale=torch.linspace(-0.3, 0.4, 3).double(), variance=bumps.width * 0.1
+            ),
+        )
+    follows = said = None
+    if structure == "following":
+        follows = Following(replace(bumps, blended=True), coefficients / 2)
+        said = torch.linspace(-1, 1, 12).double().reshape(3, 4)
+    index = torch.rand(30, 30, generator=torch.Generator().manual_seed(8)).argsort(1)[:, :5]
+    sets = None if structure == "every row" else [(torch.arange(30), index, said)]
+    got = fit_local_gp(
+        X, y, counts, sets, start, told=told, follows=follows, student=student, steps=1, batch=7, seed=3
+    )
+
+    nu = torch.tensor(3.0 + 2.05).double() if student else None
+    noise = 0.1 + 1.0 / counts
+    if told is not None:
+        factors = told.noise.factors(told.says)
+        noise = 0.1 * factors[:, 0] + factors[:, 1] / counts
+    where = start if follows is None else replace(start, variation=follows.variation(said))
+    generator = torch.Generator().manual_seed(3)
+    if sets is None:
+        density = leave_one_out_log_density(where, X, y, noise, nu)
+    else:
+        pick = torch.randint(30, (7,), generator=generator)
+        density = conditional_log_density(where, X, y, noise, pick, index[pick], nu)
+    pick = torch.randint(30, (30,), generator=generator)
+    alone = log_density(y[pick], torch.zeros(30).double(), where.prior_at(X[pick]) + noise[pick], nu)
+    penalty = 0.0
+    if structure in ("told", "following"):
+        own = coefficients if told is not None else coefficients / 2
+        penalty = 0.5 * float(own.square().sum()) / 0.5**2 / 30
+    elif structure == "varying":
+        penalty = (
+            0.5 * float((start.variation.lengthscale**2 + start.variation.variance**2).sum()) / 0.5**2 / 30
+        )
+    expected = -float(density.mean()) - 0.1 * float(alone.mean()) + penalty
+    assert got.loss == pytest.approx(
+        (expected,), rel=1e-7 if student else 1e-9
+    )  # weights are found in float32
+    assert got.weighted == student and (got.degrees_of_freedom is None) == (not student)
+
+
+def test_each_row_alone_speaks_as_forty_of_many_and_a_thousand_at_a_time():
+    X = points(2000, 2, seed=9)
+    y, counts = torch.cos(X[:, 1]), torch.ones(2000).double()
+    every = (torch.arange(2000), torch.arange(2000).roll(1)[:, None], None)
+    got = fit_local_gp(X, y, counts, [every], kernel(), student=False, per_count=False, steps=1, batch=50)
+    generator = torch.Generator().manual_seed(0)
+    pick = torch.randint(2000, (50,), generator=generator)
+    given = conditional_log_density(kernel(), X, y, 0.1 * counts, pick, every[1][pick], None)
+    pick = torch.randint(2000, (1024,), generator=generator)
+    alone = torch.distributions.Normal(0.0, math.sqrt(1.3 + 0.1)).log_prob(y[pick])
+    assert got.loss == pytest.approx((-float(given.mean()) - 40 / 2000 * float(alone.mean()),), rel=1e-9)
+
+
+@pytest.mark.parametrize("smoothness", [("matern12",), ("matern52", "matern32")])
+def test_a_fit_of_no_steps_is_its_start(small_world, smoothness):
+    """What is trained is another form of the same numbers."""
+    X, y, counts, _ = small_world
+    start = kernel(smoothness, (0.4, 0.7, 0.9), time_axis=2)
+    got = fit_local_gp(X, y, counts, None, start, columns=torch.stack([1 / counts], 1), steps=0)
+    torch.testing.assert_close(got.kernel.log_lengthscale, start.log_lengthscale)
+    torch.testing.assert_close(got.kernel.log_variance, start.log_variance)
+    assert (got.tau2, got.s2, got.degrees_of_freedom) == pytest.approx((0.1, 1.0, 5.05))
+    assert got.count_shift.tolist() == [0.0] and got.loss == () and got.rows is None and got.follows is None
+    plain = fit_local_gp(X, y, counts, None, start, student=False, per_count=False, steps=0)
+    assert plain.s2 == 0.0 and plain.degrees_of_freedom is None and not plain.weighted
+    assert plain.count_shift.shape == (0,)
+    assert not fit_local_gp(X, y, counts, None, start, weighted=False, steps=0).weighted
+
+
+def test_a_shift_by_counts_is_found_and_its_sign_is_that_of_the_mean():
+    """Rows without a surface, whose mean is 2 / n: three standard errors of 600 rows."""
+    X = points(600, 2, seed=10)
+    counts = torch.from_numpy(np.random.default_rng(1).choice([1.0, 2.0, 10.0], 600))
+    y = 2 / counts + 0.3 * torch.randn(600, generator=torch.Generator().manual_seed(1)).double()
+    index = torch.rand(600, 600, generator=torch.Generator().manual_seed(2)).argsort(1)[:, :4]
+    start = replace(kernel(), log_variance=torch.full((1,), -3.0).double())
+    got = fit_local_gp(X, y, counts, [(torch.arange(600), index, None)], start, columns=(1 / counts)[:, None],
+                       student=False, per_count=False, steps=250, batch=300, learning_rate=0.12)  # fmt: skip
+    assert float(got.count_shift[0]) == pytest.approx(2.0, abs=0.15)
+
+
+def test_rates_differ_by_what_is_learned(small_world):
+    """The noise, the tails and v / l^2nu at twice the rate, bumps at a quarter."""
+    X, y, counts, _ = small_world
+    start = replace(kernel(), variation=Variation.flat(X[:, :2], 3))
+    model = _Trained(start, 1, ToldNoise.over(X, y, counts), None, student=True, per_count=True)
+    of = {id(p): group.rate for group in _one_cycle(model, 0.04, 50).groups for p in group.parameters}
+    rates = {name: of[id(p)] for name, p in model.named_parameters()}
+    assert rates == pytest.approx({
+        "lengthscale": 0.04, "shift": 0.04, "rate": 0.08, "tau2": 0.08, "s2": 0.08, "tails": 0.08,
+        "row_coefficients": 0.08, "stretch": 0.01, "amplitude": 0.01,
+    })  # fmt: skip
+    assert _one_cycle(model, 0.04, 50).total == 50 and _one_cycle(model, 0.04, 3).total == 6
+    without = _Trained(kernel(), 0, None, None, student=True, per_count=False)
+    assert not without.s2.requires_grad
+    assert all(
+        p is not without.s2 for group in _one_cycle(without, 0.04, 50).groups for p in group.parameters
+    )

@@ -39,6 +39,9 @@ _WHERE = {
     "summarise": "geogp.update",
     "refresh": "geogp.update",
     "recondition": "geogp.update",
+    "fit_streamed": "geogp.streaming",
+    "row_groups": "geogp.streaming",
+    "summarise_streamed": "geogp.streaming",
 }
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from geogp.prediction import values_at
     from geogp.run import Run, load, predict, save
     from geogp.slices import kernel_slice
+    from geogp.streaming import fit_streamed, row_groups, summarise_streamed
     from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
     from geogp.update import recondition, refresh, summarise
@@ -69,6 +73,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure", "Run",
-    "area_moments", "change_map", "deterministic", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
-    "save", "suggest_places", "summarise", "values_at",
+    "area_moments", "change_map", "deterministic", "fit_streamed", "kernel_slice", "load", "method", "predict",
+    "recondition", "refresh", "row_groups", "save", "suggest_places", "summarise", "summarise_streamed", "values_at",
 ]  # fmt: skip

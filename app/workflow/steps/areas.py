@@ -434,7 +434,7 @@ def _write(
 
 
 def _sum(covariance: xr.Dataset) -> str:
-    return hashlib.sha256(np.ascontiguousarray(covariance["latent_covariance"].to_numpy())).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(covariance["latent_covariance"].to_numpy()).data).hexdigest()
 
 
 def _holds(path: Path, written: memoryview) -> bool:

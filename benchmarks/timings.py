@@ -276,8 +276,8 @@ def convergence(device: str, quick: bool) -> list[Row]:
 def streaming(device: str, quick: bool) -> list[Row]:
     """A Parquet table that is read row group by row group: an epoch, and the exact posterior of the weights."""
     from app.workflow.machine import peak_rss_mb
+    from geogp.basis.streaming import fit_streamed, row_groups, summarise_streamed
     from geogp.estimator import GPRegressor
-    from geogp.streaming import fit_streamed, row_groups, summarise_streamed
     from geogp.update import refresh
 
     n, rank = (20_000, 16) if quick else (10_000_000, 256)

@@ -39,13 +39,14 @@ _WHERE = {
     "summarise": "geogp.update",
     "refresh": "geogp.update",
     "recondition": "geogp.update",
-    "fit_streamed": "geogp.streaming",
-    "row_groups": "geogp.streaming",
-    "summarise_streamed": "geogp.streaming",
+    "fit_streamed": "geogp.basis.streaming",
+    "row_groups": "geogp.basis.streaming",
+    "summarise_streamed": "geogp.basis.streaming",
 }
 
 if TYPE_CHECKING:
     from geogp.areas import area_moments, change_map
+    from geogp.basis.streaming import fit_streamed, row_groups, summarise_streamed
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.linalg.threads import deterministic
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from geogp.prediction import values_at
     from geogp.run import Run, load, predict, save
     from geogp.slices import kernel_slice
-    from geogp.streaming import fit_streamed, row_groups, summarise_streamed
     from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
     from geogp.update import recondition, refresh, summarise

@@ -25,6 +25,7 @@ from geogp.engines.check import engine_of
 from geogp.errors import ImpossibleCombination, InvalidInput, check_values, checked_counts
 from geogp.estimator import GPRegressor
 from geogp.linalg.threads import patient
+from geogp.methods import METHODS
 from geogp.transforms import spread
 from geogp.update import summarise
 
@@ -161,6 +162,11 @@ def joined(parts: Sequence[Data]) -> Data:
     )
 
 
+def streamed_methods() -> list[str]:
+    """The methods that learn from tables larger than memory."""
+    return [name for name, row in METHODS.items() if engine_of(row).streams]
+
+
 def fit_streamed(
     model: GPRegressor,
     groups: Groups,
@@ -214,8 +220,8 @@ def fit_streamed(
     engine = engine_of(plan.row)
     if not engine.streams:
         raise ImpossibleCombination(
-            f"method {plan.row.name!r} learns from all rows at once; take one that is trained by minibatches, such as "
-            "'dbk-silu', or a table of fewer rows."
+            f"method {plan.row.name!r} learns from all rows at once; take a table of fewer rows, or a method that is "
+            f"trained by minibatches: {', '.join(streamed_methods())}."
         )
     if RESIDUALS[plan.row.residual].moves_with_rows:
         raise ImpossibleCombination(

@@ -20,7 +20,7 @@ from benchmarks.machine import in_fresh, write_text
 from benchmarks.tables import markdown
 from geogp.engines.asked import device_named
 
-SECTIONS = ("training", "prediction", "local", "grid", "convergence", "ingest", "export")
+SECTIONS = ("training", "prediction", "local", "grid", "convergence", "streaming", "ingest", "export")
 
 
 def main(argv: list[str] | None = None) -> int:

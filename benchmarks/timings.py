@@ -273,6 +273,57 @@ def convergence(device: str, quick: bool) -> list[Row]:
     return rows
 
 
+def streaming(device: str, quick: bool) -> list[Row]:
+    """A Parquet table that is read row group by row group: an epoch, and the exact posterior of the weights."""
+    from app.workflow.machine import peak_rss_mb
+    from geogp.basis.streaming import fit_streamed, row_groups, summarise_streamed
+    from geogp.estimator import GPRegressor
+    from geogp.update import refresh
+
+    n, rank = (20_000, 16) if quick else (10_000_000, 256)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.parquet"
+        _write_rows(path, n, 5_000 if quick else 2**16)
+        groups = row_groups(path, ["easting_m", "northing_m", "years"], "value", "tests")
+        before = peak_rss_mb()
+        model = GPRegressor(
+            "dbk-silu", spatial=(0, 1), time=2, rank=rank, epochs=1, fourier_scales=None, device=device
+        )
+
+        def timed(what: str, work: Callable[[], Any]) -> Any:
+            start, cpu = time.perf_counter(), time.process_time()
+            found = work()
+            rows.append(
+                {
+                    "what": what, "rows": n, "rank": rank, "seconds": time.perf_counter() - start,
+                    "cpu seconds": time.process_time() - cpu, "file MB": round(path.stat().st_size / 2**20),
+                    "peak MB": round(peak_rss_mb()), "above before MB": round(peak_rss_mb() - before),
+                }
+            )  # fmt: skip
+            return found
+
+        timed("fit, one epoch", lambda: fit_streamed(model, groups, most_rows=5_000 if quick else 2**20))
+        timed("posterior", lambda: refresh(model, [summarise_streamed(model, groups)]))
+    return rows
+
+
+def _write_rows(path: Path, n: int, group: int) -> None:
+    """Rows in row groups, made a group at a time: 8 a place, 20 quarters."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = ("easting_m", "northing_m", "years", "value", "tests")
+    with pq.ParquetWriter(path, pa.schema([(name, pa.float64()) for name in names])) as writer:
+        for start in range(0, n, group):
+            rng, m = np.random.default_rng(start), min(group, n - start)
+            xy = np.repeat(rng.uniform(0, 3e5, (-(-m // 8), 2)), 8, axis=0)[:m]
+            years = 2019.125 + 0.25 * rng.integers(0, 20, m)
+            value = np.sin(xy[:, 0] / 2e4) + 0.1 * years + 0.3 * rng.standard_normal(m)
+            columns = (xy[:, 0], xy[:, 1], years, value, rng.integers(1, 50, m).astype(float))
+            writer.write_table(pa.table(dict(zip(names, columns))), row_group_size=group)
+
+
 def ingest(device: str, quick: bool) -> list[Row]:
     """From published files to observations: a synthetic world, and the mirror where GEOGP_DATA has one."""
     from data_pipelines import observations, synthetic
@@ -339,6 +390,7 @@ SECTIONS: dict[str, tuple[str, Callable[[str, bool], list[Row]]]] = {
     "local": ("Local Gaussian process", locally),
     "grid": ("A map of the default field", grid),
     "convergence": ("A default fit", convergence),
+    "streaming": ("A table read row group by row group", streaming),
     "ingest": ("Ingest", ingest),
     "export": ("Export", export),
 }

@@ -19,6 +19,8 @@ from data_pipelines.schema import SCHEMA_VERSION
 
 ROW_GROUP_ROWS = 1 << 16
 KEY = b"geogp"
+#: Columns that `write` adds.
+SHAPES = ("geometry", "bbox")
 
 
 def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite: bool) -> None:
@@ -44,13 +46,16 @@ def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite:
             raise OSError(f"{output} was written with {again.num_rows} rows instead of {table.num_rows}")
 
 
-def read(path: str | Path, columns: list[str] | None = None) -> tuple[pa.Table, dict[str, Any]]:
+def read(
+    path: str | Path, columns: list[str] | None = None, *, shapes: bool = True
+) -> tuple[pa.Table, dict[str, Any]]:
     """The observations of a file and its metadata document.
 
     Parameters
     ----------
     path : a file made by ingest
     columns : those to read; None is all of them
+    shapes : whether these are with the points and their boxes, a third of the memory, which lon and lat say, too
 
     Raises
     ------
@@ -61,7 +66,10 @@ def read(path: str | Path, columns: list[str] | None = None) -> tuple[pa.Table, 
     check_file(path, "observations file")
     with refusing(f"{path} is not a readable Parquet file", "; make it with `geogp ingest`."):
         check_intact(path)
-        table = pq.ParquetFile(path, page_checksum_verification=True).read(columns)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        if columns is None and not shapes:
+            columns = [name for name in file.schema_arrow.names if name not in SHAPES]
+        table = file.read(columns)
         document = (table.schema.metadata or {}).get(KEY)
     if document is None:
         raise InvalidInput(

@@ -39,10 +39,14 @@ _WHERE = {
     "summarise": "geogp.update",
     "refresh": "geogp.update",
     "recondition": "geogp.update",
+    "fit_streamed": "geogp.basis.streaming",
+    "row_groups": "geogp.basis.streaming",
+    "summarise_streamed": "geogp.basis.streaming",
 }
 
 if TYPE_CHECKING:
     from geogp.areas import area_moments, change_map
+    from geogp.basis.streaming import fit_streamed, row_groups, summarise_streamed
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.linalg.threads import deterministic
@@ -69,6 +73,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "METHODS", "TARGETS", "GPRegressor", "ImpossibleCombination", "InvalidInput", "NumericalFailure", "Run",
-    "area_moments", "change_map", "deterministic", "kernel_slice", "load", "method", "predict", "recondition", "refresh",
-    "save", "suggest_places", "summarise", "values_at",
+    "area_moments", "change_map", "deterministic", "fit_streamed", "kernel_slice", "load", "method", "predict",
+    "recondition", "refresh", "row_groups", "save", "suggest_places", "summarise", "summarise_streamed", "values_at",
 ]  # fmt: skip

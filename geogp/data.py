@@ -62,6 +62,18 @@ def features_of(X: Any, y: Any = None) -> Any:
     return np.column_stack([xy, others.to_numpy(dtype=np.float64)]) if others.shape[1] else xy
 
 
+def n_batches(n: int, size: int) -> int:
+    """Batches of `size` in an epoch of n rows: a last one below half of it is dropped when there are others.
+
+    Examples
+    --------
+    >>> [n_batches(n, 10) for n in (4, 10, 14, 15, 30)]
+    [1, 1, 1, 2, 3]
+    """
+    whole, rest = divmod(n, size)
+    return max(1, whole + (rest > 0 and rest >= size // 2))
+
+
 @dataclass(frozen=True)
 class Data:
     """Rows to learn from: X (n, D) float64 raw inputs, y (n,) float32 standardised, counts (n,) or None."""
@@ -81,6 +93,12 @@ class Data:
         """The rows in order, at most `size` of them at a time."""
         for i in range(0, len(self), size):
             yield self.rows(torch.arange(i, min(i + size, len(self)), device=self.y.device))
+
+    def shuffled(self, size: int, generator: torch.Generator) -> Iterator["Data"]:
+        """One epoch of batches of `size` rows, `n_batches` of them."""
+        order = torch.randperm(len(self), generator=generator).to(self.y.device)
+        for i in range(n_batches(len(self), size)):
+            yield self.rows(order[i * size : (i + 1) * size])
 
     def to(self, device: torch.device) -> "Data":
         counts = None if self.counts is None else self.counts.to(device)

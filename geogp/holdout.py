@@ -8,6 +8,7 @@ row is ever predicted with the help of itself.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -142,18 +143,41 @@ def left_out_kinds(
 
     Notes
     -----
-    O(N · folds · sizes) memory for the row indices.
+    O(N · folds · sizes) memory for the row indices; `each_left_out` holds one set at a time.
     """
+    return list(
+        each_left_out(
+            space, time, n_targets=n_targets, block_sizes=block_sizes, folds=folds, sides=sides, seed=seed
+        )
+    )
+
+
+def each_left_out(
+    space: Float[np.ndarray, "N 2"],
+    time: Float[np.ndarray, " N"] | None,
+    *,
+    n_targets: int,
+    block_sizes: tuple[float, ...],
+    folds: int = 6,
+    sides: bool = False,
+    seed: int = 0,
+) -> Iterator[HeldOut]:
+    """`left_out_kinds`, one after the other."""
     rng = np.random.default_rng(seed)
-    out = [*_rows(rng, len(space), n_targets // 2)]
     unit = spacing(space)
-    for size in block_sizes:
-        out += _blocks(rng, space, size * unit, folds, n_targets // (folds * len(block_sizes)))
+    each = [_rows(rng, len(space), n_targets // 2)]
+    each += [
+        _blocks(rng, space, size * unit, folds, n_targets // (folds * len(block_sizes)))
+        for size in block_sizes
+    ]
     if sides:
-        out += _sides(rng, space, n_targets // 16)
+        each.append(_sides(rng, space, n_targets // 16))
     if time is not None:
-        out += _future(rng, time, n_targets // 4)
-    return [h for h in out if len(h.reference) and len(h.target)]
+        each.append(_future(rng, time, n_targets // 4))
+    # One at a time and in this order, for they draw from the same numbers.
+    for found in chain.from_iterable(each):
+        if len(found.reference) and len(found.target):
+            yield found
 
 
 def _some(rng: np.random.Generator, rows: Index, m: int) -> Index:

@@ -103,7 +103,14 @@ def latent_moments(found: Surface, points: AreaPoints, draws: Drawn) -> tuple[Ar
         exact = found.moments(W)
         return exact.mean, exact.covariance
     flat = isinstance(found.transform, Identity)
-    return W @ found.location if flat else draws.latent.mean(axis=1), np.atleast_2d(np.cov(draws.latent))
+    return W @ found.location if flat else draws.latent.mean(axis=1), covariance_of(draws.latent)
+
+
+def covariance_of(values: Array) -> Array:
+    """Covariance (A, A) of draws (A, S): `np.cov`, which multiplies by a copy, so that BLAS does not see that half of the
+    entries are the other half."""
+    away = values - values.mean(axis=1, keepdims=True)
+    return (away @ away.T) / (values.shape[1] - 1)
 
 
 def summaries(

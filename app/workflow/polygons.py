@@ -184,7 +184,8 @@ class Ground:
 
     def part(self, shape: BaseGeometry) -> BaseGeometry | None:
         """What of a polygon lies within the outline, or None."""
-        near = shapely.clip_by_rect(self.outline, *shapely.buffer(shape.envelope, 1.0).bounds)
+        left, bottom, right, top = shape.bounds
+        near = shapely.clip_by_rect(self.outline, left - 1.0, bottom - 1.0, right + 1.0, top + 1.0)
         cut = shapely.intersection(shape, near if near.is_valid else shapely.make_valid(near))
         parts = [p for p in shapely.get_parts(shapely.get_parts(cut)) if p.geom_type == "Polygon"]
         parts = [p for p in parts if p.area > 0]
@@ -229,8 +230,9 @@ def mesh(bounds: Box, side: float) -> Array:
     side = max(side, math.sqrt((right - left) * (top - bottom) / MOST_MESH))
     x = (np.arange(math.floor(left / side), math.ceil(right / side)) + 0.5) * side
     y = (np.arange(math.floor(bottom / side), math.ceil(top / side)) + 0.5) * side
-    X, Y = np.meshgrid(x, y)
-    return np.column_stack([X.ravel(), Y.ravel()])
+    out = np.empty((len(y), len(x), 2))
+    out[..., 0], out[..., 1] = x, y[:, None]
+    return out.reshape(-1, 2)
 
 
 def about(run: Run, quarter: str | None) -> dict[str, Any]:

@@ -83,7 +83,8 @@ class Rows:
         """(N,) what an update adds and forgets a row by: its quarter, or "all" where nothing has one."""
         if "quarter" not in self.table.column_names or self.table.column("quarter").null_count:
             return np.full(self.table.num_rows, ALL)
-        return np.asarray(self.table.column("quarter").to_pylist(), dtype="U6")
+        names, codes = coded(self.table.column("quarter"))
+        return names.astype("U6")[codes]
 
     @property
     def quarter_codes(self) -> NDArray[np.int16]:
@@ -142,7 +143,7 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     """
     path = Path(path)
     goal = target_named(target)
-    table, metadata = read(path)
+    table, metadata = read(path, shapes=False)
     missing = [name for name in ("easting_m", "northing_m") if name not in table.column_names]
     if missing:
         raise InvalidInput(f"{path} has no column {missing[0]}; make the table again with `geogp ingest`.")
@@ -220,8 +221,22 @@ def _repeated(table: pa.Table) -> Flags:
     """(N,) whether a row is of a tile and quarter that an earlier row has: ingest keeps one, others' tables may not."""
     if not {"quadkey", "quarter"} <= set(table.column_names) or table.column("quadkey").null_count:
         return np.zeros(table.num_rows, bool)
-    keys = table.select(["quadkey", "quarter"]).to_pandas()
-    return keys.duplicated().to_numpy(bool)
+    tiles, tile = coded(table.column("quadkey"))
+    # A row without a quarter has the code -1: it is of a time of its own.
+    _, quarter = coded(table.column("quarter"))
+    first = np.unique((quarter.astype(np.int64) + 1) * len(tiles) + tile, return_index=True)[1]
+    again = np.ones(table.num_rows, bool)
+    again[first] = False
+    return again
+
+
+def coded(column: pa.ChunkedArray) -> tuple[NDArray[np.str_], NDArray[np.int32]]:
+    """Distinct texts of a column, and each row's place among them, -1 for none: a few bytes a row, where Python's texts
+    take sixty."""
+    whole = column.combine_chunks().dictionary_encode()
+    whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+    codes = whole.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray(whole.dictionary.to_pylist(), dtype=np.str_), codes.astype(np.int32)
 
 
 def _time(table: pa.Table, path: Path) -> Array | None:
@@ -233,7 +248,8 @@ def _time(table: pa.Table, path: Path) -> Array | None:
     names = table.column("quarter")
     if names.null_count:
         raise InvalidInput(f"{names.null_count:,} rows of {path} have no quarter; ingest the table again.")
-    return quarters.years(np.asarray(names.to_pylist(), dtype="U6"))
+    known, codes = coded(names)
+    return quarters.years(known.astype("U6"))[codes]
 
 
 def _counts(table: pa.Table, counted_by: str, path: Path) -> tuple[Array | None, Flags | None]:

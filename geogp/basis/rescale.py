@@ -199,8 +199,9 @@ def factors_of(
     these are fewer than 30. See `fit_factors`."""
     if len(held) < FEWEST:
         return Factors(rows=len(held))
-    step = -(-len(data) // SEEN)
-    seen = data if step == 1 else data.rows(torch.arange(0, len(data), step, device=data.y.device))
+    n = len(data.y)  # of a table that is streamed those of its sample
+    step = -(-n // SEEN)
+    seen = data.rows(torch.arange(0, n, step, device=data.y.device))
     return fit_factors(spread_of(model, held), spread_of(model, seen), moves=moves, tails=tails)
 
 

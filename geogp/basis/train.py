@@ -1,7 +1,7 @@
 """The one training loop: minibatches, AdamW, averaged parameters, a checkpoint rule that outliers cannot rule."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from geogp.basis.averages import ParameterAverage
 from geogp.basis.model import LowRankGP, Trainable
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
 from geogp.basis.schedule import Schedule
-from geogp.data import Data
+from geogp.data import Data, n_batches
 from geogp.densities import gaussian_crps, gaussian_nll
 from geogp.errors import NumericalFailure
 
@@ -156,16 +156,6 @@ def parameter_groups(model: Trainable, schedule: Schedule) -> list[dict]:
     return [g for g in groups if g["params"]]
 
 
-def batches(n: int, size: int, generator: torch.Generator, device: torch.device) -> Iterator[Tensor]:
-    """Row indices of one shuffled epoch; a last batch below half size is dropped when there are others."""
-    order = torch.randperm(n, generator=generator).to(device)
-    for i in range(0, n, size):
-        rows = order[i : i + size]
-        if i > 0 and len(rows) < size // 2:
-            return
-        yield rows
-
-
 def train(
     model: Trainable,
     data: Data,
@@ -217,7 +207,7 @@ class Training:
         n = len(data)
         self.model, self.data, self.loss, self.schedule, self.seed = model, data, loss, schedule, seed
         self.epochs, self.size = schedule.n_epochs(n), min(schedule.batch_size, n)
-        self.steps = max(1, sum(1 for _ in batches(n, self.size, torch.Generator(), torch.device("cpu"))))
+        self.steps = n_batches(n, self.size)
         self.optimiser = torch.optim.AdamW(parameter_groups(model, schedule), fused=False, foreach=True)
         self.peaks = [g["lr"] for g in self.optimiser.param_groups]
         self.average = ParameterAverage(model, schedule.average) if schedule.average else None
@@ -254,9 +244,9 @@ class Training:
         if not self.model.training:  # walking the modules costs as much as a small step
             self.model.train()
         total = 0.0
-        for step, rows in enumerate(batches(len(self.data), self.size, generator, self.data.y.device)):
+        for step, batch in enumerate(self.data.shuffled(self.size, generator)):
             self._set_rate((epoch + step / self.steps) / self.epochs)
-            total += self._step(rows)
+            total += self._step(batch)
             if self.average is not None:
                 self.average.update(epoch * self.steps + step + 1)
         if not math.isfinite(total):
@@ -271,9 +261,9 @@ class Training:
         for group, peak in zip(self.optimiser.param_groups, self.peaks):
             group["lr"] = rate * peak
 
-    def _step(self, rows: Tensor) -> float:
+    def _step(self, batch: Data) -> float:
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.loss.backward(self.data.rows(rows))
+        loss = self.loss.backward(batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), LONGEST_GRADIENT)
         self.optimiser.step()
         return float(loss.detach())

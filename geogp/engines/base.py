@@ -64,6 +64,8 @@ class Engine(ABC):
     chooses_scales: ClassVar[bool] = False
     #: Whether it takes care itself of rows to hold out.
     holds_out: ClassVar[bool] = False
+    #: Whether it learns from rows that are read a group at a time, see `geogp.basis.streaming`.
+    streams: ClassVar[bool] = False
     #: Of the methods' pages: the model, a line each, and the choices whose formula stands below it.
     model_lines: ClassVar[tuple[str, ...]] = (
         "y | f ~ noise(f(x), n),  f(x) = m + φ(x)'w + r(x),  w ~ N(0, I)",

@@ -55,6 +55,7 @@ class ClosedFormEngine(LowRankEngine):
     objectives_do: ClassVar[tuple[str, ...]] = (SOLVES, SOLVES_BATCHES)
     posteriors: ClassVar[tuple[str, ...]] = ("solved",)
     chooses_scales: ClassVar[bool] = False
+    streams: ClassVar[bool] = False
     dtype: ClassVar[torch.dtype] = torch.float64
 
     @classmethod

@@ -79,6 +79,7 @@ class FixedMeanEngine(LowRankEngine):
     objectives_do: ClassVar[tuple[str, ...]] = (GIVEN_MEAN,)
     leaves_over: ClassVar[bool] = False
     chooses_scales: ClassVar[bool] = False
+    streams: ClassVar[bool] = False
     rescales: ClassVar[bool] = False
     fixes_scale: ClassVar[bool] = True
     takes_predictor: ClassVar[bool] = True

@@ -43,6 +43,7 @@ class LowRankEngine(Engine):
     rescales: ClassVar[bool] = True
     leaves_over: ClassVar[bool] = True
     chooses_scales: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
 
     @classmethod
     def update_kind(cls, row: Method) -> str:

@@ -34,6 +34,7 @@ class NetworkEngine(LowRankEngine):
     objectives_do: ClassVar[tuple[str, ...]] = (POINT,)
     posteriors: ClassVar[tuple[str, ...]] = ("point", "laplace")
     leaves_over: ClassVar[bool] = False
+    streams: ClassVar[bool] = False
     chooses_scales: ClassVar[bool] = False
     rescales: ClassVar[bool] = False
     formulas_of: ClassVar[tuple[str, ...]] = ("expansion", "objective")

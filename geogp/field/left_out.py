@@ -10,7 +10,7 @@ from torch import Tensor
 from geogp.field import neighbours
 from geogp.field.frame import Frame
 from geogp.field.options import FieldOptions
-from geogp.holdout import left_out_kinds
+from geogp.holdout import each_left_out
 
 Index = NDArray[np.int64]
 
@@ -27,13 +27,19 @@ GAPS = ("blocks", "sides")
 class LeftOut:
     """Rows (m,) to predict from the rows `reference` alone, and the neighbours (m, k) they have there, -1 for none.
 
-    kind is "rows", "blocks", "sides" or "future".
+    kind is "rows", "blocks", "sides" or "future"; known (N,) whether a row is among the reference: an eighth of the memory
+    that the rows' numbers take, of which a fit keeps some twenty.
     """
 
     kind: str
-    reference: Tensor
+    known: Tensor
     rows: Tensor
     neighbours: Tensor
+
+    @property
+    def reference(self) -> Tensor:
+        """Numbers of rows, in order."""
+        return self.known.nonzero()[:, 0]
 
 
 def leave_out(C: Tensor, frame: Frame, options: FieldOptions) -> list[LeftOut]:
@@ -50,7 +56,7 @@ def leave_out(C: Tensor, frame: Frame, options: FieldOptions) -> list[LeftOut]:
     if len(C) < HOLD_OUT_FROM:
         return []
     time = frame.times(C)
-    held = left_out_kinds(
+    held = each_left_out(
         C[:, :2].numpy(),
         None if time is None else time.numpy(),
         n_targets=min(options.n_targets, len(C)),
@@ -74,4 +80,6 @@ def _left_out(
     search, P = frame.search_among(C[reference]), frame.near(C[rows]).numpy()
     found = neighbours.query(search, P, options.neighbours)
     index = np.where(found >= 0, reference[found], neighbours.MISSING)[:, : len(reference)]
-    return LeftOut(kind, *(torch.from_numpy(a) for a in (reference, rows, index)))
+    known = torch.zeros(len(C), dtype=torch.bool)
+    known[torch.from_numpy(reference)] = True
+    return LeftOut(kind, known, torch.from_numpy(rows), torch.from_numpy(index))

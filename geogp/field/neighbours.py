@@ -152,7 +152,7 @@ def query(
     *,
     nearest_share: float = 0.5,
     latest: Array | None = None,
-    chunk: int = 128,
+    chunk: int = 64,
 ) -> Index:
     """Rows of the reference set to condition on, for each of N places.
 

@@ -11,7 +11,9 @@ import xarray as xr
 from pyproj import Transformer
 
 from app.workflow import areas
+from app.workflow.means import covariance_of
 from app.workflow.polygons import Ground, in_plane, points_in, read_polygons
+from app.workflow.steps.areas import READ_BACK, _holds
 from geogp import storage
 from geogp.areas import area_moments
 from geogp.run import load
@@ -251,3 +253,25 @@ def test_degrees_of_the_world_are_those_of_its_run(world, run):
         *world.to_degrees(0.0, 0.0)
     )
     assert Ground.of(loaded).outline.distance(shapely.Point(east, north)) == 0
+
+
+def test_covariances_of_draws_are_numpys():
+    draws = np.random.default_rng(0).normal(3.0, 2.0, (5, 40))
+    draws[3] = np.nan
+    found = covariance_of(draws)
+    np.testing.assert_allclose(found, np.cov(draws), rtol=1e-12)
+    assert np.array_equal(found, found.T, equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [0, 5, READ_BACK, READ_BACK + 3])
+def test_a_file_that_lacks_or_changes_a_byte_is_noticed(size, tmp_path):
+    written, path = np.arange(size, dtype=np.uint8).tobytes(), tmp_path / "some.nc"
+    path.write_bytes(written)
+    assert _holds(path, memoryview(written))
+    path.write_bytes(written + b"x")
+    assert not _holds(path, memoryview(written))
+    if size:
+        path.write_bytes(written[:-1])
+        assert not _holds(path, memoryview(written))
+        path.write_bytes(written[:-1] + b"!")
+        assert not _holds(path, memoryview(written))

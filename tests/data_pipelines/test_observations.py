@@ -97,6 +97,11 @@ def test_the_file_is_geoparquet_1_1_with_a_covering(observations):
     assert "bbox" not in part
 
 
+def test_points_and_boxes_may_be_left_out(observations, table):
+    some, metadata = read(observations, shapes=False)
+    assert some.equals(table.drop_columns(["geometry", "bbox"])) and metadata["crs"]
+
+
 def test_row_groups_follow_the_quarters(observations, table, monkeypatch, tmp_path):
     assert pq.read_metadata(observations).num_row_groups == 8
     monkeypatch.setattr(geoparquet, "ROW_GROUP_ROWS", 100)

@@ -17,6 +17,7 @@ from app.workflow.grids import check_resolution
 from app.workflow.means import (
     Drawn,
     check_draws,
+    covariance_of,
     drawn,
     exactly,
     latent_moments,
@@ -51,6 +52,8 @@ WORST, MANY = 10, 20
 _ENDS = (("", "mean"), ("_lower", "lower"), ("_upper", "upper"))
 #: Areas whose covariances are written: two matrices of 200 MB.
 MOST_COVARIANCES = 5000
+#: Bytes of a file that are compared at once.
+READ_BACK = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +281,7 @@ def areas(
     if len(points.inside) <= MOST_COVARIANCES:
         matrices = {
             "latent_covariance": latent,
-            "covariance": np.atleast_2d(np.cov(draws.means[GROUND])),
+            "covariance": covariance_of(draws.means[GROUND]),
         }
         exact = "exact" if draws.latent is None else "from joint draws"
         covariance = _covariances(matrices, points, (keys, names), facts, goal, exact)
@@ -421,17 +424,24 @@ def _write(
         if covariance is not None:
             beside = work / files[1].name
             # By way of memory: HDF5 crashes the process where a disk is full.
-            beside.write_bytes(covariance.assign_attrs(pair).to_netcdf(engine="h5netcdf"))
-            with xr.open_dataset(beside, engine="h5netcdf") as again:
-                if not again["latent_covariance"].identical(covariance["latent_covariance"]):
-                    raise OSError(f"{beside.name} could not be read back after writing; check the disk.")
+            written = memoryview(covariance.assign_attrs(pair).to_netcdf(engine="h5netcdf"))
+            beside.write_bytes(written)
+            if not _holds(beside, written):
+                raise OSError(f"{beside.name} could not be read back after writing; check the disk.")
         for path in files:
             refuse_existing(path, overwrite)
         publish_files(work, folder)
 
 
 def _sum(covariance: xr.Dataset) -> str:
-    return hashlib.sha256(covariance["latent_covariance"].to_numpy().tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(covariance["latent_covariance"].to_numpy()).data).hexdigest()
+
+
+def _holds(path: Path, written: memoryview) -> bool:
+    """Whether a file holds these bytes, a few of them at a time."""
+    with path.open("rb") as file:
+        parts = (written[start : start + READ_BACK] for start in range(0, len(written), READ_BACK))
+        return all(file.read(READ_BACK) == part for part in parts) and not file.read(1)
 
 
 def _bytes(table: "geopandas.GeoDataFrame", covariance: xr.Dataset | None) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from geogp.field.earlier import earlier, nearest
@@ -54,30 +55,29 @@ class PriorSampler:
 
     def __init__(self, kernel: LocalKernel, X: Tensor, *, ancestors: int = ANCESTORS, seed: int = 0):
         # Coinciding points are one point, drawn once.
-        places, self.place = np.unique(X.double().numpy(), axis=0, return_inverse=True)
-        self.place = self.place.ravel()
-        self.order = np.random.default_rng(seed).permutation(len(places))
-        P = torch.from_numpy(places[self.order])
+        places, place = np.unique(X.double().numpy(), axis=0, return_inverse=True)
+        order = np.random.default_rng(seed).permutation(len(places))
+        P = torch.from_numpy(places[order])
+        self.n_drawn, self.drawn_as = len(places), np.argsort(order)[place.ravel()]
         self.factors = [_factor(kernel.term(c), P, ancestors) for c in range(len(kernel.smoothness))]
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Array:
         """(n, n_samples)"""
-        n = len(self.order)
+        n = self.n_drawn
         total = np.zeros((n, n_samples))
         for first in range(0, n_samples, DRAWS_AT_ONCE):
             width = min(DRAWS_AT_ONCE, n_samples - first)
             for factor in self.factors:
                 total[:, first : first + width] += factor.drawn(torch.randn(n, width, generator=generator))
-        out = np.empty_like(total)
-        out[self.order] = total
-        return out[self.place]
+        return total[self.drawn_as]
 
 
 @dataclass(frozen=True)
 class _Factor:
     """f = A f + sd ε, where A takes each point's ancestors; points by generations, none of which has ancestors in its own.
 
-    at : (n,) the points in that order; sd : (n,) likewise; generations : of each its last point, and its rows of A
+    at : (n,) the points in that order, those of a generation as they lie together, for what lies together has ancestors in
+        common; sd : (n,) likewise; generations : of each its last point, and its rows of A
     """
 
     at: Index
@@ -85,11 +85,12 @@ class _Factor:
     generations: list[tuple[int, sparse.csr_array]]
 
     @classmethod
-    def of(cls, index: Index, coefficients: Array, sd: Array) -> "_Factor":
-        """From each point's ancestors (n, m), -1 for none, all of them before it, and their coefficients (n, m)."""
+    def of(cls, P: Array, index: Index, coefficients: Array, sd: Array) -> "_Factor":
+        """From points P (n, d), each one's ancestors (n, m), -1 for none, all of them before it, and their coefficients (n, m)."""
         n = len(index)
-        generation = generations(index)
-        at = np.argsort(generation, kind="stable")
+        generation, beside = generations(index), np.empty(n, dtype=np.int64)
+        beside[cKDTree(P).indices] = np.arange(n)
+        at = np.lexsort((beside, generation))
         place = np.empty(n, dtype=np.int64)
         place[at] = np.arange(n)
         inside = index[at] >= 0
@@ -148,4 +149,4 @@ def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> _Factor:
 
     parts = (slice(start, start + POINTS_AT_ONCE) for start in range(0, len(P), POINTS_AT_ONCE))
     coefficients, left = zip(*side_by_side(given, parts))
-    return _Factor.of(index, torch.cat(coefficients).numpy(), torch.cat(left).sqrt().numpy())
+    return _Factor.of(scaled, index, torch.cat(coefficients).numpy(), torch.cat(left).sqrt().numpy())

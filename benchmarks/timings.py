@@ -276,9 +276,9 @@ def convergence(device: str, quick: bool) -> list[Row]:
 def streaming(device: str, quick: bool) -> list[Row]:
     """A Parquet table that is read row group by row group: an epoch, and the exact posterior of the weights."""
     from app.workflow.machine import peak_rss_mb
-    from geogp.basis.streaming import fit_streamed, row_groups, summarise_streamed
     from geogp.estimator import GPRegressor
     from geogp.update import refresh
+    from geogp.update.streaming import fit_streamed, row_groups, summarise_streamed
 
     n, rank = (20_000, 16) if quick else (10_000_000, 256)
     rows: list[Row] = []

@@ -39,14 +39,13 @@ _WHERE = {
     "summarise": "geogp.update",
     "refresh": "geogp.update",
     "recondition": "geogp.update",
-    "fit_streamed": "geogp.basis.streaming",
-    "row_groups": "geogp.basis.streaming",
-    "summarise_streamed": "geogp.basis.streaming",
+    "fit_streamed": "geogp.update",
+    "row_groups": "geogp.update",
+    "summarise_streamed": "geogp.update",
 }
 
 if TYPE_CHECKING:
     from geogp.areas import area_moments, change_map
-    from geogp.basis.streaming import fit_streamed, row_groups, summarise_streamed
     from geogp.errors import ImpossibleCombination, InvalidInput, NumericalFailure
     from geogp.estimator import GPRegressor
     from geogp.linalg.threads import deterministic
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from geogp.slices import kernel_slice
     from geogp.suggest import suggest_places
     from geogp.targets import TARGETS
-    from geogp.update import recondition, refresh, summarise
+    from geogp.update import fit_streamed, recondition, refresh, row_groups, summarise, summarise_streamed
 
 
 def __getattr__(name: str) -> Any:

@@ -64,7 +64,7 @@ class Engine(ABC):
     chooses_scales: ClassVar[bool] = False
     #: Whether it takes care itself of rows to hold out.
     holds_out: ClassVar[bool] = False
-    #: Whether it learns from rows that are read a group at a time, see `geogp.basis.streaming`.
+    #: Whether it learns from rows that are read a group at a time, see `geogp.update.streaming`.
     streams: ClassVar[bool] = False
     #: Of the methods' pages: the model, a line each, and the choices whose formula stands below it.
     model_lines: ClassVar[tuple[str, ...]] = (

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from geogp.basis.statistics import solve
-from geogp.basis.streaming import Groups, Streamed, fit_streamed, joined, row_groups, summarise_streamed
 from geogp.data import Data, n_batches
 from geogp.errors import ImpossibleCombination, InvalidInput
 from geogp.estimator import GPRegressor
 from geogp.run import load, save
 from geogp.update import refresh, summarise
+from geogp.update.streaming import Groups, Streamed, fit_streamed, joined, row_groups, summarise_streamed
 
 SMALL = {"epochs": 3, "rank": 12, "hidden": 16, "fourier_scales": None, "spatial": (0, 1), "time": 2}
 

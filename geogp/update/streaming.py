@@ -27,7 +27,7 @@ from geogp.estimator import GPRegressor
 from geogp.linalg.threads import patient
 from geogp.methods import METHODS
 from geogp.transforms import spread
-from geogp.update import summarise
+from geogp.update.renewed import summarise
 
 Array = NDArray[np.float64]
 #: Inputs X (n, d), values y (n,), and counts (n,) or None.

@@ -187,8 +187,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     both kernels are tried, and rough ones beside smooth ones where no kernel was asked for; few rows take the rough
     ones. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
     variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
-    speaks against it. Rough terms, through which noise passes for surface, and a mean that shifts with the count must gain
-    more than chance does.
+    speaks against it. A mean that shifts with the count must gain more than chance does.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:
@@ -198,7 +197,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     start = rough if trials.few and open_to_rough else start
     best = trials.fitted("rows", rows, start, weighted=True)
     if open_to_rough and not trials.few:
-        best = _surely_better(best, trials.fitted("rough", rows, rough, weighted=True))
+        best = _better(best, trials.fitted("rough", rows, rough, weighted=True))
         start = replace(start, smoothness=best.gp.kernel.smoothness)
     if heavy_tailed(best.gp.degrees_of_freedom):
         unweighted = trials.judged(replace(best.gp, weighted=False))

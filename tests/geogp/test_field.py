@@ -233,25 +233,25 @@ def test_each_choice_of_the_kernel_goes_to_the_better_held_out_density(
 
 
 @pytest.mark.parametrize(("gain", "taken"), [(0.5, False), (2.0, True)])
-def test_rough_terms_must_gain_more_than_chance_does(monkeypatch, gain, taken):
-    X, y = held_out_world(6.0, 600)
+def test_a_shift_with_the_count_must_gain_more_than_chance_does(monkeypatch, gain, taken):
+    X, y, n = world(600)
     honest = choose.fit_local_gp
-    monkeypatch.setattr(choose, "fit_local_gp", lambda *a, **n: honest(*a, **{**n, "steps": 2}))
+
+    def fit(*arguments, **named):
+        found = honest(*arguments, **{**named, "steps": 2})
+        return replace(found, count_shift=torch.tensor([1.0, 0.0]).double())
 
     def densities(gp, trials, targets):
-        # Differences of sd 1 between the two kernels, whose mean gains so many standard errors over all kinds.
-        m, kinds = 100, [kind for kind, some in trials.judges.items() if some]
-        chance = torch.linspace(-1.0, 1.0, m).double()
-        chance = chance / chance.std()
-        error = math.sqrt(sum((0.3 if kind == "sides" else 1.0) ** 2 for kind in kinds) / m)
-        weight = sum(0.3 if kind == "sides" else 1.0 for kind in kinds)
-        assert len(kinds) == 3
-        return (chance + gain * error / weight) * float(set(gp.kernel.smoothness) == {"matern12"})
+        # Differences of sd 1 where there is a shift, whose mean gains so many standard errors over all kinds.
+        share = [0.3 if kind == "sides" else 1.0 for kind, some in trials.judges.items() if some]
+        chance = torch.linspace(-1.0, 1.0, 100).double()
+        error = math.sqrt(sum(s**2 for s in share) / 100)
+        return (chance / chance.std() + gain * error / sum(share)) * float(gp.count_shift[0])
 
+    monkeypatch.setattr(choose, "fit_local_gp", fit)
     monkeypatch.setattr(choose, "held_out_densities", densities)
-    options = replace(QUICKER, smooth=False, components=None)
-    fitted = LocalField.fit(X, y, None, options=options)
-    assert (set(fitted.gp.kernel.smoothness) == {"matern12"}) is taken
+    fitted = LocalField.fit(X, y, n, time=2, options=replace(QUICKER, smooth=False))
+    assert bool(fitted.gp.count_shift[0]) is taken
 
 
 @pytest.mark.parametrize("true", [0.0, 1.0])

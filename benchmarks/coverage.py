@@ -71,6 +71,8 @@ def main(argv: list[str] | None = None) -> int:
             if name not in known[kind]:
                 print(f"there is no {kind} {name!r}; choose from {', '.join(known[kind])}.", file=sys.stderr)
                 return 2
+    if options.steps is not None and options.out == page.COVERAGE:
+        arguments().error("fits of a few steps are trials: name a file of their own with --out.")
     results = page.read(options.out)
     begun, measured, failed = time.perf_counter(), 0, 0
     # The quick ones of every method first, so that a run that is stopped leaves a table.

@@ -67,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name not in known:
                 print(f"there is no {kind} {name!r}; choose from {', '.join(known)}.", file=sys.stderr)
                 return 2
+    if asked.steps is not None and asked.out == RESULTS:
+        parser.error("fits of a few steps are trials: name a file of their own with --out.")
     results = page.read(asked.out)
     everyone = () if asked.report else (*NEAREST, *methods)
     for method, seed, world in itertools.product(everyone, range(asked.seeds), worlds):

@@ -10,8 +10,10 @@ from torch import Tensor
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut
 from geogp.field.likelihood import (
+    TOGETHER_BELOW,
     Targets,
     conditional_log_density,
+    fit_all_together,
     fit_local_gp,
     leave_one_out_log_density,
 )
@@ -135,6 +137,11 @@ class Trials:
         """Whether each row in turn is left out, and all others tell."""
         return len(self.y) < HOLD_OUT_FROM
 
+    @property
+    def tell_together(self) -> bool:
+        """Whether all rows are taken together: of fewer each in turn is left out of all others, of more there are too many."""
+        return not self.few and len(self.y) < TOGETHER_BELOW
+
     def fitted(
         self,
         name: str,
@@ -153,13 +160,14 @@ class Trials:
         self, targets: list[Targets], start: LocalKernel, weighted: bool, follows: Following | None
     ) -> LocalGP:
         o = self.options
-        return fit_local_gp(
+        columns = count_columns(self.counts) if self.per_count else None
+        made = fit_local_gp(
             self.X,
             self.y,
             self.counts,
             None if self.few else targets,
             start,
-            columns=count_columns(self.counts) if self.per_count else None,
+            columns=columns,
             told=self.told,
             follows=follows,
             weighted=weighted,
@@ -168,6 +176,18 @@ class Trials:
             learning_rate=RATE * LONGER if self.few else RATE,
             batch=min(o.batch, max(len(self.y) // FEW_IN_A_BATCH, 8)),
             seed=o.seed,
+            tick=self.stages.tick,
+        )
+        if not self.tell_together or start.variation is not None:
+            return made
+        return fit_all_together(
+            made,
+            self.X,
+            self.y,
+            self.counts,
+            columns=columns,
+            told=self.told,
+            per_count=self.per_count,
             tick=self.stages.tick,
         )
 
@@ -184,7 +204,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
 
     Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they
     are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones:
-    both kernels are tried, and rough ones beside smooth ones where no kernel was asked for; few rows take the rough
+    both kernels are tried (rows that are taken together tell of both), and rough ones beside smooth ones where no kernel was asked for; few rows take the rough
     ones. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
     variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
     speaks against it. A mean that shifts with the count must gain more than chance does.
@@ -207,7 +227,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         # What stays at a place is there only where held-out rows ask for it: else a little of the noise becomes surface.
         wide = trials.fitted("wide", rows, start.term(len(start.smoothness) - 1), weighted=best.gp.weighted)
         best = _better(best, wide)
-    if blocks and start.time_axis is None:
+    if blocks and start.time_axis is None and not trials.tell_together:
         mixed = _in_turns(rows, [*blocks, *trials.left_out["sides"]], 1)
         best = _better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
     if places := _places_to_vary_at(trials, start):

@@ -3,9 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from geogp.densities import MATERN_ORDER, log_density
 from geogp.field.gradients import LeftOut
@@ -22,8 +27,18 @@ from geogp.linalg import cholesky, with_diagonal
 #: what places say, without what is left out.
 Targets = tuple[Tensor, Tensor, Tensor | None]
 
+Array = NDArray[np.float64]
+
 #: Degrees of freedom stay above this, where a Student-t's variance is still finite.
 SMALLEST_DF = 2.05
+#: All rows together teach the kernel where they are fewer; the search's passes over them.
+TOGETHER_BELOW, PASSES = 1000, 20
+#: How far the logarithm of a length or a variance goes from where it begins.
+FARTHEST = 5.0
+#: Columns of a plane with less than this share of the largest are none.
+FLAT = 1e-8
+#: Prior sd of the coefficients of b(n) there.
+SHIFT_SD = 0.5
 #: Each row by itself, no neighbour known, speaks for the variance of the whole: together as this many rows, at most this
 #: share of what rows given their neighbours say; and so many of them at a step.
 ALONE, MOST_ALONE, ALONE_AT_ONCE = 40.0, 0.1, 1024
@@ -206,6 +221,100 @@ def fit_local_gp(
     return model.cpu().learned(history, weighted and student)
 
 
+def fit_all_together(
+    gp: LocalGP,
+    X: Tensor,
+    y: Tensor,
+    counts: Tensor,
+    *,
+    columns: Tensor | None = None,
+    told: ToldNoise | None = None,
+    per_count: bool = True,
+    tick: Callable[[], None] = lambda: None,
+) -> LocalGP:
+    """A local GP whose kernel, noise and count shift make all rows likely together, as a search from `gp` finds them.
+
+    The rows' marginal likelihood, a plane integrated out (restricted likelihood). What minibatches of rows given their
+    neighbours say of few rows is far less: of a range in space and time little, and that by chance. Tails stay; observations
+    that are weighed as Student-t keep the weights they have under `gp`.
+
+    Parameters
+    ----------
+    gp : as `fit_local_gp` gives it; X, y, counts, columns, told, per_count : as there
+
+    Raises
+    ------
+    NumericalFailure
+        when the rows' covariance cannot be factorised where the search begins
+
+    Notes
+    -----
+    O(passes · N³)
+
+    References
+    ----------
+    Harville 1974 (restricted likelihood); Rasmussen and Williams 2006, eq. 2.45
+
+    Examples
+    --------
+    >>> X = torch.rand(40, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern32",))
+    >>> gp = LocalGP(kernel, 0.1, 0.1, None, torch.zeros(0), ())
+    >>> fit_all_together(gp, X, X[:, 0].sin(), torch.ones(40).double(), per_count=False).tau2 < 0.01
+    True
+    """
+    shifting = torch.zeros(len(y), 0, dtype=y.dtype, device=y.device) if columns is None else columns
+    student = gp.degrees_of_freedom is not None
+    model = _Trained(gp.kernel, shifting.shape[1], told, None, student=student, per_count=per_count)
+    model = model.begun_at(gp).to(X.device)
+    plane, size, _ = torch.linalg.svd(
+        torch.cat([torch.ones_like(X[:, :1]), X[:, :2]], dim=1), full_matrices=False
+    )
+    plane = plane[:, size > FLAT * size[0]]  # of places on a line only what differs along it
+    weights = torch.ones_like(y)
+    if gp.weighted and heavy_tailed(gp.degrees_of_freedom):
+        with torch.no_grad():
+            left = y - shifting @ model.shift
+            own = model.noise_variance(counts)
+            kernel = gp.kernel.to(X.device)
+            weights = student_weights(kernel(X, X)[None], own[None], left[None], gp.degrees_of_freedom)[0]
+    learned = [p for name, p in model.named_parameters() if p.requires_grad and name != "tails"]
+
+    def loss(at: Array) -> tuple[float, Array]:
+        with torch.no_grad():
+            vector_to_parameters(torch.from_numpy(at), learned)
+        model.zero_grad()
+        S = with_diagonal(model.kernel()(X, X), model.noise_variance(counts) / weights)
+        total = _restricted(S, y - shifting @ model.shift, plane)
+        total = total + 0.5 * model.shift.square().sum() / SHIFT_SD**2
+        if (noise := model.noise_of_rows()) is not None:
+            total = total + noise.noise.penalty()
+        total.backward()
+        tick()
+        return total.item(), parameters_to_vector([p.grad for p in learned if p.grad is not None]).numpy()
+
+    start = parameters_to_vector(learned).detach().numpy()
+    reach = [(v - FARTHEST, v + FARTHEST) for v in start]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=reach, options={"maxiter": PASSES})
+    loss(found.x)
+    made = model.cpu().learned(list(gp.loss), gp.weighted and student)
+    if gp.degrees_of_freedom is None or bool((weights != 1.0).any()):
+        return made
+    # Unweighed observations tell a variance; τ² and s² are squared scales of a Student-t.
+    scale = (gp.degrees_of_freedom - 2.0) / gp.degrees_of_freedom
+    return replace(made, tau2=scale * made.tau2, s2=scale * made.s2)
+
+
+def _restricted(S: Tensor, y: Tensor, plane: Tensor) -> Tensor:
+    """Minus log density of y (N,) under covariance S (N, N), what a plane (N, q) explains left out, less its constant."""
+    L = cholesky(S, jitter=JITTER, what="the rows' covariance")
+    white = torch.linalg.solve_triangular(L, torch.cat([y[:, None], plane], dim=1), upper=False)
+    a, Q = white[:, :1], white[:, 1:]
+    A, b = Q.T @ Q, Q.T @ a
+    left = a.square().sum() - (b * torch.linalg.solve(A, b)).sum()
+    return 0.5 * left + L.diagonal().log().sum() + 0.5 * torch.logdet(A)
+
+
 def _alone(
     kernel: LocalKernel,
     X: Tensor,
@@ -251,6 +360,21 @@ class _Trained(nn.Module):
         if start.variation is not None:
             self.stretch = nn.Parameter(start.variation.lengthscale.double().clone())
             self.amplitude = nn.Parameter(start.variation.variance.double().clone())
+
+    def begun_at(self, gp: LocalGP) -> Self:
+        """With the numbers of a local GP of this structure."""
+        with torch.no_grad():
+            self.lengthscale.copy_(gp.kernel.log_lengthscale)
+            self.rate.copy_(gp.kernel.log_variance - self._ridge(self.lengthscale))
+            self.shift.copy_(gp.count_shift)
+            self.tau2.fill_(math.log(gp.tau2))
+            if self.s2.requires_grad:
+                self.s2.fill_(math.log(gp.s2))
+            if gp.degrees_of_freedom is not None:
+                self.tails.fill_(math.log(gp.degrees_of_freedom - SMALLEST_DF))
+            if gp.rows is not None and self.told is not None:
+                self.row_coefficients.copy_(gp.rows.coefficients)
+        return self
 
     def kernel(self, of: Callable[[Tensor], Tensor] = lambda p: p) -> LocalKernel:
         """The kernel made of the parameters, or of what `of` makes of each."""

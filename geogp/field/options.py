@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
+from geogp.errors import InvalidInput
 from geogp.field.frame import SPACINGS, SPAN_SHARE, Frame
 from geogp.field.kernel import LocalKernel
+from geogp.field.noise.members import PARTS
 
 #: (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term: what is near and the wide
 #: field. Both are smooth: a rough one takes a little of the noise for surface. What comes and goes at a place is noise:
@@ -65,6 +67,10 @@ class FieldOptions:
     steps: int = 120
     batch: int = 128
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.members != 1 and (self.members < 1 or self.members % PARTS):
+            raise InvalidInput(f"members is a multiple of {PARTS}, or 1; got {self.members}.")
 
     def is_smooth(self, n_rows: int) -> bool:
         """Whether so many rows can tell a noise that differs from place to place."""

@@ -191,7 +191,7 @@ def fit_streamed(
     Raises
     ------
     InvalidInput
-        no row; values, inputs or counts that are none.
+        no row; values, inputs or counts that are none; counts in some groups alone.
     ImpossibleCombination
         a method that takes all rows at once, or a residual that grows from all places.
 
@@ -209,8 +209,7 @@ def fit_streamed(
     >>> model.predict(X[:3]).shape
     (3,)
     """
-    if not len(groups):
-        raise InvalidInput("there is no row to learn from.")
+    _not_empty(groups)
     if len(groups) <= most_rows:
         return model.fit(
             *_whole([groups.read(g) for g in range(len(groups.sizes))]), validation=validation, hooks=hooks
@@ -279,10 +278,16 @@ def summarise_streamed(model: GPRegressor, groups: Groups) -> Statistic:
     Raises
     ------
     InvalidInput
-        a method without features.
+        no row; a method without features.
     """
+    _not_empty(groups)
     parts = (summarise(model, *groups.read(g))["all"] for g in range(len(groups.sizes)) if groups.sizes[g])
     return reduce(merge, parts)
+
+
+def _not_empty(groups: Groups) -> None:
+    if not len(groups):
+        raise InvalidInput("there is no row to learn from.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -380,7 +385,10 @@ def _at(rows: Read, index: NDArray[np.int64]) -> Read:
 def _whole(parts: Sequence[Read]) -> Read:
     """All rows of some parts."""
     X, y, counts = zip(*parts)
-    return np.concatenate(X), np.concatenate(y), None if counts[0] is None else np.concatenate(counts)
+    told = [n for n in counts if n is not None]
+    if told and len(told) < len(counts):
+        raise InvalidInput("some groups have counts and others have none; give all alike.")
+    return np.concatenate(X), np.concatenate(y), np.concatenate(told) if told else None
 
 
 __all__ = ["Groups", "Streamed", "fit_streamed", "row_groups", "summarise_streamed"]

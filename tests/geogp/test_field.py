@@ -226,6 +226,7 @@ def test_each_choice_of_the_kernel_goes_to_the_better_held_out_density(
 
     monkeypatch.setattr(choose, "fit_local_gp", fit)
     monkeypatch.setattr(choose, "held_out_densities", density)
+    monkeypatch.setattr(choose, "TOGETHER_BELOW", 0)
     chosen = LocalField.fit(X, y, n, time=2 if in_time else None, options=replace(QUICKER, smooth=False)).gp
     assert chosen.weighted is weights_win
     # In time blocks are among the sets of every fit.
@@ -249,6 +250,7 @@ def test_a_shift_with_the_count_must_gain_more_than_chance_does(monkeypatch, gai
         return (chance / chance.std() + gain * error / sum(share)) * float(gp.count_shift[0])
 
     monkeypatch.setattr(choose, "fit_local_gp", fit)
+    monkeypatch.setattr(choose, "TOGETHER_BELOW", 0)
     monkeypatch.setattr(choose, "held_out_densities", densities)
     fitted = LocalField.fit(X, y, n, time=2, options=replace(QUICKER, smooth=False))
     assert bool(fitted.gp.count_shift[0]) is taken
@@ -264,6 +266,7 @@ def test_a_shift_with_the_count_stays_only_where_it_predicts(monkeypatch, true):
         return replace(found, count_shift=torch.tensor([1.0, 0.0]).double())
 
     monkeypatch.setattr(choose, "fit_local_gp", fit)
+    monkeypatch.setattr(choose, "TOGETHER_BELOW", 0)
     chosen = LocalField.fit(X, y + true / n, n, time=2, options=replace(QUICKER, smooth=False)).gp
     assert chosen.count_shift[0] == true
 

@@ -11,13 +11,16 @@ import pytest
 import torch
 
 from geogp.densities import log_density
+from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood import (
     _one_cycle,
     _Trained,
     conditional_log_density,
+    fit_all_together,
     fit_local_gp,
     leave_one_out_log_density,
 )
+from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.variation import Variation
 from geogp.field.variation.told import Following
@@ -149,3 +152,56 @@ def test_rates_differ_by_what_is_learned(small_world):
     assert all(
         p is not without.s2 for group in _one_cycle(without, 0.04, 50).groups for p in group.parameters
     )
+
+
+def test_all_rows_together_find_the_largest_restricted_likelihood():
+    # 300 rows of a Matern-3/2 process in space and time whose plane is not zero; a dense computation of its own judges.
+    rng = np.random.default_rng(3)
+    P = np.column_stack([rng.uniform(0, 6, (300, 2)), rng.integers(0, 8, 300) / 4])
+
+    def covariance(lengths, variance, noise):
+        r = np.sqrt(3) * np.linalg.norm((P[:, None, :2] - P[None, :, :2]) / lengths[:2], axis=-1)
+        lag = np.abs(P[:, None, 2] - P[None, :, 2]) / lengths[2]
+        return variance * (1 + r) * np.exp(-r - lag) + noise * np.eye(300)
+
+    truth = covariance(np.array([1.0, 1.0, 2.0]), 1.0, 0.1)
+    plane = np.column_stack([np.ones(300), P[:, :2]])
+    y = np.linalg.cholesky(truth) @ rng.standard_normal(300) + plane @ [3.0, -1.0, 0.5]
+
+    def restricted(S):
+        Q = np.linalg.inv(S)
+        A = plane.T @ Q @ plane
+        left = y - plane @ np.linalg.solve(A, plane.T @ Q @ y)
+        return -0.5 * (left @ Q @ left + np.linalg.slogdet(S)[1] + np.linalg.slogdet(A)[1])
+
+    kernel = LocalKernel(torch.zeros(1, 3).double() + 1.0, torch.zeros(1).double() - 1.0, ("matern32",), 2)
+    began = LocalGP(kernel, 0.5, 1.0, None, torch.zeros(0), (), weighted=False)
+    X, z = torch.from_numpy(P), torch.from_numpy(y)
+    gp = fit_all_together(began, X, z, torch.ones(300).double(), per_count=False)
+
+    def of(lengths, variance, noise):
+        return restricted(covariance(np.asarray(lengths), variance, noise))
+
+    found = gp.kernel.log_lengthscale[0].exp().numpy(), gp.kernel.log_variance.exp().item(), gp.tau2
+    best = of(*found)
+    assert best >= restricted(truth)
+    for factor in (0.97, 1.03):
+        for axis in range(3):
+            stretched = found[0].copy()
+            stretched[axis] *= factor
+            assert of(stretched, *found[1:]) <= best + 1e-3
+        assert of(found[0], factor * found[1], found[2]) <= best + 1e-3
+        assert of(found[0], found[1], factor * found[2]) <= best + 1e-3
+
+
+def test_an_outlier_that_was_weighed_down_stays_so_together():
+    X = torch.linspace(0, 10, 120).double()[:, None].repeat(1, 2)
+    y = torch.sin(X[:, 0])
+    y[60] += 40.0
+    kernel = LocalKernel(torch.zeros(1, 2).double(), torch.zeros(1).double(), ("matern32",))
+    one = torch.ones(120).double()
+    tau2 = {}
+    for weighted in (True, False):
+        began = LocalGP(kernel, 0.1, 1.0, 3.0, torch.zeros(0), (), weighted=weighted)
+        tau2[weighted] = fit_all_together(began, X, y, one, per_count=False).tau2
+    assert tau2[True] < 0.05 < 2.0 < tau2[False]

@@ -3,8 +3,11 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 
+from geogp.errors import InvalidInput
+from geogp.field import FieldOptions
 from geogp.field.noise.members import Dealt, SideBySide, mean_of_those
 from geogp.field.noise.smooth import HeldOutRows, Parts, fit_smooth_noise, new_smooth_noise
 from geogp.predictive import Predictive
@@ -191,3 +194,39 @@ def test_believes_a_shift_that_unseen_rows_bear_out_and_no_other():
     # As if it were believed in full the level that is not there errs by .25.
     assert error[0] < 0.05 and error[1] < 0.4
     assert 0.0 <= doubt[0] < 0.01 < doubt[1]
+
+
+def test_rows_are_judged_by_those_who_have_not_seen_them():
+    # Each member says another constant; what is said without some of them is the mean of those alone.
+    model = new_smooth_noise(2, members=3)
+    with torch.no_grad():
+        model.last.bias[:, 0, 0] = torch.tensor([0.3, 0.6, 0.9])
+    one = torch.ones(2).double()
+    without = torch.tensor([[True, False], [False, False], [True, True]])
+    alone = model(torch.zeros(2, 2).double(), 0 * one, one, one, one, without)
+    both = model(torch.zeros(2, 2).double(), 0 * one, one, one, one)
+    root = math.sqrt(1.1)
+    np.testing.assert_allclose(alone.location.detach(), [0.6 * root, 0.9 * root], rtol=1e-6)
+    np.testing.assert_allclose(both.location.detach(), [0.6 * root] * 2, rtol=1e-6)
+    # Three estimates without a third each: twice the mean square of their differences.
+    np.testing.assert_allclose(both.latent_variance.detach(), 1.0 + 2 * 0.06 * 1.1, rtol=1e-6)
+
+
+def test_where_all_rows_lie_together_all_members_learn_from_them():
+    square = torch.zeros(40).long()
+    assert not Dealt.of(square, members=6).without.any()
+    outputs = torch.arange(12.0).reshape(3, 2, 2)
+    assert torch.equal(mean_of_those(outputs, torch.zeros(3, 2, dtype=torch.bool)), outputs.mean(0))
+    g = torch.Generator().manual_seed(0)
+    model, one = new_smooth_noise(1, members=3), torch.ones(40).double()
+    x = torch.randn(40, 1, generator=g).double()
+    rows = HeldOutRows(x, 0 * one, one, 0 * one, one, x[:, 0], one, square, one)
+    fit_smooth_noise(model, rows, torch.tensor(1.0).double(), Dealt.of(square, 3), epochs=2)
+    assert torch.equal(model.trust, torch.ones(5).double())
+    assert torch.isfinite(parts(model, x, one, one).location).all()
+
+
+@pytest.mark.parametrize("members", [0, 2, 4, -3])
+def test_members_come_in_threes(members):
+    with pytest.raises(InvalidInput, match="multiple of 3"):
+        FieldOptions(members=members)

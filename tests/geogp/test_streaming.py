@@ -199,3 +199,14 @@ def test_a_run_keeps_what_was_streamed(table, tmp_path):
     again = load(tmp_path / "run").model
     for one, other in zip(model.predict(X[:20], return_std=True), again.predict(X[:20], return_std=True)):
         assert np.array_equal(one, other)
+
+
+def test_no_row_and_counts_of_some_groups_alone_are_one_sentence():
+    model = GPRegressor("dbk-silu", epochs=1, fourier_scales=None)
+    with pytest.raises(InvalidInput, match="no row to learn from"):
+        summarise_streamed(model, Groups([], lambda g: None))
+    X, y = np.random.default_rng(0).uniform(size=(300, 2)), np.zeros(300)
+    mixed = Groups([300, 300], lambda g: (X, y + X[:, 0], None if g else np.ones(300)))
+    for most_rows in (10**6, 400):
+        with pytest.raises(InvalidInput, match="some groups have counts"):
+            fit_streamed(model, mixed, most_rows=most_rows)

@@ -32,7 +32,7 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
     """What the smooth noise learns from, of all training rows X (N, D): those left out, a table for each kind."""
     seen = known.left
     pieces: dict[str, list[HeldOutRows]] = {}
-    for number, out in enumerate(left_out):
+    for out in left_out:
         latest = known.frame.newest(seen.X[out.reference])
         C = seen.X[out.rows]
         around = known.survey(
@@ -59,7 +59,7 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
             counts=counts,
             value=seen.value[out.rows],
             weight=weight,
-            square=torch.full_like(out.rows, -1 - number) if one_side else _square(C, SQUARE_SPACINGS),
+            square=_square(C, SQUARE_SPACINGS),
             vote=weight * min(1.0, VOTES_OF_A_SIDE / len(out.rows)) if one_side else weight,
         )
         pieces.setdefault(out.kind, []).append(rows)
@@ -67,7 +67,11 @@ def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> lis
 
 
 def fit_noise(
-    known: Conditioned, kinds: list[HeldOutRows], stages: Stages, asked: HeldOutRows | None = None
+    known: Conditioned,
+    kinds: list[HeldOutRows],
+    stages: Stages,
+    asked: HeldOutRows | None = None,
+    dealt: Dealt | None = None,
 ) -> SmoothNoise:
     """A stage: the smooth noise of a field.
 
@@ -76,10 +80,9 @@ def fit_noise(
     """
     typical = sum(len(rows) for rows in kinds) / len(kinds)
     share = [_weighted(rows, typical / len(rows)) for rows in kinds]
-    squares_of = [rows.square for rows in kinds]
     o, gp = known.options, known.gp
+    dealt = _dealt(known, kinds) if dealt is None else dealt
     if asked is not None:
-        squares_of.append(asked.square)
         some = _at_most(o.n_targets, asked, o.seed)
         share.append(_weighted(some, min(1.0, typical / len(some))))
     rows = HeldOutRows.together(share)
@@ -88,7 +91,6 @@ def fit_noise(
     model.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
 
     def fit() -> dict[str, Tensor]:
-        dealt = Dealt.of(torch.cat(squares_of), o.members, o.seed)
         fit_smooth_noise(
             model, rows, gp.kernel.prior_variance, dealt, epochs=o.epochs, seed=o.seed, tick=stages.tick
         )
@@ -116,14 +118,20 @@ def fit_noise_and_calibration(
         counts=places.counts,
         value=y - places.prior_mean,
         weight=one,
-        square=_square(known.frame.coordinates(X), CLUSTER_SPACINGS),
+        # Not those of the training rows, which are of another size.
+        square=-1 - _square(known.frame.coordinates(X), CLUSTER_SPACINGS),
         vote=one,
     )
-    noise = fit_noise(known, kinds, stages, asked)
-    squares_of = torch.cat([*(rows.square for rows in kinds), asked.square])
-    without = Dealt.of(squares_of, noise.members, known.options.seed).rows(asked.square)
-    miss = moments_of(known, places, noise, without).misses(y)
+    dealt = _dealt(known, [*kinds, asked])
+    noise = fit_noise(known, kinds, stages, asked, dealt)
+    miss = moments_of(known, places, noise, dealt.rows(asked.square)).misses(y)
     return noise, fit_calibration(miss, places.group, cluster=squares(known.frame, X))
+
+
+def _dealt(known: Conditioned, tables: list[HeldOutRows]) -> Dealt:
+    """Which members learn without which squares of all these rows."""
+    squares_of = torch.cat([rows.square for rows in tables])
+    return Dealt.of(squares_of, known.options.members, known.options.seed)
 
 
 def _weighted(rows: HeldOutRows, factor: float) -> HeldOutRows:

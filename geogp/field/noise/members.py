@@ -47,11 +47,11 @@ class Dealt:
 
     @classmethod
     def of(cls, square: Int[Tensor, " n"], members: int, seed: int = 0) -> "Dealt":
-        """Of the squares that rows lie in; a single member learns from all."""
+        """Of the squares that rows lie in; a single member learns from all, and all do from fewer squares than parts."""
         numbers = square.unique()
         generator = torch.Generator().manual_seed(seed)
         without = torch.zeros(members, len(numbers), dtype=torch.bool)
-        for member in range(members if members > 1 else 0):
+        for member in range(members if members > 1 and len(numbers) >= PARTS else 0):
             if member % PARTS == 0:
                 part = torch.randperm(len(numbers), generator=generator) % PARTS
             without[member] = part == member % PARTS
@@ -63,6 +63,6 @@ class Dealt:
 
 
 def mean_of_those(outputs: Float[Tensor, "E n m"], who: Bool[Tensor, "E n"]) -> Float[Tensor, "n m"]:
-    """Mean over those members that `who` names for each row."""
-    share = who.to(outputs.dtype)
+    """Mean over those members that `who` names for each row, over all where it names none."""
+    share = torch.where(who.any(0), who, True).to(outputs.dtype)
     return (outputs * (share / share.sum(0))[..., None]).sum(0)

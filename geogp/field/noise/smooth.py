@@ -5,7 +5,7 @@
 r̄ and v are the local GP's moments; δ (the count shift b(n), which is larger where r is poorly known),
 log τ², log s², log ν and log γ are outputs of small networks of the surroundings, deep bases with linear
 weights on top, fitted by the exact likelihood of rows that were held out. Each learns without a third of the squares; what
-counts is their mean, each part of it as far as rows that they have not seen bear it out (`Trust`). How far they disagree about δ
+counts is their mean, each part of it as far as rows that they have not seen bear it out (`believe`). How far they disagree about δ
 is part of the surface's variance; the rest of it is the local GP's own: rows say what v and the noise are together, and
 nothing of either alone.
 """
@@ -113,7 +113,8 @@ class SmoothNoise(nn.Module):
     ) -> Parts:
         """Parts of the predictive distribution at N places, float64.
 
-        without : (E, N) members that have not learned from a row: what they alone say of it; None for all
+        without : (E, N) members that have not learned from a row: what they alone say of it; None for all. Where the noise
+            begins, how features are scaled, what is believed and how far members disagree are of all members even then
         """
         out = self.outputs(features)
         said = out.mean(0) if without is None else mean_of_those(out, without)
@@ -123,7 +124,7 @@ class SmoothNoise(nn.Module):
             return parts
         # Estimates without a group differ by so much less than estimates from other rows would.
         share = self._known_shares(variance / prior_variance) @ self.trust[:3]
-        doubt = (PARTS - 1) * share.square() * out[..., 0].var(0) * (variance + KNOWN_EXACTLY)
+        doubt = (PARTS - 1) * share.square() * out[..., 0].var(0, unbiased=False) * (variance + KNOWN_EXACTLY)
         return replace(parts, latent_variance=parts.latent_variance + doubt)
 
     def outputs(self, features: Tensor) -> Tensor:
@@ -150,13 +151,16 @@ class SmoothNoise(nn.Module):
     def believe(self, rows: "HeldOutRows", prior_variance: Tensor, without: Tensor) -> None:
         """Set `trust` to what makes rows likely under the members that have not seen them.
 
-        without : (E, N) whether a member has learned without a row; rows that all have learned from say nothing
+        without : (E, N) whether a member has learned without a row; rows that all have learned from say nothing, and where there
+            is no other all is believed
 
         Notes
         -----
         O(N) for each of some thirty passes.
         """
         told = without.any(0)
+        if not bool(told.any()):
+            return
         rows, without = rows.at(told), without[:, told]
         with torch.no_grad():
             said = mean_of_those(self.outputs(rows.features), without)
@@ -245,13 +249,13 @@ def fit_smooth_noise(
     groups = [Group(decaying, learning_rate, weight_decay), Group([model.intercept], learning_rate)]
     without = dealt.rows(rows.square)
     own = [torch.nonzero(~absent)[:, 0] for absent in without]
-    n = min(len(some) for some in own)
+    n = max(len(some) for some in own)
     batch = min(batch, n)
     per_epoch = n // batch
     steps = Steps(groups, total=epochs * per_epoch, rise=0.15)
     history = []
     for _ in range(epochs):
-        order = torch.stack([some[torch.randperm(len(some), generator=generator)[:n]] for some in own])
+        order = torch.stack([_shuffled(some, n, generator) for some in own])
         total = 0.0
         for i in range(per_epoch):
             j = order[:, i * batch : (i + 1) * batch]
@@ -266,6 +270,12 @@ def fit_smooth_noise(
     if model.members > 1:
         model.believe(rows, prior_variance, without)
     return history
+
+
+def _shuffled(some: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """n of them in random order; where there are fewer, once more in another."""
+    times = -(-n // len(some))
+    return torch.cat([some[torch.randperm(len(some), generator=generator)] for _ in range(times)])[:n]
 
 
 def new_smooth_noise(

@@ -139,8 +139,9 @@ class Trials:
 
     @property
     def tell_together(self) -> bool:
-        """Whether all rows are taken together: of fewer each in turn is left out of all others, of more there are too many."""
-        return not self.few and len(self.y) < TOGETHER_BELOW
+        """Whether all rows are taken together, all as noisy: of fewer each in turn is left out of all others, of more there are
+        too many."""
+        return self.told is None and not self.few and len(self.y) < TOGETHER_BELOW
 
     def fitted(
         self,
@@ -186,7 +187,6 @@ class Trials:
             self.y,
             self.counts,
             columns=columns,
-            told=self.told,
             per_count=self.per_count,
             tick=self.stages.tick,
         )

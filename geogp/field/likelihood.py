@@ -228,7 +228,6 @@ def fit_all_together(
     counts: Tensor,
     *,
     columns: Tensor | None = None,
-    told: ToldNoise | None = None,
     per_count: bool = True,
     tick: Callable[[], None] = lambda: None,
 ) -> LocalGP:
@@ -240,7 +239,7 @@ def fit_all_together(
 
     Parameters
     ----------
-    gp : as `fit_local_gp` gives it; X, y, counts, columns, told, per_count : as there
+    gp : as `fit_local_gp` gives it; X, y, counts, columns, per_count : as there
 
     Raises
     ------
@@ -265,7 +264,7 @@ def fit_all_together(
     """
     shifting = torch.zeros(len(y), 0, dtype=y.dtype, device=y.device) if columns is None else columns
     student = gp.degrees_of_freedom is not None
-    model = _Trained(gp.kernel, shifting.shape[1], told, None, student=student, per_count=per_count)
+    model = _Trained(gp.kernel, shifting.shape[1], None, None, student=student, per_count=per_count)
     model = model.begun_at(gp).to(X.device)
     plane, size, _ = torch.linalg.svd(
         torch.cat([torch.ones_like(X[:, :1]), X[:, :2]], dim=1), full_matrices=False
@@ -282,18 +281,18 @@ def fit_all_together(
 
     def loss(at: Array) -> tuple[float, Array]:
         with torch.no_grad():
-            vector_to_parameters(torch.from_numpy(at), learned)
+            vector_to_parameters(torch.from_numpy(at).to(X.device), learned)
         model.zero_grad()
         S = with_diagonal(model.kernel()(X, X), model.noise_variance(counts) / weights)
         total = _restricted(S, y - shifting @ model.shift, plane)
         total = total + 0.5 * model.shift.square().sum() / SHIFT_SD**2
-        if (noise := model.noise_of_rows()) is not None:
-            total = total + noise.noise.penalty()
         total.backward()
         tick()
-        return total.item(), parameters_to_vector([p.grad for p in learned if p.grad is not None]).numpy()
+        return total.item(), parameters_to_vector(
+            [p.grad for p in learned if p.grad is not None]
+        ).cpu().numpy()
 
-    start = parameters_to_vector(learned).detach().numpy()
+    start = parameters_to_vector(learned).detach().cpu().numpy()
     reach = [(v - FARTHEST, v + FARTHEST) for v in start]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=reach, options={"maxiter": PASSES})
     loss(found.x)
@@ -372,8 +371,6 @@ class _Trained(nn.Module):
                 self.s2.fill_(math.log(gp.s2))
             if gp.degrees_of_freedom is not None:
                 self.tails.fill_(math.log(gp.degrees_of_freedom - SMALLEST_DF))
-            if gp.rows is not None and self.told is not None:
-                self.row_coefficients.copy_(gp.rows.coefficients)
         return self
 
     def kernel(self, of: Callable[[Tensor], Tensor] = lambda p: p) -> LocalKernel:

@@ -79,7 +79,7 @@ def test_rare_values_that_neighbours_share_change_the_noise():
     X = torch.from_numpy(np.column_stack([place[which], rng.integers(0, 8, 4000) / 4.0]))
     y = torch.from_numpy(np.where(wild, 2.0, 0.1)[which] * rng.standard_normal(4000))
     new = torch.from_numpy(np.column_stack([place, np.full(500, 1.125)]))
-    seen = LocalField.fit(X, y, None, time=2, options=replace(QUICK, smooth=True, epochs=10))
+    seen = LocalField.fit(X, y, None, time=2, options=replace(QUICK, smooth=True, epochs=20))
     sd = seen.moments(new).scale.numpy()
     assert sd[wild].mean() > 3 * sd[~wild].mean()
 

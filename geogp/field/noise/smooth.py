@@ -124,7 +124,8 @@ class SmoothNoise(nn.Module):
             return parts
         # Estimates without a group differ by so much less than estimates from other rows would.
         share = self._known_shares(variance / prior_variance) @ self.trust[:3]
-        doubt = (PARTS - 1) * share.square() * out[..., 0].var(0, unbiased=False) * (variance + KNOWN_EXACTLY)
+        apart = (out[..., 0] - said[..., 0]).square().mean(0)
+        doubt = (PARTS - 1) * share.square() * apart * (variance + KNOWN_EXACTLY)
         return replace(parts, latent_variance=parts.latent_variance + doubt)
 
     def outputs(self, features: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.transforms import Identity, Transform, from_dict, spread, transform_for
+from geogp.transforms import Identity, Transform, from_dict, transform_for, unit_of
 
 Array = NDArray[np.float64]
 
@@ -195,7 +195,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _take_scale(self, X: Array, y: Array, counts: Array | None, plan: Plan) -> None:
         """What targets are standardised and transformed by, and the usual count."""
         self.target_mean_ = float(y.mean())
-        self.target_sd_ = float(y.std()) if spread(y) else 1.0
+        self.target_sd_ = unit_of(y)
         self.target_range_ = (float(y.min()), float(y.max()))
         when = None if self.time is None else X[:, self.time]
         self.time_range_ = when if when is None else (float(when.min()), float(when.max()))

@@ -284,6 +284,17 @@ def spread(y: Float[np.ndarray, " n"]) -> bool:
     return bool(y.std() > 1e-10 * np.abs(y).max())
 
 
+def unit_of(y: Float[np.ndarray, " n"]) -> float:
+    """What targets are divided by: their standard deviation; where they do not differ their size, and 1 where they are 0.
+
+    Examples
+    --------
+    >>> unit_of(np.array([1.0, 3.0])), unit_of(np.full(3, -0.1)), unit_of(np.zeros(3))
+    (1.0, 0.1, 1.0)
+    """
+    return float(y.std()) if spread(y) else abs(float(y.mean())) or 1.0
+
+
 def _nearest(places: Array, rows: NDArray[np.int64], k: int = 8) -> NDArray[np.int64]:
     """The k rows nearest to each of `rows`, itself not among them: (m, k)."""
     from scipy.spatial import cKDTree

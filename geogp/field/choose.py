@@ -174,7 +174,7 @@ class Trials:
             follows=follows,
             weighted=weighted,
             per_count=self.per_count,
-            steps=-(-o.steps // LONGER) if self.few else o.steps,
+            steps=self._steps,
             learning_rate=RATE * LONGER if self.few else RATE,
             batch=min(o.batch, max(len(self.y) // FEW_IN_A_BATCH, 8)),
             seed=o.seed,
@@ -202,6 +202,13 @@ class Trials:
             seed=self.options.seed,
             tick=self.stages.tick,
         )
+
+    @property
+    def _steps(self) -> int:
+        """Of a fit; one row has nothing to say of how far others lie from it."""
+        if len(self.y) == 1:
+            return 0
+        return -(-self.options.steps // LONGER) if self.few else self.options.steps
 
     @property
     def _columns(self) -> Tensor | None:

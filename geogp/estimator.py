@@ -24,7 +24,7 @@ from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.transforms import Identity, Transform, from_dict, spread, transform_for
+from geogp.transforms import Identity, Transform, from_dict, quartiles, spread, transform_for
 
 Array = NDArray[np.float64]
 
@@ -67,6 +67,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     Attributes
     ----------
     target_mean_, target_sd_ : of the training targets (ddof 0)
+    target_quartiles_ : of the training targets, each row counted as often as it was measured; None in older runs
     typical_count_ : median training count, used where a prediction names none; None without counts
     reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the
         count): the median training count. Latent moments, draws, covariances and areas hold to it whatever a
@@ -197,6 +198,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.target_mean_ = float(y.mean())
         self.target_sd_ = float(y.std()) if spread(y) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
+        self.target_quartiles_: tuple[float, ...] | None = quartiles(y, counts)
         when = None if self.time is None else X[:, self.time]
         self.time_range_ = when if when is None else (float(when.min()), float(when.max()))
         self.typical_count_ = None if counts is None else float(np.median(counts))
@@ -439,6 +441,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             "target_mean": self.target_mean_,
             "target_sd": self.target_sd_,
             "target_range": list(self.target_range_),
+            "target_quartiles": self.target_quartiles_ and list(self.target_quartiles_),
             "time_range": self.time_range_,
             "typical_count": self.typical_count_,
             "reference_count": self.reference_count_,
@@ -470,6 +473,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             target_sd=model.target_sd_,
         )
         model.target_range_ = tuple(facts["target_range"])
+        known = facts.get("target_quartiles")  # absent in older runs
+        model.target_quartiles_ = known and tuple(known)
         model.time_range_ = facts.get("time_range")  # absent in older runs
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
         model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs

@@ -22,7 +22,7 @@ from geogp.blocks import Mapped
 from geogp.errors import InvalidInput, check_quarter
 from geogp.estimator import GPRegressor
 from geogp.prediction import predict as predict_map
-from geogp.targets import Target, target
+from geogp.targets import Target, round_middle, target
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -136,8 +136,12 @@ class Run:
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """Thresholds of exceedance where none are named, in `unit`: of the target, or its mean to two digits."""
-        return self.target.thresholds or (float(f"{self.model.target_mean_:.2g}"),)
+        """Thresholds of exceedance where none are named, in `unit`: of the target, or the median of its values, rounded."""
+        if self.target.thresholds:
+            return self.target.thresholds
+        known = self.model.target_quartiles_
+        # A few wild values carry a mean to where no map has anything to say; older runs know no other.
+        return (float(f"{self.model.target_mean_:.2g}") if known is None else round_middle(known),)
 
     # -- when --------------------------------------------------------------------------------------
 

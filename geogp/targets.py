@@ -32,7 +32,7 @@ class Target:
     own_unit : the unit is the data's own, `unit` where they name none
     scale : what t is, in words, where it is not the value itself
     better : "higher" or "lower", or "" where neither is; colours : of its level, a cmcrameri map
-    thresholds : of its exceedance where none are named; none for a round value in the data's range
+    thresholds : of its exceedance where none are named; none for their median, rounded
     transform : the default of `GPRegressor.target_transform`, "auto" where values come on any scale
     count_of : what a value counts, where it is a count
     """
@@ -146,6 +146,19 @@ class Target:
         import numpy as np
 
         return self.inverse(np.asarray(t, dtype=np.float64))
+
+
+def round_middle(parts: tuple[float, float, float]) -> float:
+    """The median of quartiles in the fewest digits, two at least, that move it by a tenth of their distance at most.
+
+    Examples
+    --------
+    >>> round_middle((20.0, 38.42, 60.0)), round_middle((1011.2, 1013.27, 1015.1)), round_middle((0.0, 0.0, 0.0))
+    (38.0, 1013.0, 0.0)
+    """
+    low, half, high = parts
+    rounded = (float(f"{half:.{digits}g}") for digits in range(2, 17))
+    return next((v for v in rounded if abs(v - half) <= (high - low) / 10), half)
 
 
 def _log10(v: Array) -> Array:

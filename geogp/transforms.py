@@ -284,6 +284,27 @@ def spread(y: Float[np.ndarray, " n"]) -> bool:
     return bool(y.std() > 1e-10 * np.abs(y).max())
 
 
+def quartiles(
+    y: Float[np.ndarray, " n"], counts: Float[np.ndarray, " n"] | None = None
+) -> tuple[float, float, float]:
+    """The quarter, half and three quarters points of values (n,), each counted as often as `counts` (n,) says.
+
+    Examples
+    --------
+    >>> quartiles(np.array([4.0, 1.0, 2.0, 3.0, 1e6]))
+    (2.0, 3.0, 4.0)
+    >>> quartiles(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 20.0]))
+    (3.0, 3.0, 3.0)
+    """
+    order = np.argsort(y, kind="stable")
+    weight = np.ones(len(y)) if counts is None else np.asarray(counts, dtype=np.float64)[order]
+    share = np.cumsum(weight) / weight.sum()
+    low, half, high = (
+        float(y[order[np.searchsorted(share, p - 1e-12).clip(max=len(y) - 1)]]) for p in (0.25, 0.5, 0.75)
+    )
+    return low, half, high
+
+
 def _nearest(places: Array, rows: NDArray[np.int64], k: int = 8) -> NDArray[np.int64]:
     """The k rows nearest to each of `rows`, itself not among them: (m, k)."""
     from scipy.spatial import cKDTree

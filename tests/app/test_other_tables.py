@@ -1,0 +1,46 @@
+"""Tables that are not Ookla's: what is said and drawn of them is about them."""
+
+import numpy as np
+import pytest
+
+from geogp.run import load
+
+
+def written(folder, rows, header="lon,lat,nitrate"):
+    """A CSV of rows (n, k)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "survey.csv"
+    file.write_text("\n".join([header, *(",".join(f"{v:.6g}" for v in row) for row in rows)]))
+    return file
+
+
+def survey(n, seed=0):
+    """Longitude, latitude and a value between 20 and 60, in New Zealand."""
+    rng = np.random.default_rng(seed)
+    lon, lat = 170 + rng.uniform(0, 2, n), -44 + rng.uniform(0, 1.5, n)
+    return np.column_stack([lon, lat, 40 + 12 * np.sin(2 * lon) + rng.normal(0, 3, n)])
+
+
+@pytest.fixture
+def fitted(cli, tmp_path):
+    """A function: rows to a run."""
+
+    def run(rows, *, columns="x=lon,y=lat,value=nitrate", header="lon,lat,nitrate"):
+        file = written(tmp_path / "in", rows, header)
+        line = ("ingest", "--source", "csv", file, "--columns", columns, "-o", tmp_path / "t.parquet")
+        assert cli(*line).code == 0
+        line = ("fit", tmp_path / "t.parquet", "--target", "value", "-o", tmp_path / "run")
+        result = cli(*line, "--method", "local-gp", "--set", "steps=20")
+        assert result.code == 0, result.err
+        return load(tmp_path / "run")
+
+    return run
+
+
+def test_a_wild_value_does_not_choose_the_threshold(fitted):
+    rows = survey(100)
+    rows[7, 2] = 1e6
+    run = fitted(rows)
+    (threshold,) = run.thresholds
+    below = np.mean(rows[:, 2] < threshold)
+    assert 0.4 < below < 0.6, threshold

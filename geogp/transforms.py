@@ -43,6 +43,9 @@ class Transform(Protocol):
 
     def to_dict(self) -> dict: ...
 
+    def words(self, of: str) -> str:
+        """What u is, where y is `of`."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -69,6 +72,9 @@ class Identity:
 
     def to_dict(self) -> dict:
         return {"name": "identity"}
+
+    def words(self, of: str) -> str:
+        return of
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,9 @@ class YeoJohnson:
     def to_dict(self) -> dict:
         return {"name": "yeo-johnson", "power": self.power, "centre": self.centre, "scale": self.scale}
 
+    def words(self, of: str) -> str:
+        return f"a power scale (Yeo and Johnson, {self.power:.2g}) of {of}"
+
 
 @dataclass(frozen=True)
 class Log10:
@@ -149,6 +158,9 @@ class Log10:
 
     def to_dict(self) -> dict:
         return {"name": "log10"}
+
+    def words(self, of: str) -> str:
+        return f"log10 of {of}"
 
 
 @dataclass(frozen=True)
@@ -179,6 +191,9 @@ class Affine:
             "offset": self.offset,
             "factor": self.factor,
         }
+
+    def words(self, of: str) -> str:
+        return f"{self.inner.words(of)}, with the mean and sd of the data"
 
 
 def from_dict(d: dict) -> Transform:

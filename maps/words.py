@@ -87,8 +87,8 @@ def _averages(ds: xr.Dataset, tests: float | None) -> str:
 
 
 def scale_text(ds: xr.Dataset) -> str:
-    """`log10 of kbit/s`: what the model's scale is, from the attribute `target_scale`."""
-    return str(ds.attrs.get("target_scale") or "log10 for speeds")
+    """`log10 of kbit/s`: what the model's scale is, from the attribute `model_scale`, or the target's own."""
+    return str(ds.attrs.get("model_scale") or ds.attrs.get("target_scale") or "log10 for speeds")
 
 
 def quarter_of(ds: xr.Dataset) -> str:

@@ -1,9 +1,14 @@
 """Tables that are not Ookla's: what is said and drawn of them is about them."""
 
+import json
+
 import numpy as np
 import pytest
 
+import geogp
+from app.workflow.grids import grid_of
 from geogp.run import load
+from maps.bands import bands
 
 
 def written(folder, rows, header="lon,lat,nitrate"):
@@ -44,3 +49,25 @@ def test_a_wild_value_does_not_choose_the_threshold(fitted):
     (threshold,) = run.thresholds
     below = np.mean(rows[:, 2] < threshold)
     assert 0.4 < below < 0.6, threshold
+
+
+def test_a_curved_scale_is_called_so(fitted, cli, tmp_path):
+    rows = survey(300)
+    rows[:, 2] = np.exp(rows[:, 2] / 8)
+    run = fitted(rows)
+    ds = geogp.predict(run, grid_of(run).geobox)
+    assert ds.attrs["model_scale"] == "log10 of the value, with the mean and sd of the data"
+    for name in ("latent_sd", "noise_sd"):
+        assert "log10 of the value" in ds[name].attrs["long_name"] and ds[name].attrs["units"] == "1"
+        (band,) = bands(ds, [name])
+        assert "(log10 of the value, with" in band.about
+    result = cli("suggest", run.path, "-n", 2, "-o", tmp_path / "p.geojson", "--json")
+    assert "log10 of the value" in json.loads(result.out)["unit"], result.err
+
+
+def test_a_flat_scale_has_the_unit_of_the_data(fitted):
+    run = fitted(survey(100))
+    run.facts["data"]["value_unit"] = "mg/l"
+    box = grid_of(run).geobox
+    assert geogp.predict(run, box)["latent_sd"].attrs["units"] == "mg/l"
+    assert geogp.kernel_slice(run, box, (171, -43))["covariance"].attrs["units"] == "(mg/l)2"

@@ -22,6 +22,7 @@ from data_pipelines.atomic import atomic_path, refuse_existing
 from data_pipelines.sources import SOURCES
 from geogp.errors import check_count, check_metres, check_threshold
 from geogp.estimator import GPRegressor
+from geogp.prediction import model_scale
 from geogp.run import Run, opened
 from geogp.suggest import Suggestions, suggest_places, try_suggestions
 from geogp.update import updatable
@@ -48,7 +49,7 @@ class Suggested:
     facts: dict[str, Any]
 
     def points(self) -> list[dict[str, Any]]:
-        """Properties of each place; variances and sds on the model's scale (of log10 of the speed)."""
+        """Properties of each place; variances and sds on the model's scale (`unit` says which)."""
         f = self.found
         first = float(f.average_before[0])
         out = []
@@ -213,7 +214,8 @@ def suggest(
         budget=None if budget_km is None else 1000 * budget_km,
     )
     lon, lat = run.to_degrees(candidates[found.chosen])
-    scale = "the model's scale (log10 of the value)" if run.target.log10 else "the value"
+    scale = model_scale(run)
+    scale = "the value" if scale == "the value itself" else f"the model's scale ({scale})"
     facts = {
         **about(run, run.quarter(quarter)), "tests": run.model.typical_count_ if tests is None else tests,
         "unit": f"squared units of {scale}",

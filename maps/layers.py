@@ -93,7 +93,7 @@ LAYERS: dict[str, Layer] = {
     "mean": Layer(
         title="Mean {target}",
         short="Mean",
-        about="the average of new {of}, values held within the range of the training data",
+        about="the average of new {of}, values held within the range of the training data, beyond it to their middle half",
         quantity=VALUES,
         colours="batlow",
         scale="log",

@@ -62,6 +62,11 @@ def features_of(X: Any, y: Any = None) -> Any:
     return np.column_stack([xy, others.to_numpy(dtype=np.float64)]) if others.shape[1] else xy
 
 
+def writable(values: Any) -> Array:
+    """Numbers that torch may share: those of a data frame are locked, and are copied."""
+    return np.require(values, dtype=np.float64, requirements="W")
+
+
 def n_batches(n: int, size: int) -> int:
     """Batches of `size` in an epoch of n rows: a last one below half of it is dropped when there are others.
 

@@ -14,10 +14,11 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.basis.capacity import Capacity
-from geogp.data import Data, Moments, counts_tensor, crs_of, features_of
+from geogp.data import Data, Moments, counts_tensor, crs_of, features_of, writable
 from geogp.engines import Engine, Hooks, Plan
 from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn_far_ahead, with_capacity
 from geogp.engines.check import engine_of
+from geogp.engines.columns import names_of
 from geogp.engines.joint import DenseJoint
 from geogp.errors import ImpossibleCombination, InvalidInput, check_values, checked_counts
 from geogp.holdout import random_part
@@ -42,8 +43,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     method : a row of the method table, see `geogp.METHODS` or `geogp methods`
-    spatial : indices of the (easting, northing) columns, or None
-    time : index of the time column (years), or None
+    spatial : the (easting, northing) columns, by number or, of a data frame, by name, or None
+    time : the time column (years), likewise, or None. Of points (a GeoDataFrame) columns 0 and 1 are easting and
+        northing, its others follow by their names
     backbone, expansion, residual, noise, objective, posterior, spread : a name in that registry of `geogp.basis`
     rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
         the rows when there are fewer, and 64)
@@ -97,8 +99,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         method: str = DEFAULT,
         *,
         # the columns
-        spatial: Sequence[int] | None = None,
-        time: int | None = None,
+        spatial: Sequence[int | str] | None = None,
+        time: int | str | None = None,
         # choices of the row, replaced
         backbone: str | None = None,
         expansion: str | None = None,
@@ -167,7 +169,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """
         self.crs_ = crs_of(X)
         checked = validate_data(self, features_of(X, y), y, dtype=np.float64, y_numeric=True)
-        return self._fit(checked[0], np.asarray(checked[1], dtype=np.float64), counts, validation, hooks)
+        y = np.asarray(checked[1], dtype=np.float64)
+        return self._fit(checked[0], y, counts, validation, hooks, names_of(X))
 
     def _fit(
         self,
@@ -176,10 +179,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         counts: ArrayLike | None,
         validation: tuple[ArrayLike, ArrayLike, ArrayLike | None] | None,
         hooks: Hooks | None,
+        names: Sequence[str] | None,
     ) -> "GPRegressor":
         check_values(y)
         n = None if counts is None else checked_counts(counts, len(y))
-        plan = plan_of(self.get_params(deep=False), X.shape[1], n is not None, len(y))
+        plan = plan_of(self.get_params(deep=False), X.shape[1], n is not None, len(y), names)
         engine = engine_of(plan.row)
         self._take_scale(X, y, n, plan)
         data, held, self.fitted_rows_ = self._rows(X, y, n, validation, plan)
@@ -199,7 +203,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.target_sd_ = float(y.std()) if spread(y) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
         self.target_quartiles_: tuple[float, ...] | None = quartiles(y, counts)
-        when = None if self.time is None else X[:, self.time]
+        shape = plan.shape
+        when = None if shape.time is None else X[:, shape.time]
         self.time_range_ = when if when is None else (float(when.min()), float(when.max()))
         self.typical_count_ = None if counts is None else float(np.median(counts))
         self.reference_count_ = self.typical_count_
@@ -208,7 +213,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} fixes the scale of its target; leave target_transform at 'auto' or 'identity'."
             )
-        columns = [*(self.spatial or range(X.shape[1])), *([] if self.time is None else [self.time])]
+        columns = [*(shape.spatial or range(X.shape[1])), *([] if shape.time is None else [shape.time])]
         name = "identity" if name == "auto" and fixed else name
         self.transform_: Transform = transform_for(name, y, X[:, columns], seed=plan.seed)
 
@@ -237,9 +242,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _data(self, X: Array, y: Array, counts: Array | None, dtype: torch.dtype = torch.float32) -> Data:
         z = (self.transform_.forward(y) - self.target_mean_) / self.target_sd_
         return Data(
-            torch.as_tensor(X, dtype=torch.float64),
+            torch.as_tensor(writable(X), dtype=torch.float64),
             torch.as_tensor(z, dtype=dtype),
-            None if counts is None else torch.as_tensor(counts, dtype=dtype),
+            None if counts is None else torch.as_tensor(writable(counts), dtype=dtype),
         )
 
     # -- what it knows -----------------------------------------------------------------------------
@@ -296,8 +301,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         last = _LAST.get(self.engine_)
         if last is not None and last[0] == key.hexdigest():
             return last[1]
-        if self.time is not None and self.time_range_ is not None and len(inputs):
-            warn_far_ahead(self.engine_, float(inputs[:, self.time].max()), self.time_range_)
+        time = self.engine_.plan.shape.time
+        if time is not None and self.time_range_ is not None and len(inputs):
+            warn_far_ahead(self.engine_, float(inputs[:, time].max()), self.time_range_)
         moments = self.engine_.moments(torch.as_tensor(inputs), counts_tensor(n))
         _LAST[self.engine_] = (key.hexdigest(), moments)
         return moments
@@ -433,7 +439,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         tensors, facts = self.engine_.state()
         plan = self.engine_.plan
         return tensors, {
-            "parameters": {**self.get_params(), "options": storable(self.options)},
+            "parameters": {
+                **self.get_params(),
+                # Names would need the frame again: the columns' numbers.
+                "spatial": None if self.spatial is None else list(plan.shape.spatial or ()),
+                "time": plan.shape.time,
+                "options": storable(self.options),
+            },
             "shape": asdict(plan.shape),
             "rank": plan.size.rank,
             "fourier_scales": list(plan.size.fourier_scales),
@@ -492,7 +504,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return out
 
     def _inputs(self, X: ArrayLike) -> Array:
-        return np.asarray(validate_data(self, features_of(X), dtype=np.float64, reset=False))
+        return writable(validate_data(self, features_of(X), dtype=np.float64, reset=False))
 
     def _counts_of(self, counts: ArrayLike | float | None, latent: bool) -> ArrayLike | float | None:
         """Counts named, else those of the surface; None stands for those of a new observation."""

@@ -193,7 +193,9 @@ class Predictive:
         """
         both = np.concatenate(self._tails(), axis=1)
         low, high = np.minimum(bounds[0], self.quantile(0.25)), np.maximum(bounds[1], self.quantile(0.75))
-        return function(np.clip(both, low[:, None], high[:, None])) @ np.concatenate([_TAIL_WEIGHTS, _TAIL_WEIGHTS])
+        return function(np.clip(both, low[:, None], high[:, None])) @ np.concatenate(
+            [_TAIL_WEIGHTS, _TAIL_WEIGHTS]
+        )
 
     def cdf(self, y: ArrayLike) -> Float[np.ndarray, " N"]:
         """P(Y <= y): (N,)."""

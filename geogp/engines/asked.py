@@ -18,6 +18,7 @@ from geogp.basis.schedule import Schedule
 from geogp.data import Data
 from geogp.engines.base import Engine
 from geogp.engines.check import check, engine_of
+from geogp.engines.columns import numbered
 from geogp.engines.plan import Plan
 from geogp.errors import FarAhead, InvalidInput, NotDistanceAware, check_settings
 from geogp.holdout import kinds_asked, rows_for_the_epoch
@@ -32,12 +33,19 @@ _WARNED: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 _TOLD: set[tuple[str, str]] = set()
 
 
-def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: int) -> Plan:
+def plan_of(
+    asked: Mapping[str, Any],
+    n_inputs: int,
+    has_counts: bool,
+    n_rows: int,
+    names: Sequence[str] | None = None,
+) -> Plan:
     """The plan of a fit to n_rows rows of n_inputs columns.
 
     Parameters
     ----------
     asked : the parameters of `GPRegressor`, by name
+    names : of the columns, by which `spatial` and `time` may call them
 
     Raises
     ------
@@ -45,12 +53,11 @@ def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: i
         choices that cannot go together; columns or scales that are none.
     """
     check_settings(asked)
+    asked = numbered(asked, n_inputs, names)
     spatial = asked["spatial"]
     if spatial is None and n_inputs == 2:
         spatial = (0, 1)
     row = row_of(asked, has_position=spatial is not None)
-    if spatial is not None and (len(spatial) != 2 or max(spatial) >= n_inputs):
-        raise InvalidInput(f"spatial must name two of the {n_inputs} columns; got {tuple(spatial)}.")
     position = None if spatial is None else (int(spatial[0]), int(spatial[1]))
     return Plan(
         row=row,

@@ -167,26 +167,15 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         ImpossibleCombination
             choices that cannot go together.
         """
-        self.crs_ = crs_of(X)
+        self.crs_, names = crs_of(X), names_of(X)
         checked = validate_data(self, features_of(X, y), y, dtype=np.float64, y_numeric=True)
-        y = np.asarray(checked[1], dtype=np.float64)
-        return self._fit(checked[0], y, counts, validation, hooks, names_of(X))
-
-    def _fit(
-        self,
-        X: Array,
-        y: Array,
-        counts: ArrayLike | None,
-        validation: tuple[ArrayLike, ArrayLike, ArrayLike | None] | None,
-        hooks: Hooks | None,
-        names: Sequence[str] | None,
-    ) -> "GPRegressor":
-        check_values(y)
-        n = None if counts is None else checked_counts(counts, len(y))
-        plan = plan_of(self.get_params(deep=False), X.shape[1], n is not None, len(y), names)
+        rows, values = checked[0], np.asarray(checked[1], dtype=np.float64)
+        check_values(values)
+        n = None if counts is None else checked_counts(counts, len(values))
+        plan = plan_of(self.get_params(deep=False), rows.shape[1], n is not None, len(values), names)
         engine = engine_of(plan.row)
-        self._take_scale(X, y, n, plan)
-        data, held, self.fitted_rows_ = self._rows(X, y, n, validation, plan)
+        self._take_scale(rows, values, n, plan)
+        data, held, self.fitted_rows_ = self._rows(rows, values, n, validation, plan)
         plan = replace(plan, target_mean=self.target_mean_, target_sd=self.target_sd_)
         self.capacity_ = None
         if self.fourier_scales == "auto":
@@ -202,13 +191,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.target_mean_ = float(y.mean())
         self.target_sd_ = float(y.std()) if spread(y) else 1.0
         self.target_range_ = (float(y.min()), float(y.max()))
-        self.target_quartiles_: tuple[float, ...] | None = quartiles(y, counts)
-        shape = plan.shape
+        self.target_quartiles_: tuple[float, float, float] | None = quartiles(y, counts)
+        shape, engine = plan.shape, engine_of(plan.row)
         when = None if shape.time is None else X[:, shape.time]
         self.time_range_ = when if when is None else (float(when.min()), float(when.max()))
         self.typical_count_ = None if counts is None else float(np.median(counts))
         self.reference_count_ = self.typical_count_
-        name, fixed = self.target_transform, engine_of(plan.row).fixes_scale
+        name, fixed = self.target_transform, engine.fixes_scale
         if name not in ("auto", "identity") and fixed:
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} fixes the scale of its target; leave target_transform at 'auto' or 'identity'."
@@ -439,13 +428,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         tensors, facts = self.engine_.state()
         plan = self.engine_.plan
         return tensors, {
-            "parameters": {
-                **self.get_params(),
-                # Names would need the frame again: the columns' numbers.
-                "spatial": None if self.spatial is None else list(plan.shape.spatial or ()),
-                "time": plan.shape.time,
-                "options": storable(self.options),
-            },
+            "parameters": storable(self.get_params(), plan.shape),
             "shape": asdict(plan.shape),
             "rank": plan.size.rank,
             "fourier_scales": list(plan.size.fourier_scales),
@@ -485,8 +468,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             target_sd=model.target_sd_,
         )
         model.target_range_ = tuple(facts["target_range"])
-        known = facts.get("target_quartiles")  # absent in older runs
-        model.target_quartiles_ = known and tuple(known)
+        model.target_quartiles_ = tuple(facts.get("target_quartiles") or ()) or None  # absent in older runs
         model.time_range_ = facts.get("time_range")  # absent in older runs
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
         model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs

@@ -191,9 +191,15 @@ def with_capacity(plan: Plan, data: Data, asked: Data | None) -> tuple[Plan, Cap
     return replace(plan, size=replace(plan.size, fourier_scales=chosen.fourier_scales)), chosen
 
 
-def storable(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Options but for a predictor in memory, which no run folder can hold."""
-    return None if options is None else {k: v for k, v in options.items() if k != "predictor"}
+def storable(asked: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
+    """Parameters as a run folder can hold them: without a predictor in memory, columns by their numbers.
+
+    A column's name would need the frame again.
+    """
+    options = asked["options"]
+    kept = None if options is None else {k: v for k, v in options.items() if k != "predictor"}
+    spatial = None if asked["spatial"] is None else list(shape.spatial or ())
+    return {**asked, "options": kept, "spatial": spatial, "time": shape.time}
 
 
 def rows_held_out(row: Method, n: int) -> int:
@@ -229,5 +235,5 @@ def warn_far(row: Method) -> None:
         "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
         "whose row says reverts_to_prior.",
         NotDistanceAware,
-        stacklevel=4,
+        stacklevel=3,
     )

@@ -10,7 +10,7 @@ from jaxtyping import Float, Num
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, check_quarter
 from geogp.predictive import standard_moments
 
 Array = NDArray[np.float64]
@@ -65,6 +65,23 @@ def features_of(X: Any, y: Any = None) -> Any:
 def writable(values: Any) -> Array:
     """Numbers that torch may share: those of a data frame are locked, and are copied."""
     return np.require(values, dtype=np.float64, requirements="W")
+
+
+def quarter_to_years(quarter: str) -> float:
+    """The middle of a quarter, in years.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> quarter_to_years("2023Q4")
+    2023.875
+    """
+    check_quarter(quarter)
+    year, _, part = quarter.upper().partition("Q")
+    return int(year) + (int(part) - 0.5) / 4.0
 
 
 def n_batches(n: int, size: int) -> int:

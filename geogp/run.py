@@ -19,7 +19,9 @@ from torch import Tensor
 
 from geogp import storage
 from geogp.blocks import Mapped
-from geogp.errors import InvalidInput, check_quarter
+from geogp.data import quarter_to_years
+from geogp.engines.asked import warn_not_measured
+from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
 from geogp.prediction import predict as predict_map
 from geogp.targets import Target, round_middle, target
@@ -31,23 +33,6 @@ Array = NDArray[np.float64]
 MOST_YEARS = 10.0
 #: Farther than this from every training place, a place is far from data: in scores, on maps and in words.
 FAR_M = 1000.0
-
-
-def quarter_to_years(quarter: str) -> float:
-    """The middle of a quarter, in years.
-
-    Raises
-    ------
-    InvalidInput
-
-    Examples
-    --------
-    >>> quarter_to_years("2023Q4")
-    2023.875
-    """
-    check_quarter(quarter)
-    year, _, part = quarter.upper().partition("Q")
-    return int(year) + (int(part) - 0.5) / 4.0
 
 
 class Support:
@@ -163,6 +148,11 @@ class Run:
         ------
         InvalidInput
             a malformed quarter, or none at all where the model knows time.
+
+        Warns
+        -----
+        NotMeasured
+            once for a model and a quarter in which nobody measured.
         """
         chosen = named or (self.quarters[-1] if self.quarters else None)
         if chosen is not None:
@@ -173,6 +163,9 @@ class Run:
                     f"{chosen} lies more than {MOST_YEARS:g} years from the run's quarters, {self.quarters[0]} to "
                     f"{self.quarters[-1]}, which say nothing of it; name one nearer to them."
                 )
+            # A run that names no more than its last quarter does not say which others were measured.
+            if self.data.get("quarters") and chosen not in self.quarters:
+                warn_not_measured(self.model.engine_, chosen, self.quarters)
         elif self.has_time:
             raise InvalidInput("this run knows time; name the quarter to map, e.g. quarter='2023Q4'.")
         return chosen

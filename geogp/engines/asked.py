@@ -15,12 +15,12 @@ from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity
 from geogp.basis.objectives import Weights
 from geogp.basis.residuals import RESIDUALS
 from geogp.basis.schedule import Schedule
-from geogp.data import Data
+from geogp.data import Data, quarter_to_years
 from geogp.engines.base import Engine
 from geogp.engines.check import check, engine_of
 from geogp.engines.columns import numbered
 from geogp.engines.plan import Plan
-from geogp.errors import FarAhead, InvalidInput, NotDistanceAware, check_settings
+from geogp.errors import FarAhead, InvalidInput, NotDistanceAware, NotMeasured, check_settings
 from geogp.holdout import kinds_asked, rows_for_the_epoch
 from geogp.methods import Method, method
 
@@ -30,6 +30,8 @@ TRIALS_WORTH = 25
 CHANGES = ("backbone", "expansion", "residual", "noise", "objective", "posterior", "spread")
 #: Engines that have been asked about times far ahead.
 _WARNED: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+#: Quarters in which nobody measured and of which somebody was told.
+_OF_QUARTERS: "weakref.WeakKeyDictionary[Engine, set[str]]" = weakref.WeakKeyDictionary()
 _TOLD: set[tuple[str, str]] = set()
 
 
@@ -211,10 +213,28 @@ def rows_held_out(row: Method, n: int) -> int:
     return rows_for_the_epoch(n, by_heart=learns)
 
 
+def is_far_ahead(newest: float, known: tuple[float, float]) -> bool:
+    """Whether a time lies farther after the known (first, last) than these lie apart."""
+    return newest - known[1] > max(known[1] - known[0], 1.0)
+
+
+def warn_not_measured(engine: Engine, quarter: str, measured: Sequence[str]) -> None:
+    """Warn, once for an engine and a quarter, that it is none of those in which somebody measured (in their order)."""
+    if quarter in (said := _OF_QUARTERS.setdefault(engine, set())):
+        return
+    said.add(quarter)
+    first, last = measured[0], measured[-1]
+    words = f"nobody measured in {quarter}: what is said of it rests on {f'{first} to {last}' if first != last else first}"
+    if is_far_ahead(quarter_to_years(quarter), (quarter_to_years(first), quarter_to_years(last))):
+        _WARNED.add(engine)  # this sentence says it, too
+        words += ", which says nothing of what comes so late; name an earlier quarter"
+    warnings.warn(f"{words}.", NotMeasured, stacklevel=3)
+
+
 def warn_far_ahead(engine: Engine, newest: float, known: tuple[float, float]) -> None:
     """Warn, once for an engine, of a time farther after the known (first, last) than these lie apart."""
     first, last = known
-    if newest - last <= max(last - first, 1.0) or engine in _WARNED:
+    if not is_far_ahead(newest, known) or engine in _WARNED:
         return
     _WARNED.add(engine)
     warnings.warn(

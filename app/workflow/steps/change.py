@@ -283,9 +283,8 @@ def _between(
         if quarter is not None:
             raise InvalidInput("--quarter belongs to --with; a change has --from and --to.")
         check_times(run, start, end)
-        unknown = [q for q in (start, end) if q not in run.quarters]
-        notes = (f"the run has learned from no measurement of {' and '.join(unknown)}",) if unknown else ()
-        return Between(run, (start, end), run.quarter(end), notes=notes)
+        run.quarter(start)
+        return Between(run, (start, end), run.quarter(end))
     if start is not None or end is not None:
         raise InvalidInput("--with compares two runs in one --quarter; leave --from and --to out.")
     other = opened(beside)

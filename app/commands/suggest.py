@@ -14,7 +14,9 @@ PLACE = 100
 def suggest(
     run: options.RunFolder,
     output: Annotated[Path, options.output("GeoJSON to write.")],
-    n: Annotated[int, typer.Option("-n", metavar="N", help="How many places.")] = 50,
+    n: Annotated[
+        int | None, typer.Option("-n", metavar="N", help="How many places; default: 50, or all of fewer.")
+    ] = None,
     quarter: options.Quarter = None,
     tests: options.Tests = None,
     within: Annotated[

@@ -325,7 +325,7 @@ def attributes(run: Mapped, quarter: str | None, tests: float | None, level: flo
     goal, method = run.target, run.model.method
     return {
         "Conventions": "CF-1.8",
-        "title": f"{goal.words.capitalize()}: posterior median, prediction intervals and exceedance probability",
+        "title": f"{goal.heading}: posterior median, prediction intervals and exceedance probability",
         "institution": "made with GeoGP",
         "source": f"GeoGP method {method}",
         "history": f"{now():%Y-%m-%dT%H:%M:%SZ} geogp.predict",

@@ -61,11 +61,25 @@ class Target:
             "target": self.name,
             "target_unit": unit,
             "target_title": self.words,
+            "target_heading": self.heading,
             "target_noun": self.noun,
             "target_scale": self.scale_words,
             "target_better": self.better,
             "target_colours": self.colours,
         }
+
+    @property
+    def heading(self) -> str:
+        """`words` at the head of a title; a name that is written its own way, such as pH or no2, stays as it is.
+
+        Examples
+        --------
+        >>> [TARGETS["value"].called(name).heading for name in ("zinc", "pH", "no2")], TARGETS["latency"].heading
+        (['Zinc', 'pH', 'no2'], 'Latency')
+        """
+        first = self.words.split(" ")[0]
+        plain = not self.own_unit or (first.isalpha() and first.islower() and len(first) > 3)
+        return f"{self.words[:1].upper()}{self.words[1:]}" if plain else self.words
 
     @property
     def scale_words(self) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from app.dashboard.jobs import Job
 from app.workflow.certifying import count_groups
+from app.workflow.outputs import counted_by
 from app.workflow.rows import labels, observations_of
 from app.workflow.scoring import strata
 from geogp.run import Run
@@ -143,7 +144,7 @@ def errors(run: Run) -> pd.DataFrame:
     groups = {
         ALL: np.ones(len(frame), bool),
         **strata(rows, mask, run.support),
-        **count_groups(counts, rows.counted_by),
+        **count_groups(counts, counted_by(run.target, rows.counted_by)),
     }
     parts = [frame[member].assign(group=name) for name, member in groups.items() if member.any()]
     return pd.concat(parts, ignore_index=True)

@@ -12,6 +12,7 @@ import streamlit as st
 from app.dashboard.atlas import Atlas
 from app.dashboard.sheets.bar import table
 from app.dashboard.words import literal
+from app.workflow.outputs import place_of
 
 HEIGHT = 240
 KINDS = ["read", "kept", "learned from"]
@@ -66,7 +67,7 @@ def document_of(run: Any) -> dict[str, Any]:
 
 def sentence(data: dict[str, Any], rows: dict[str, Any]) -> str:
     """What was read and kept."""
-    where = ", ".join(str(data[k]) for k in ("source", "type", "region") if data.get(k))
+    where = ", ".join(str(v) for v in (data.get("source"), data.get("type"), place_of(data)) if v)
     read, kept = data.get("rows_read"), data.get("rows_kept") or data.get("rows")
     parts = [f"{where}: {kept:,} rows" + (f" of {read:,} read" if read else "") if kept else where]
     if rows.get("fitted"):

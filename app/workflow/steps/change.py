@@ -238,7 +238,7 @@ class Between:
         words = self.run.target.words
         if self.other is None:
             return f"Change of {words} from {self.names[0]} to {self.names[1]}"
-        return f"{words[0].upper()}{words[1:]}, {self.names[1]} less {self.names[0]}"
+        return f"{self.run.target.heading}, {self.names[1]} less {self.names[0]}"
 
     @property
     def long_title(self) -> str:

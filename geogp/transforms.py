@@ -129,7 +129,7 @@ class YeoJohnson:
         return {"name": "yeo-johnson", "power": self.power, "centre": self.centre, "scale": self.scale}
 
     def words(self, of: str) -> str:
-        return f"a power scale (Yeo and Johnson, {self.power:.2g}) of {of}"
+        return f"power of {of}"
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Affine:
         }
 
     def words(self, of: str) -> str:
-        return f"{self.inner.words(of)}, with the mean and sd of the data"
+        return f"stretched {self.inner.words(of)}"
 
 
 def from_dict(d: dict) -> Transform:

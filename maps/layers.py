@@ -321,7 +321,7 @@ LAYERS: dict[str, Layer] = {
     "covariance": Layer(
         title="Kernel slice: covariance with the reference point",
         short="Covariance",
-        about="k(x, reference): how the model thinks the surface here varies with the reference point, on its scale ({scale})",
+        about="k(x, reference) on the model's scale ({scale}): how the surface varies with the reference point",
         of_surface=True,
         quantity="covariance",
         colours="vik",

@@ -56,11 +56,11 @@ def test_a_curved_scale_is_called_so(fitted, cli, tmp_path):
     rows[:, 2] = np.exp(rows[:, 2] / 8)
     run = fitted(rows)
     ds = geogp.predict(run, grid_of(run).geobox)
-    assert ds.attrs["model_scale"] == "log10 of the value, with the mean and sd of the data"
+    assert ds.attrs["model_scale"] == "stretched log10 of the value"
     for name in ("latent_sd", "noise_sd"):
         assert "log10 of the value" in ds[name].attrs["long_name"] and ds[name].attrs["units"] == "1"
         (band,) = bands(ds, [name])
-        assert "(log10 of the value, with" in band.about
+        assert "(stretched log10 of the value)" in band.about
     result = cli("suggest", run.path, "-n", 2, "-o", tmp_path / "p.geojson", "--json")
     assert "log10 of the value" in json.loads(result.out)["unit"], result.err
 

@@ -60,6 +60,13 @@ def count_groups(counts: NDArray[np.float64] | None, counted_by: str = "tests") 
     return out
 
 
+def unscored_words(run: Run) -> str:
+    """Why nothing shows how good a run is, and what would, as said after "The run" or its name."""
+    if run.facts.get("split") == "none":
+        return "holds no rows out, so nothing shows how good it is; fit it with --split for that."
+    return f"was not scored on held-out rows; `geogp evaluate {run.path}` does."
+
+
 def certificate_of(run: Run) -> dict[str, Any] | None:
     """The certificate in a run folder, or None before its first evaluation, and where it is of other weights."""
     document = run.document(FILE)

@@ -7,6 +7,7 @@ import pytest
 
 import geogp
 from app.workflow.grids import grid_of
+from app.workflow.reviewing.learned import slices
 from geogp.run import load
 from maps.bands import bands
 
@@ -63,6 +64,13 @@ def test_a_curved_scale_is_called_so(fitted, cli, tmp_path):
         assert "(stretched log10 of the value)" in band.about
     result = cli("suggest", run.path, "-n", 2, "-o", tmp_path / "p.geojson", "--json")
     assert "log10 of the value" in json.loads(result.out)["unit"], result.err
+
+
+def test_a_survey_has_no_cities_and_roads(fitted):
+    run = fitted(survey(60))
+    P = run.support.positions_m
+    picture = slices(run, (P, run.support.distances_m(P)), None)
+    assert picture is not None and "where data are densest (" in picture.words and "road" not in picture.words
 
 
 def test_a_flat_scale_has_the_unit_of_the_data(fitted):

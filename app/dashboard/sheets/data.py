@@ -13,6 +13,7 @@ from app.dashboard.atlas import Atlas
 from app.dashboard.sheets.bar import table
 from app.dashboard.words import literal
 from app.workflow.outputs import place_of
+from data_pipelines.quarters import is_quarter
 
 HEIGHT = 240
 KINDS = ["read", "kept", "learned from"]
@@ -88,7 +89,8 @@ def through_time(data: dict[str, Any], known: dict[str, int]) -> pd.DataFrame:
             if source.get("quarter") and source.get(kind) is not None:
                 key = (str(source["quarter"]), kind.replace("rows_", ""))
                 rows[key] = rows.get(key, 0) + int(source[kind])
-    rows |= {(str(q), "learned from"): int(n) for q, n in known.items()}
+    # Rows without quarters are known as "all", or by the file that they were added from.
+    rows |= {(str(q), "learned from"): int(n) for q, n in known.items() if is_quarter(str(q))}
     return pd.DataFrame(
         [(q, kind, n) for (q, kind), n in sorted(rows.items())], columns=["quarter", "kind", "rows"]
     )

@@ -80,6 +80,8 @@ def slices(run: Run, far_from: tuple[Array, Array], quarter: str | None) -> Pict
     far_from : places of the ground (n, 2) in the run's plane, and metres (n,) of each from the nearest data
     """
     ground, named = Ground.of(run), standing(run.support.positions_m, *far_from)
+    if not run.target.of_averages:  # a survey of a lagoon has neither city nor road
+        named = {words.split(",")[0]: xy for words, xy in named.items()}
     shapely.prepare(ground.outline)
     left, bottom, right, top = ground.outline.bounds
     whole = 0.5 * max(right - left, top - bottom)

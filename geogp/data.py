@@ -25,6 +25,21 @@ def crs_of(X: Any) -> str | None:
     return crs.to_wkt() if hasattr(X, "geometry") and crs is not None else None
 
 
+def check_crs(X: Any, fitted: str | None) -> None:
+    """Refuse points in another CRS than that of the fit (WKT, None where it was not said).
+
+    Raises
+    ------
+    InvalidInput
+    """
+    crs = getattr(X, "crs", None)
+    if fitted is None or not hasattr(X, "geometry") or crs is None or crs == fitted:
+        return
+    raise InvalidInput(
+        f"the points are in {crs.name}, and the model was fitted to points in another CRS: give points.to_crs(model.crs_)."
+    )
+
+
 def features_of(X: Any, y: Any = None) -> Any:
     """X, or of points (a GeoSeries, a GeoDataFrame) their projected coordinates (n, 2) and then the frame's other columns.
 

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.basis.capacity import Capacity
-from geogp.data import Data, Moments, counts_tensor, crs_of, features_of, writable
+from geogp.data import Data, Moments, check_crs, counts_tensor, crs_of, features_of, writable
 from geogp.engines import Engine, Hooks, Plan
 from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn_far_ahead, with_capacity
 from geogp.engines.check import engine_of
@@ -409,7 +409,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return self.transform_.inverse(self.target_mean_ + self.target_sd_ * draws.double().numpy())
 
     def kernel_slice(self, X: ArrayLike, x_ref: ArrayLike) -> Array:
-        """k(X, x_ref), the prior covariance with one place, in squared target units: (n,)."""
+        """k(X, x_ref), the prior covariance with one place, in squared units of the working scale: (n,)."""
         check_is_fitted(self, "engine_")
         inputs = self._inputs(X)
         ref = np.asarray(x_ref, dtype=np.float64).reshape(1, -1)
@@ -486,6 +486,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return out
 
     def _inputs(self, X: ArrayLike) -> Array:
+        check_crs(X, getattr(self, "crs_", None))
         return writable(validate_data(self, features_of(X), dtype=np.float64, reset=False))
 
     def _counts_of(self, counts: ArrayLike | float | None, latent: bool) -> ArrayLike | float | None:

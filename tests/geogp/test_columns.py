@@ -67,3 +67,15 @@ def test_columns_that_are_none_are_refused(frame, asked, words):
     assert words in str(refused.value)
     with pytest.raises(InvalidInput):
         GPRegressor(**({"time": "year"} | asked), **QUICK).fit(frame[0].to_numpy(), frame[1])
+
+
+def test_points_of_another_crs_are_refused(frame):
+    X, y = frame
+    points = geopandas.GeoSeries(geopandas.points_from_xy(5e5 + X["x"], 2e6 + X["y"]), crs=32604)
+    model = GPRegressor(**QUICK).fit(points, y)
+    again = GPRegressor.from_state(*model.state())
+    for fitted in (model, again):
+        with pytest.raises(InvalidInput, match="in WGS 84 / UTM zone 5N, and .* give points.to_crs"):
+            fitted.predict(points.to_crs(32605))
+        same = points.to_crs(32605).to_crs(fitted.crs_)
+        np.testing.assert_allclose(fitted.predict(same), model.predict(points), rtol=1e-6)

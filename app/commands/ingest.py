@@ -82,7 +82,7 @@ def ingest(
     seed: options.Seed = None,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Public speed-test files and Census files become one table of observations."""
+    """Public speed-test files, or any table of point measurements, become one table of observations."""
     from data_pipelines import observations
 
     takes_file = SOURCES[source].takes_file

@@ -46,7 +46,7 @@ def suggest(
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Suggest tiles to measure: each lowers the map's mean variance most, given those before it.
+    """Suggest places to measure: each lowers the map's mean variance most, given those before it.
 
     --area and --boundary change what is to be known better; map's variance is then that mean's, or weighed by p (1 - p).
 

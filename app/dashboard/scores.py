@@ -46,7 +46,7 @@ class Entry:
     def about(self) -> str:
         """What must be the same for two entries to be compared: target, split, how many rows, and their scale."""
         d = self.document
-        return f"{d['target']}, split {d['split']}, {d['n_test']:,} held-out rows"
+        return f"{d.get('target_title', d['target'])}, split {d['split']}, {d['n_test']:,} held-out rows"
 
     def of(self, stratum: str) -> Mapping[str, Any]:
         """Scores in a stratum; empty where it has none."""

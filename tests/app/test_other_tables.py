@@ -79,3 +79,17 @@ def test_a_flat_scale_has_the_unit_of_the_data(fitted):
     box = grid_of(run).geobox
     assert geogp.predict(run, box)["latent_sd"].attrs["units"] == "mg/l"
     assert geogp.kernel_slice(run, box, (171, -43))["covariance"].attrs["units"] == "(mg/l)2"
+
+
+def test_a_report_of_a_method_that_draws_few_places_at_once(cli, tmp_path):
+    """Its basis is drawn on more pixels than it can draw together, which nobody asks of it."""
+    file = written(tmp_path, survey(120))
+    line = ("ingest", "--source", "csv", file, "--columns", "value=nitrate", "-o", tmp_path / "t.parquet")
+    assert cli(*line).code == 0
+    line = (tmp_path / "t.parquet", "--target", "value", "--split", "random")
+    assert cli("fit", *line, "--method", "sgpr", "--rank", 16, "-o", tmp_path / "run").code == 0
+    result = cli("report", tmp_path / "run", "-o", tmp_path / "r.html")
+    assert result.code == 0, result.err
+    assert "strongest functions" in (tmp_path / "r.html").read_text()
+    result = cli("compare", *line, "--methods", "knn")
+    assert result.out.startswith("nitrate, split random, best NLL first"), result.err

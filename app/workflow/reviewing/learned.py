@@ -34,7 +34,7 @@ def basis_functions(run: Run, grid: Grid, quarter: str | None) -> Picture | None
     A basis is known up to a rotation, so its principal components over the pixels are drawn: of all ways to
     write the same kernel as a sum, the one whose first functions hold most of the prior variance.
     """
-    pixels = pixels_of(run, grid, "the basis functions")
+    pixels = pixels_of(run, grid, "the basis functions", jointly=False)
     X = torch.as_tensor(run.inputs(pixels.xy, quarter))
     if run.model.engine_.features(X[:1]) is None:
         return None

@@ -1,6 +1,7 @@
 """Tables that are not Ookla's: what is said and drawn of them is about them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -93,3 +94,25 @@ def test_a_report_of_a_method_that_draws_few_places_at_once(cli, tmp_path):
     assert "strongest functions" in (tmp_path / "r.html").read_text()
     result = cli("compare", *line, "--methods", "knn")
     assert result.out.startswith("nitrate, split random, best NLL first"), result.err
+
+
+@pytest.mark.parametrize(
+    ("crs", "words"),
+    [(None, r"of \d+ m,"), ("EPSG:4326", r"of 0\.\d+ degree,"), ("EPSG:2264", r"of .* US survey foot,")],
+)
+def test_a_pixel_is_said_in_its_unit(fitted, cli, tmp_path, crs, words):
+    run = fitted(survey(60))
+    line = (
+        "export",
+        run.path,
+        "-o",
+        tmp_path / "out",
+        "--format",
+        "cog",
+        "--layers",
+        "median",
+        "--resolution",
+        9000,
+    )
+    result = cli(*line, *(() if crs is None else ("--crs", crs)))
+    assert re.search(rf"pixels {words}", result.err), result.err

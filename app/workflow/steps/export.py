@@ -71,7 +71,7 @@ class Export:
         height, width = self.grid.shape
         return (
             f"{self.folder}: {len(self.manifest['files'])} files, {total / 2**20:.1f} MiB, "
-            f"{width} x {height} pixels of {self.grid.resolution:g}, {self.seconds:.1f} s"
+            f"{width} x {height} pixels of {self.grid.pixel_words}, {self.seconds:.1f} s"
         )
 
 

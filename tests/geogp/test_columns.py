@@ -75,7 +75,7 @@ def test_points_of_another_crs_are_refused(frame):
     model = GPRegressor(**QUICK).fit(points, y)
     again = GPRegressor.from_state(*model.state())
     for fitted in (model, again):
-        with pytest.raises(InvalidInput, match="in WGS 84 / UTM zone 5N, and .* give points.to_crs"):
+        with pytest.raises(InvalidInput, match=r"in WGS 84 / UTM zone 5N, and .* give points\.to_crs"):
             fitted.predict(points.to_crs(32605))
         same = points.to_crs(32605).to_crs(fitted.crs_)
         np.testing.assert_allclose(fitted.predict(same), model.predict(points), rtol=1e-6)

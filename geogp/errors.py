@@ -46,7 +46,7 @@ class FarAhead(UserWarning):
 
 
 class NotMeasured(UserWarning):
-    """A map, a table, an answer is of a quarter in which nobody measured."""
+    """A map, a table, an answer is of a quarter of which the run has learned nothing."""
 
 
 # -- bounds: said here, imported by the library, the command line and the dashboard ------------------------------------

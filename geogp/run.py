@@ -141,6 +141,12 @@ class Run:
         listed = self.data.get("quarters") or [self.data.get("last_quarter")]
         return tuple(sorted(q for q in listed if isinstance(q, str)))
 
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """The quarters of which it has learned rows; all of `quarters` where it does not record which."""
+        known = (self.facts.get("rows") or {}).get("known") or {}
+        return tuple(q for q in self.quarters if q in known) or self.quarters
+
     def quarter(self, named: str | None = None) -> str | None:
         """The quarter of a map: the one named, else the last one; None where there is none.
 
@@ -152,7 +158,7 @@ class Run:
         Warns
         -----
         NotMeasured
-            once for a model and a quarter in which nobody measured.
+            once for a model and a quarter in which nobody measured, or of which all rows were held out.
         """
         chosen = named or (self.quarters[-1] if self.quarters else None)
         if chosen is not None:
@@ -164,8 +170,9 @@ class Run:
                     f"{self.quarters[-1]}, which say nothing of it; name one nearer to them."
                 )
             # A run that names no more than its last quarter does not say which others were measured.
-            if self.data.get("quarters") and chosen not in self.quarters:
-                warn_not_measured(self.model.engine_, chosen, self.quarters)
+            if self.data.get("quarters") and chosen not in (learned := self.learned):
+                how = f"all rows of {chosen} were held out" if chosen in self.quarters else None
+                warn_not_measured(self.model.engine_, chosen, learned, how)
         elif self.has_time:
             raise InvalidInput("this run knows time; name the quarter to map, e.g. quarter='2023Q4'.")
         return chosen

@@ -218,13 +218,16 @@ def is_far_ahead(newest: float, known: tuple[float, float]) -> bool:
     return newest - known[1] > max(known[1] - known[0], 1.0)
 
 
-def warn_not_measured(engine: Engine, quarter: str, measured: Sequence[str]) -> None:
-    """Warn, once for an engine and a quarter, that it is none of those in which somebody measured (in their order)."""
+def warn_not_measured(engine: Engine, quarter: str, measured: Sequence[str], how: str | None = None) -> None:
+    """Warn, once for an engine and a quarter, that it is none of those that were learned (in their order).
+
+    how : why not, in words; None where nobody measured in it
+    """
     if quarter in (said := _OF_QUARTERS.setdefault(engine, set())):
         return
     said.add(quarter)
     first, last = measured[0], measured[-1]
-    words = f"nobody measured in {quarter}: what is said of it rests on {f'{first} to {last}' if first != last else first}"
+    words = f"{how or f'nobody measured in {quarter}'}: what is said of it rests on {f'{first} to {last}' if first != last else first}"
     if is_far_ahead(quarter_to_years(quarter), (quarter_to_years(first), quarter_to_years(last))):
         _WARNED.add(engine)  # this sentence says it, too
         words += ", which says nothing of what comes so late; name an earlier quarter"

@@ -1,7 +1,10 @@
 """A quarter in which nobody measured: each command says so, in one sentence, once."""
 
+import shutil
+
 import pytest
 
+from geogp import storage
 from geogp.errors import NotMeasured
 from geogp.run import load
 from tests.app.test_areas import HALVES, boxes
@@ -70,3 +73,19 @@ def test_a_quarter_soon_after_is_no_more_than_not_measured(run):
         NotMeasured, match="nobody measured in 2024Q1: what is said of it rests on .* to 2023Q4\\.$"
     ):
         load(run).quarter("2024Q1")
+
+
+def test_a_quarter_that_was_held_out_is_said_to_be(cli, line, run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    rows = load(copy).facts["rows"]
+    storage.update_facts(
+        copy, {"rows": {**rows, "known": {q: n for q, n in rows["known"].items() if q < "2023Q3"}}}
+    )
+    words = [copy if word == run else word for word in line("at", "2023Q4")]
+    said = "warning: all rows of 2023Q4 were held out: what is said of it rests on 2022Q1 to 2023Q2."
+    result = cli(*words)
+    assert result.code == 0 and said in result.err, result.err
+    words = [copy if word == run else word for word in line("change", "2022Q4")]
+    result = cli(*words)
+    assert said in result.err and "nobody" not in result.err

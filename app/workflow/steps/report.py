@@ -29,7 +29,6 @@ from app.workflow.steps.areas import areas
 from app.workflow.steps.compare import LEADERBOARD
 from app.workflow.steps.export import prediction
 from data_pipelines.atomic import atomic_path, refuse_existing
-from data_pipelines.quarters import is_quarter
 from geogp.areas import missed, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run, opened
@@ -277,7 +276,7 @@ def _cautions(run: Run, when: str | None, spoken: Spoken, certificate: Mapping[s
         out.append(
             f"{when} is not among the quarters measured, {run.quarters[0]} to {run.quarters[-1]}: it rests on their trend."
         )
-    elif when is not None and when not in (learned := _learned(run, when)):
+    elif when is not None and run.quarters and when not in (learned := run.learned):
         out.append(
             f"All rows of {when} were held out: it rests on the trend of {learned[0]} to {learned[-1]}."
         )
@@ -315,12 +314,6 @@ def _held_out(run: Run, rows: Rows) -> list[Picture]:
         errors_by_cell(predictive, t, X[:, :2]),
     ]
     return [picture for picture in found if picture is not None]
-
-
-def _learned(run: Run, when: str) -> list[str]:
-    """The quarters of the rows that a run has learned; `when` alone where it does not record them."""
-    known = sorted(q for q in ((run.facts.get("rows") or {}).get("known") or {}) if is_quarter(q))
-    return known or [when]
 
 
 def _coarse(run: Run) -> float:

@@ -169,10 +169,13 @@ def round_middle(parts: tuple[float, float, float]) -> float:
     --------
     >>> round_middle((20.0, 38.42, 60.0)), round_middle((1011.2, 1013.27, 1015.1)), round_middle((0.0, 0.0, 0.0))
     (38.0, 1013.0, 0.0)
+    >>> round_middle((0.1 + 0.2,) * 3)
+    0.3
     """
     low, half, high = parts
+    slack = max((high - low) / 10, 1e-9 * abs(half))  # of values that are all alike, sums such as .1 + .2
     rounded = (float(f"{half:.{digits}g}") for digits in range(2, 17))
-    return next((v for v in rounded if abs(v - half) <= (high - low) / 10), half)
+    return next((v for v in rounded if abs(v - half) <= slack), half)
 
 
 def _log10(v: Array) -> Array:

@@ -29,7 +29,7 @@ MOST_MESH = 4_000_000
 #: Longest edge of a projected polygon before it is carried over.
 DENSE_M = 5000.0
 #: An area of whose ground less than this share lies in the region is no area of it.
-SLIVER = 0.01
+SLIVER = 0.02
 #: Names in a sentence.
 NAMED = 3
 

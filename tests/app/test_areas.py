@@ -300,7 +300,7 @@ def test_a_neighbours_strip_is_not_ranked(cli, run, world, tmp_path):
     assert strip["rank"] is None and strip["mean"] is None and {near["rank"], far["rank"]} == {1, 2}
     assert document["whole"]["people"] == 30
     assert (
-        "less than 1% of 1 polygon (strip) lies in the region of the run: taken for outside it" in result.err
+        "less than 2% of 1 polygon (strip) lies in the region of the run: taken for outside it" in result.err
     )
     assert "1 of 3 polygons lies outside the region of the run and has no numbers" in result.err
     # Asked for alone it is what is wanted.

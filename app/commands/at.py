@@ -39,7 +39,7 @@ def at(
 ) -> None:
     """Add to each row of a table the median, the interval, P(> threshold) and the distance to the nearest data.
 
-    `median`, `lower`, `upper`, `exceedance_25`: of a new tile average there; `latent_..`: of the surface itself.
+    `median`, `lower`, `upper`, `exceedance_25`: of a new measurement there; `latent_..`: of the surface itself.
 
     A row outside the region and beyond the reach of the data has no values; from CSV to CSV any number of rows.
     """

@@ -238,7 +238,7 @@ def difference_map(
     words = f"of what the surface of {names[1]} has more than that of {names[0]}"
     more = f"probability that {names[1]} is better than {names[0]} by at least so much"
     out = _dataset(run, geobox, planes, when, chosen, words, more, level, where, max_distance_m)
-    title = f"{run.target.words.capitalize()}: {names[1]} less {names[0]}"
+    title = f"{run.target.heading}: {names[1]} less {names[0]}"
     return out.assign_attrs(title=title, quarter=when or "", other_method=other.model.method)
 
 

@@ -372,8 +372,8 @@ def _take_scale(model: GPRegressor, found: _Scan, plan: Plan) -> None:
     model.target_mean_ = found.mean
     model.target_sd_ = float(np.sqrt(found.squares / found.n)) if spread(y) else unit_of(y)
     model.target_range_ = (float(found.low[-1]), float(found.high[-1]))
-    if model.time is not None:
-        model.time_range_ = (float(found.low[model.time]), float(found.high[model.time]))
+    if (time := plan.shape.time) is not None:
+        model.time_range_ = (float(found.low[time]), float(found.high[time]))
     model.typical_count_ = model.reference_count_ = found.median_count
 
 

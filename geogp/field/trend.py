@@ -91,7 +91,7 @@ def _period_means(time: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tens
     moments, period = torch.unique(time, return_inverse=True)
     if len(moments) > 2 * PERIODS:
         edges = torch.linspace(float(moments[0]), float(moments[-1]), PERIODS + 1, dtype=time.dtype)[1:-1]
-        moments, period = torch.unique(torch.bucketize(time, edges), return_inverse=True)
+        moments, period = torch.unique(torch.bucketize(time.contiguous(), edges), return_inverse=True)
     mass = torch.zeros(len(moments), dtype=y.dtype).index_add(0, period, weight)
     when = torch.zeros_like(mass).index_add(0, period, weight * time) / mass
     return when, torch.zeros_like(mass).index_add(0, period, weight * y) / mass

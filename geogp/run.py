@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
@@ -73,7 +74,10 @@ class Support:
         out = np.full(len(xy), math.inf)
         good = np.isfinite(xy).all(axis=1)
         if good.any():
-            out[good] = self._tree.query(xy[good], distance_upper_bound=np.nextafter(most, math.inf))[0]
+            bound = np.nextafter(most, math.inf)
+            out[good] = self._tree.query(
+                xy[good], distance_upper_bound=bound, workers=torch.get_num_threads()
+            )[0]
         return out
 
     @cached_property

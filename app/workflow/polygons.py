@@ -182,6 +182,16 @@ class Ground:
         box = shapely.box(*(places.min(axis=0) - reach), *(places.max(axis=0) + reach))
         return cls(box, run.support, reach)
 
+    def parts(self, shapes: Sequence[BaseGeometry]) -> list[BaseGeometry | None]:
+        """What of each polygon lies within the outline, or None; those that lie in it whole are not cut."""
+        given = np.array(shapes, dtype=object)
+        shapely.prepare(self.outline)
+        whole = shapely.contains_properly(self.outline, given)
+        return [
+            shapely.MultiPolygon(shapely.get_parts(shape)) if inside else self.part(shape)
+            for shape, inside in zip(shapes, whole)
+        ]
+
     def part(self, shape: BaseGeometry) -> BaseGeometry | None:
         """What of a polygon lies within the outline, or None."""
         left, bottom, right, top = shape.bounds

@@ -219,7 +219,7 @@ def areas(
     wanted = [(_row_of(a, keys, column), _row_of(b, keys, column)) for a, b in pairs]
     given = _people_given(frame, weight_column)
     shapes, ground = in_plane(frame, run), Ground.of(run)
-    parts = [ground.part(shape) for shape in shapes]
+    parts = ground.parts(shapes)
     if all(part is None for part in parts):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
     evidence, notes = evidence_of(run, parts, ground, data)
@@ -440,7 +440,8 @@ def _sum(covariance: xr.Dataset) -> str:
 def _holds(path: Path, written: memoryview) -> bool:
     """Whether a file holds these bytes, a few of them at a time."""
     with path.open("rb") as file:
-        parts = (written[start : start + READ_BACK] for start in range(0, len(written), READ_BACK))
+        # As bytes: a memoryview compares number by number.
+        parts = (bytes(written[start : start + READ_BACK]) for start in range(0, len(written), READ_BACK))
         return all(file.read(READ_BACK) == part for part in parts) and not file.read(1)
 
 

@@ -311,7 +311,7 @@ def _areas(
     frame = read_polygons(polygons)
     facts["key"], keys = keys_of(frame, key)
     shapes, ground = in_plane(frame, run), Ground.of(run)
-    parts = [ground.part(shape) for shape in shapes]
+    parts = ground.parts(shapes)
     most = run.model.most_places
     points = (
         points_of(

@@ -121,7 +121,9 @@ class Run:
     @cached_property
     def target(self) -> Target:
         """What is mapped."""
-        return target(self.facts.get("target", "")).called(self.data.get("value_name"))
+        return target(self.facts.get("target", "")).called(
+            self.data.get("value_name"), self.data.get("value_better")
+        )
 
     @property
     def data(self) -> dict[str, Any]:
@@ -403,7 +405,7 @@ _KINDS: tuple[tuple[str, type], ...] = (
 )  # fmt: skip
 _DATA_KINDS: tuple[tuple[str, type], ...] = (
     ("quarters", list), ("last_quarter", str), ("boundary", dict), ("value_unit", str), ("value_name", str),
-    ("credit", str), ("source", str), ("region", str), ("sources", list), ("sha256", str),
+    ("value_better", str), ("credit", str), ("source", str), ("region", str), ("sources", list), ("sha256", str),
 )  # fmt: skip
 
 

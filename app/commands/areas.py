@@ -41,7 +41,8 @@ def areas(
         ),
     ] = None,
     worst: Annotated[
-        int | None, typer.Option(metavar="K", help="P(among the K worst); default: 10, of few areas 1.")
+        int | None,
+        typer.Option(metavar="K", help="P(among the K worst, or lowest); default: 10, of few areas 1."),
     ] = None,
     pairs: Annotated[
         str | None,
@@ -72,7 +73,8 @@ def areas(
     surface is the level of tile averages of the run's reference count of tests.
 
     `mean`, `sd`, `median`, `lower`, `upper`, `p10` .. `p90`, `share_below_25`: over the ground; `tiles_..` over the
-    measured tiles, `people_..` over the people, if given. `rank` 1 is the worst, with its interval.
+    measured tiles, `people_..` over the people, if given. `rank` 1 is the worst, with its interval;
+    the lowest where `ingest` was not told which values are `--better`.
 
     `evidence`: measured, partly or filled, by how much of the ground has data near (`share_near`).
 

@@ -33,7 +33,7 @@ ALL = "all"
 #: What a run keeps of a table's metadata.
 KEPT = (
     "source", "type", "region", "crs", "boundary", "boundary_source", "bbox", "missing_quarters", "urban", "sources",
-    "value_unit", "value_name", "credit",
+    "value_unit", "value_name", "value_better", "credit",
 )  # fmt: skip
 
 
@@ -71,7 +71,9 @@ class Rows:
     @property
     def goal(self) -> Target:
         """What is mapped."""
-        return target_named(self.target).called(self.metadata.get("value_name"))
+        return target_named(self.target).called(
+            self.metadata.get("value_name"), self.metadata.get("value_better")
+        )
 
     @property
     def unit(self) -> str:

@@ -161,6 +161,7 @@ def _collected(file: _File, request: Request) -> Collected:
         about={
             "value_unit": request.value_unit,
             "value_name": request.value_name or file.columns["value"],
+            "value_better": request.better,
             "credit": request.credit,
         },
     )

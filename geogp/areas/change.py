@@ -167,7 +167,7 @@ def change_map(
             f"at_least takes numbers in the target's unit, such as 0 or 10; got {list(at_least)}."
         )
     time = run.inputs(np.zeros((1, 2)), end)[0, -1]
-    sign = -1.0 if run.target.better == "lower" else 1.0
+    sign = 1.0 if run.target.lowest_first else -1.0
 
     def planes(X: Array) -> Plane:
         later = X.copy()
@@ -176,7 +176,7 @@ def change_map(
         return found.astype(np.float32)
 
     words = f"of the surface's change from {start} to {end}"
-    more = f"probability that the surface improved by at least so much, {start} to {end}"
+    more = f"probability that the surface has {run.target.improved} by at least so much, {start} to {end}"
     out = _dataset(run, geobox, planes, start, chosen, words, more, level, where, max_distance_m)
     return out.assign_attrs(
         title=f"Change of {run.target.words} from {start} to {end}", quarter=f"{start} to {end}"
@@ -217,7 +217,7 @@ def difference_map(
     check_level(level)
     check_metres(max_distance_m, "max_distance_m")
     chosen = tuple(float(v) for v in at_least)
-    sign = -1.0 if run.target.better == "lower" else 1.0
+    sign = 1.0 if run.target.lowest_first else -1.0
     when = run.quarter(quarter)
 
     def planes(X: Array) -> Plane:
@@ -236,7 +236,8 @@ def difference_map(
         return pairs.differences(run.target.from_score, level, chosen, sign=sign).astype(np.float32)
 
     words = f"of what the surface of {names[1]} has more than that of {names[0]}"
-    more = f"probability that {names[1]} is better than {names[0]} by at least so much"
+    than = "better" if run.target.better else "higher"
+    more = f"probability that {names[1]} is {than} than {names[0]} by at least so much"
     out = _dataset(run, geobox, planes, when, chosen, words, more, level, where, max_distance_m)
     title = f"{run.target.words.capitalize()}: {names[1]} less {names[0]}"
     return out.assign_attrs(title=title, quarter=when or "", other_method=other.model.method)
@@ -302,7 +303,9 @@ def _dataset(
     )
     coords = grid_coordinates(geobox)
     coords["threshold"] = xr.DataArray(
-        np.asarray(chosen), dims="threshold", attrs={"units": run.unit, "long_name": "improved by at least"}
+        np.asarray(chosen),
+        dims="threshold",
+        attrs={"units": run.unit, "long_name": f"{run.target.improved} by at least"},
     )
     out = xr.Dataset(variables, coords=coords)
     reference = run.model.reference_count_

@@ -91,7 +91,7 @@ class Areas:
     def title(self) -> str:
         """What the table shows."""
         when = "".join(f", {v}" for v in (self.facts["quarter"],) if v)
-        order = ", the worst first" if len(self.table) > SHOWN else ""
+        order = f", the {self.facts['rank_1']} first" if len(self.table) > SHOWN else ""
         over = "the people of areas" if self.facts["ranked_by"] == PEOPLE else "areas"
         return f"Mean of the {self.facts['target_title']} over {over}{when}{order}"
 
@@ -108,7 +108,7 @@ class Areas:
         return ["area", "km2", f"mean, {unit}", f"{level:g}% interval", *below, "rank", "evidence"]
 
     def rows(self) -> list[list[str]]:
-        """A table for people: all rows, or the worst of many."""
+        """A table for people: all rows, or the first by rank of many."""
         start = "" if (kind := self.facts["ranked_by"]) == GROUND else f"{kind}_"
         shown = self.table.assign(_name=self.names)
         if len(shown) > SHOWN:
@@ -165,7 +165,8 @@ def areas(
     joint draws; `p10` .. `p90`, below which the surface is expected to lie on 10% .. 90% of the area (of its people);
     `share_below_25` (posterior mean), `.._sd`, `.._lower`, `.._upper` of the share whose surface lies below a threshold.
     With people: `people`, `people_below_25` and its ends. Of all: `rank` (1 is worst: lowest, or highest where lower is
-    better), `rank_lower`, `rank_upper` and `p_worst_10`, by people where they are given, else by ground;
+    better), `rank_lower`, `rank_upper` and `p_worst_10` (`p_lowest_10` where nobody said which is better), by people where
+    they are given, else by ground;
     `latent_mean`, `latent_sd` of the area's mean on the model's scale (log10 of kbit/s, of ms);
     `n_tiles`, `n_tests` that the run learned from inside; `share_near` of the ground with data near; `evidence`:
     measured, partly, filled (see `app.workflow.evidence`); `area_km2` averaged over, `share_inside` of the polygon,
@@ -178,7 +179,7 @@ def areas(
     key : the column that names each row once; default GEOID, LAU_ID, .., see `app.workflow.polygons.KEYS`
     weights : raster of people per pixel
     weight_column : column of the polygons with the people of each area, spread as the raster lies, or evenly
-    worst : k of `p_worst_k`; default 10, of at most 20 areas 1
+    worst : k of `p_worst_k`, or `p_lowest_k`; default 10, of at most 20 areas 1
     pairs : (a, b) of keys whose P(a's mean lies below b's) is wanted: in `facts["pairs"]`
     data : the run's observations, if they were moved; only for `n_tests`
     quarter, level, thresholds : as for `export`; level of the credible intervals
@@ -247,7 +248,7 @@ def areas(
     by = PEOPLE if PEOPLE in others else GROUND
     facts: dict[str, Any] = {
         **about(run, run.quarter(quarter)), "unit": run.unit, "level": level, "thresholds": list(limits),
-        "n_samples": n_samples, "n_points": len(points.xy), "key": column, "ranked_by": by,
+        "n_samples": n_samples, "n_points": len(points.xy), "key": column, "ranked_by": by, "rank_1": goal.worst,
         "near_m": evidence.near_m, **attribution(run),
     }  # fmt: skip
     people = others[PEOPLE].total(len(frame)) if PEOPLE in others else None
@@ -268,7 +269,7 @@ def areas(
     k = worst or (WORST if len(points.inside) > MANY else 1)
     rank = ranks(draws, by, goal, k, level)
     columns |= {
-        "rank": rank.rank, "rank_lower": rank.lower, "rank_upper": rank.upper, f"p_worst_{k}": rank.p_worst,
+        "rank": rank.rank, "rank_lower": rank.lower, "rank_upper": rank.upper, f"p_{goal.worst}_{k}": rank.p_worst,
     }  # fmt: skip
     facts["pairs"] = [
         {"a": keys[a], "b": keys[b], "p_a_below_b": _p_below(draws, by, points, a, b)} for a, b in wanted

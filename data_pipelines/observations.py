@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import BETTER, Request, Source
 
 #: What is asked of tables of points alone.
-OF_FILES = ("crs", "value_unit", "value_name", "better", "credit")
+OF_FILES = ("crs", "value_unit", "value_name", "better", "covariates", "credit")
 
 __all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read"]
 
@@ -71,6 +72,7 @@ def ingest(
     value_unit: str | None = None,
     value_name: str | None = None,
     better: str | None = None,
+    covariates: Sequence[str] | None = None,
     credit: str | None = None,
     region: str | None = None,
     states: str | Path | None = None,
@@ -102,6 +104,7 @@ def ingest(
     value_unit : of a file's value, written to the metadata, for axes and legends
     value_name : what a file's value is, for titles; None is its column's name
     better : "higher" or "lower", which of a file's values is better, for ranks, colours and words; None judges nothing
+    covariates : further columns of a file, kept beside the value for `fit` to learn by
     credit : who measured a file's values, for the attribution of maps
     region, states : state code, and the Census states file to find it in (path or URL; None downloads one)
     bbox : W, S, E, N in degrees; W > E crosses 180 degrees, when that way is at most 180 degrees wide
@@ -154,8 +157,8 @@ def ingest(
     entry = SOURCES[source]
     asked = Request(
         root=root, file=file, type=_type(source, entry, type), quarters=quarters, columns=columns or {}, crs=crs,
-        value_unit=value_unit, value_name=value_name, better=better, credit=credit, region=region, states=states, bbox=bbox,
-        boundary=boundary, urban=urban, seed=seed, size=size, progress=progress,
+        value_unit=value_unit, value_name=value_name, better=better, covariates=None if covariates is None else tuple(covariates), credit=credit,
+        region=region, states=states, bbox=bbox, boundary=boundary, urban=urban, seed=seed, size=size, progress=progress,
     )  # fmt: skip
     _check(source, entry, asked)
     with entry.ready(asked) as request:

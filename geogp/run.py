@@ -23,6 +23,7 @@ from geogp.blocks import Mapped
 from geogp.errors import InvalidInput, check_quarter
 from geogp.estimator import GPRegressor
 from geogp.prediction import predict as predict_map
+from geogp.rasters import Covariates, covariates_at
 from geogp.targets import Target, target
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,7 @@ class Run:
     path : the run folder; facts : the content of run.json
     model : the estimator, which answers on the score scale (log10 kbit/s of a speed); `predict` and `geogp.values_at`
         answer in `unit`
+    covariates : of a model that learned by some: places (N, 2) in `crs` to their values (N, k), NaN where unknown
 
     Examples
     --------
@@ -112,6 +114,7 @@ class Run:
     path: Path
     facts: dict[str, Any]
     model: GPRegressor
+    covariates: Covariates | None = None
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, method={self.model.method!r}, target={self.facts.get('target')!r})"
@@ -240,25 +243,28 @@ class Run:
             raise InvalidInput(f"{self.path} does not record the training places; fit it with `geogp fit`.")
         return Support(self.tensors("support")["positions_m"].numpy())
 
-    def inputs(self, xy: ArrayLike, quarter: str | None = None) -> Float[np.ndarray, "N D"]:
+    def inputs(
+        self, xy: ArrayLike, quarter: str | None = None, *, gaps: bool = False
+    ) -> Float[np.ndarray, "N D"]:
         """What the model takes at places xy (N, 2) in `crs`, in a quarter (default the last): (N, D).
 
         Raises
         ------
         InvalidInput
-            as `quarter`; a model that takes something else.
+            as `quarter`; a model that takes something else; covariates that nobody gave or, without `gaps`, that
+            are not known at each place.
         """
-        if (takes := self.model.n_features_in_) != 2 + self.has_time:
-            raise InvalidInput(
-                f"{self.path} has a model of {takes} columns, and places{' and times' if self.has_time else ''} are "
-                f"{2 + self.has_time}; fit it again."
-            )
+        names = [str(name) for name in self.facts.get("covariates") or ()]
+        if (takes := self.model.n_features_in_) != (given := 2 + self.has_time + len(names)):
+            raise InvalidInput(f"{self.path} has a model of {takes} columns and says {given}; fit it again.")
         places = np.asarray(xy, dtype=np.float64).reshape(-1, 2)
         when = self.quarter(quarter)
-        if not self.has_time:
-            return places
-        assert when is not None  # `quarter` has refused it
-        return np.column_stack([places, np.full(len(places), quarter_to_years(when))])
+        columns = (
+            [places, np.full(len(places), quarter_to_years(when))] if self.has_time and when else [places]
+        )
+        if names:
+            columns.append(covariates_at(self.covariates, names, places, str(self.path), gaps=gaps))
+        return np.column_stack(columns)
 
     # -- further -----------------------------------------------------------------------------------
 
@@ -402,6 +408,7 @@ def save(
 #: What facts are, where they are there: (name, kind).
 _KINDS: tuple[tuple[str, type], ...] = (
     ("target", str), ("method", str), ("data", dict), ("rows", dict), ("scores", dict), ("files", dict),
+    ("covariates", list), ("covariate_rasters", dict),
 )  # fmt: skip
 _DATA_KINDS: tuple[tuple[str, type], ...] = (
     ("quarters", list), ("last_quarter", str), ("boundary", dict), ("value_unit", str), ("value_name", str),

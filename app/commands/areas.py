@@ -63,6 +63,7 @@ def areas(
         typer.Option(metavar="M", help="Metres between the points averaged; default: 500, by size."),
     ] = None,
     samples: Annotated[int, typer.Option(metavar="K", help="Joint draws of the surface.")] = 500,
+    covariates: options.Covariates = None,
     data: options.Data = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
@@ -82,12 +83,13 @@ def areas(
 
     `latent_mean`, `latent_sd`: of the logarithm. Covariances between all areas lie beside.
     """
+    from app.workflow.rasters.covariates import opened
     from app.workflow.steps.areas import areas as average
 
     options.check_both(other, below, with_below)
     with console.progress("drawing") as progress:
         result = average(
-            run,
+            opened(run, covariates),
             polygons,
             output,
             key=key,

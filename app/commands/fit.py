@@ -37,6 +37,13 @@ def fit(
             help="With a fixed-mean method: its mean, in the target's unit (band 1 of a GeoTIFF).",
         ),
     ] = None,
+    covariates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[=RASTER],..",
+            help="Learn by columns of the table, or by rasters, which the run remembers, as well.",
+        ),
+    ] = None,
     seed: options.Seed = None,
     device: options.Device = None,
     rank: Annotated[int | None, typer.Option(help="Basis functions.", rich_help_panel=_MODEL)] = None,
@@ -80,6 +87,7 @@ def fit(
     given = {
         "target": target, "method": method, "split": split, "refit": refit, "seed": seed, "device": device,
         "counts": counts, "predictor": None if predictor is None else str(predictor), "deterministic": deterministic,
+        "covariates": covariates,
     }  # fmt: skip
     chosen = fit_config(config, given, model)
     check_new(output, overwrite)

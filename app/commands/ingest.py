@@ -75,6 +75,10 @@ def ingest(
         Better | None,
         typer.Option(help=f"Which of `value` is better, for ranks, colours and words, for {TABLES}."),
     ] = None,
+    covariates: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help=f"Further columns, kept for `fit --covariates`, for {TABLES}."),
+    ] = None,
     credit: Annotated[
         str | None, typer.Option(metavar="WORDS", help=f"Who measured, to be named on maps, for {TABLES}.")
     ] = None,
@@ -105,6 +109,7 @@ def ingest(
             value_unit=value_unit,
             value_name=value_name,
             better=better,
+            covariates=options.names_of(covariates),
             credit=credit,
             region=region,
             states=states,

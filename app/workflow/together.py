@@ -15,6 +15,7 @@ from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.grids import Grid
 from app.workflow.means import of_draws
+from app.workflow.rasters.covariates import opened
 from app.workflow.rows import Rows, observations_of
 from app.workflow.weighing import AreaPoints
 from data_pipelines.splits import PARTS
@@ -23,7 +24,7 @@ from geogp.areas.change import carried
 from geogp.blocks import Blocks, LazyPlane, moments_of
 from geogp.errors import check_threshold
 from geogp.predictive import Predictive
-from geogp.run import Run, opened
+from geogp.run import Run
 
 Array = NDArray[np.float64]
 

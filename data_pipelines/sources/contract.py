@@ -36,6 +36,7 @@ class Request:
     value_unit: str | None = None
     value_name: str | None = None
     better: str | None = None
+    covariates: tuple[str, ...] | None = None
     credit: str | None = None
     region: str | None = None
     states: str | Path | None = None

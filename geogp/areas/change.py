@@ -166,12 +166,14 @@ def change_map(
         raise InvalidInput(
             f"at_least takes numbers in the target's unit, such as 0 or 10; got {list(at_least)}."
         )
-    time = run.inputs(np.zeros((1, 2)), end)[0, -1]
+    column = run.model.time
+    assert column is not None  # `check_times` has refused it
+    time = run.inputs(np.zeros((1, 2)), end, gaps=True)[0, column]
     sign = 1.0 if run.target.lowest_first else -1.0
 
     def planes(X: Array) -> Plane:
         later = X.copy()
-        later[:, -1] = time
+        later[:, column] = time
         found = pairs_at(run.model, X, later).differences(run.target.from_score, level, chosen, sign=sign)
         return found.astype(np.float32)
 

@@ -29,6 +29,7 @@ from app.workflow.means import (
 from app.workflow.outputs import attribution, file_entry
 from app.workflow.people import people_of
 from app.workflow.polygons import Ground, about, in_plane, keys_of, read_polygons
+from app.workflow.rasters.covariates import opened
 from app.workflow.tables import kind_of, plain, write_table
 from app.workflow.together import columns_of, together
 from app.workflow.weighing import GROUND, PEOPLE, TILES, AreaPoints, points_of
@@ -36,7 +37,7 @@ from data_pipelines.atomic import refuse_existing
 from data_pipelines.staging import publish_files, room_for, staged
 from geogp.areas import p_below, surface
 from geogp.errors import check_level, check_threshold
-from geogp.run import Run, opened
+from geogp.run import Run
 from geogp.targets import Target
 
 if TYPE_CHECKING:

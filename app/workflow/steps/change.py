@@ -15,13 +15,14 @@ from app.workflow.grids import Box, check_resolution, grid_of
 from app.workflow.means import check_draws, of_draws
 from app.workflow.outputs import attribution, now, refuse_taken, titled
 from app.workflow.polygons import Ground, about, in_plane, keys_of, read_polygons
+from app.workflow.rasters.covariates import opened
 from app.workflow.tables import plain, write_table
 from app.workflow.together import learned_together
 from app.workflow.weighing import AreaPoints, points_of
 from geogp.areas import change_map, difference_map, draws_together, surface
 from geogp.areas.change import carried, check_one_target, check_times
 from geogp.errors import check_level
-from geogp.run import Run, opened
+from geogp.run import Run
 from maps.raster import export as write_rasters
 from maps.sinks.base import Output
 

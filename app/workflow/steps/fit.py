@@ -22,7 +22,8 @@ from app.errors import InvalidInput
 from app.workflow.knowing import Known, what_is_known
 from app.workflow.machine import peak_rss_mb, versions
 from app.workflow.outputs import refuse_taken, surface_of
-from app.workflow.predictors import raster_predictor
+from app.workflow.rasters.covariates import covariates_of, file_of
+from app.workflow.rasters.predictor import raster_predictor
 from app.workflow.rows import Array, Flags, Rows, read_rows
 from app.workflow.unfinished import UnfinishedFit
 from data_pipelines import former
@@ -90,6 +91,7 @@ def fit(
     refit: str | None = None,
     counts: str = "tests",
     predictor: str | Path | None = None,
+    covariates: str | None = None,
     seed: int = 0,
     device: str = "auto",
     deterministic: bool = False,
@@ -116,6 +118,7 @@ def fit(
     counts : what the noise takes as the number of measurements behind a value: "tests", "devices" or "both" (their
         geometric mean)
     predictor : a raster file whose pixels, in the target's unit, are the mean; with method "fmgp"
+    covariates : "elevation,dist=dist.tif", columns of the table and rasters that the model takes beside the places
     seed : of split and training
     device : "cpu", "cuda" or "auto"
     deterministic : fit inside `geogp.deterministic`: the same weights, whatever the number of threads
@@ -143,8 +146,18 @@ def fit(
     """
     output = Path(output)
     refuse_taken(output, overwrite)
-    rows = read_rows(observations, target, counts)
-    asked = [target, method, split, refit, counts, None if predictor is None else str(predictor), seed, model]
+    rows = read_rows(observations, target, counts, covariates_of(covariates or ""))
+    asked = [
+        target,
+        method,
+        split,
+        refit,
+        counts,
+        None if predictor is None else str(predictor),
+        seed,
+        model,
+        covariates,
+    ]
     name = _name(rows.sha256, *asked, deterministic)
     log.info("fitting %s to a table of %d rows", method, rows.table.num_rows, extra={"work": f"fit {name}"})
     if other := former.note(rows.metadata, output.parent, (former.RUNS,)):
@@ -162,12 +175,13 @@ def fit(
         "split_sha256": hashlib.sha256(_codes(part).tobytes()).hexdigest(),
         "refit": refit,
         "counts": counts,
-        "predictor": None if predictor is None else _file(predictor),
+        "predictor": None if predictor is None else file_of(predictor),
         "seed": seed,
         "model": dict(model or {}),
         "device": device_named(device),
         "versions": {name: versions()[name] for name in ("geogp", "torch")},
         **({"deterministic": True} if deterministic else {}),
+        **({"covariates": list(rows.covariates), "covariate_rasters": rows.rasters} if covariates else {}),
     }
     make = partial(_estimator, arguments, rows, raster)
     training = UnfinishedFit(
@@ -184,6 +198,9 @@ def fit(
             "data": rows.manifest(),
             "rows": _counted(rows, masks, known),
             **refitted,
+            **(
+                {"covariates": list(rows.covariates), "covariate_rasters": rows.rasters} if covariates else {}
+            ),
             "reference_count": estimator.reference_count_,
             "center": estimator.center,
             "fit_seconds": round(training.seconds(), 2),
@@ -308,10 +325,6 @@ def _split(rows: Rows, part: NDArray[np.str_], fitted: Flags) -> dict[str, Tenso
         "fitted": torch.from_numpy(fitted),
         "quarter": torch.from_numpy(rows.quarter_codes),
     }
-
-
-def _file(path: str | Path) -> dict[str, str]:
-    return {"path": str(Path(path).resolve()), "sha256": storage.sha256(Path(path))}
 
 
 def _codes(part: NDArray[np.str_]) -> NDArray[np.int8]:

@@ -71,7 +71,9 @@ def kernel_slice(
         return lambda planes, _: planes[i]
 
     variables = {
-        name: LazyPlane(blocks, plane(i)).variable(("y", "x"), {"units": "1", "long_name": words})
+        name: LazyPlane(blocks, plane(i)).variable(
+            ("y", "x"), {"units": "1", "long_name": f"{run.target.words}: {words}"}
+        )
         for i, (name, words) in enumerate(LONG_NAMES.items())
     }
     out = xr.Dataset(variables, coords=grid_coordinates(geobox))

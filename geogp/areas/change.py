@@ -292,7 +292,9 @@ def _dataset(
         "change_upper": f"upper end of the credible interval {words}",
     }
     variables = {
-        name: LazyPlane(blocks, plane(i)).variable(("y", "x"), {"units": run.unit, "long_name": said})
+        name: LazyPlane(blocks, plane(i)).variable(
+            ("y", "x"), {"units": run.unit, "long_name": f"{run.target.words}: {said}"}
+        )
         for i, (name, said) in enumerate(named.items())
     }
     for name in ("change_lower", "change_upper"):
@@ -301,13 +303,13 @@ def _dataset(
         blocks, lambda values, x: values[3 + chosen.index(float(x or 0.0))], chosen
     ).variable(
         ("threshold", "y", "x"),
-        {"units": "1", "long_name": more},
+        {"units": "1", "long_name": f"{run.target.words}: {more}"},
     )
     coords = grid_coordinates(geobox)
     coords["threshold"] = xr.DataArray(
         np.asarray(chosen),
         dims="threshold",
-        attrs={"units": run.unit, "long_name": f"{run.target.improved} by at least"},
+        attrs={"units": run.unit, "long_name": f"{run.target.words} {run.target.improved} by at least"},
     )
     out = xr.Dataset(variables, coords=coords)
     reference = run.model.reference_count_

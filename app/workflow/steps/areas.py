@@ -388,8 +388,14 @@ def _covariances(
 ) -> xr.Dataset:
     """Both covariances of the areas that have numbers, by their rows in the table; labels: keys and names of the rows."""
     words = {
-        "latent_covariance": (f"covariance of the areas' means on the model's scale, {exact}", "1"),
-        "covariance": ("covariance of the areas' means, from joint draws", f"({facts['unit']})2"),
+        "latent_covariance": (
+            f"covariance of the areas' mean {goal.words} on the model's scale, {exact}",
+            "1",
+        ),
+        "covariance": (
+            f"covariance of the areas' mean {goal.words}, from joint draws",
+            f"({facts['unit']})2",
+        ),
     }
     rows = points.inside
     variables = {

@@ -137,7 +137,7 @@ def excursions(
     }  # fmt: skip
     functions = np.stack([pixels.plane(law.function) for law in laws])
     sets = np.stack([pixels.plane(law.inside(level).astype(np.float64)) for law in laws])
-    words = f"the surface lies {side} the threshold"
+    words = f"the surface of {run.target.words} lies {side} the threshold"
     dims = ("threshold", "y", "x")
     attrs = {"units": "1", "grid_mapping": "spatial_ref"}
     ds = xr.Dataset(

@@ -57,6 +57,13 @@ def fit(
         float | None, typer.Option(help="Peak of the one-cycle schedule.", rich_help_panel=_MODEL)
     ] = None,
     settings: Annotated[list[str] | None, options.settings(rich_help_panel=_MODEL)] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Stay below, such as 2GiB: a larger table is read in parts, by the methods that can.",
+        ),
+    ] = None,
     checkpoint_every: Annotated[
         float, typer.Option(metavar="SECONDS", help="Least time between checkpoints.")
     ] = 10.0,
@@ -101,6 +108,7 @@ def fit(
         result = fit_run(
             observations,
             output=output,
+            max_memory=None if max_memory is None else options.bytes_of(max_memory),
             overwrite=overwrite,
             progress=progress,
             checkpoint_seconds=checkpoint_every,

@@ -74,6 +74,11 @@ class Rows:
         return self.X.shape[1] - len(self.covariates) == 3
 
     @property
+    def n_rows(self) -> int:
+        """Of the file, usable or not."""
+        return self.table.num_rows
+
+    @property
     def goal(self) -> Target:
         """What is mapped."""
         return target_named(self.target).called(
@@ -117,16 +122,29 @@ class Rows:
 
     def manifest(self) -> dict[str, Any]:
         """What a run keeps of its data: enough to check them, to map them and to say where they came from."""
-        quarters = self.quarters
-        return {
-            "path": str(self.path),
-            "sha256": self.sha256,
-            "rows": self.table.num_rows,
-            **{name: self.metadata.get(name) for name in KEPT},
-            "labels": np.unique(self.labels).tolist(),
-            "quarters": quarters,
-            "last_quarter": quarters[-1] if quarters else None,
-        }
+        return manifest_of(
+            self.path,
+            self.sha256,
+            self.table.num_rows,
+            self.metadata,
+            np.unique(self.labels).tolist(),
+            self.quarters,
+        )
+
+
+def manifest_of(
+    path: Path, digest: str, n: int, metadata: Mapping[str, Any], labels: list[str], quarters: list[str]
+) -> dict[str, Any]:
+    """What a run keeps of a file of n rows with these labels, of which usable rows have these quarters."""
+    return {
+        "path": str(path),
+        "sha256": digest,
+        "rows": n,
+        **{name: metadata.get(name) for name in KEPT},
+        "labels": labels,
+        "quarters": quarters,
+        "last_quarter": quarters[-1] if quarters else None,
+    }
 
 
 def read_rows(
@@ -155,17 +173,45 @@ def read_rows(
     a bad count never drops a download.
     """
     path = Path(path)
-    goal = target_named(target)
+    target_named(target)
     table, metadata = read(path, shapes=False)
+    rows = rows_of(table, metadata, path, sha256(path), target, counts, covariates)
+    refuse_none(rows.dropped, table.num_rows, path, target)
+    return rows
+
+
+def refuse_none(dropped: Mapping[str, int], n: int, path: Path, target: str) -> None:
+    """Refuse a file of n rows that were all dropped.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if sum(dropped.values()) >= n:
+        causes = ", ".join(f"{k:,} {cause}" for cause, k in dropped.items() if k)
+        raise InvalidInput(f"None of the {n:,} rows of {path} has a usable {target} ({causes}).")
+
+
+def rows_of(
+    table: pa.Table,
+    metadata: dict[str, Any],
+    path: Path,
+    digest: str,
+    target: str,
+    counts: str = "tests",
+    covariates: Mapping[str, str | Path | None] | None = None,
+) -> Rows:
+    """The rows of a table, or of a part of one, for one target: as `read_rows`, be they usable or not.
+
+    Parameters
+    ----------
+    metadata, path, digest : of the file that the table is from, its SHA-256 last
+    """
+    goal = target_named(target)
     missing = [name for name in ("easting_m", "northing_m") if name not in table.column_names]
     if missing:
         raise InvalidInput(f"{path} has no column {missing[0]}; make the table again with `geogp ingest`.")
     usable, dropped = for_target(table, goal.column, positive=goal.positive, name=target)
-    if not usable.any():
-        raise InvalidInput(
-            f"None of the {table.num_rows:,} rows of {path} has a usable {target} "
-            f"({', '.join(f'{n:,} {cause}' for cause, n in dropped.items() if n)})."
-        )
     values = numbers(table.column(goal.column))
     t = np.full(table.num_rows, np.nan)
     t[usable] = goal.to_score(values[usable])
@@ -182,8 +228,6 @@ def read_rows(
         X = np.column_stack([X, _covariates(table, covariates, X, metadata, path)])
         if (without := usable & ~np.isfinite(X).all(axis=1)).any():
             usable, dropped = usable & ~without, {**dropped, "without_covariates": int(without.sum())}
-        if not usable.any():
-            raise InvalidInput(f"No row of {path} has both {target} and {', '.join(covariates)}.")
     t[~usable] = np.nan
     if (again := usable & _repeated(table)).any():
         usable, dropped = usable & ~again, {**dropped, "repeated": int(again.sum())}
@@ -191,7 +235,7 @@ def read_rows(
     n, guessed = _counts(table, counts, path) if goal.counted else (None, None)
     return Rows(
         path=path.resolve(),
-        sha256=sha256(path),
+        sha256=digest,
         table=table,
         metadata=metadata,
         target=target,

@@ -19,13 +19,14 @@ from torch import Tensor
 
 from app.console import Report
 from app.errors import InvalidInput
+from app.workflow.fitting.parts import Parts, rows_at_once
+from app.workflow.fitting.unfinished import UnfinishedFit
 from app.workflow.knowing import Known, what_is_known
 from app.workflow.machine import peak_rss_mb, versions
 from app.workflow.outputs import refuse_taken, surface_of
 from app.workflow.rasters.covariates import covariates_of, file_of
 from app.workflow.rasters.predictor import raster_predictor
 from app.workflow.rows import Array, Flags, Rows, read_rows
-from app.workflow.unfinished import UnfinishedFit
 from data_pipelines import former
 from data_pipelines.errors import DataWarning
 from data_pipelines.splits import PARTS, make_split
@@ -96,6 +97,7 @@ def fit(
     device: str = "auto",
     deterministic: bool = False,
     model: Mapping[str, Any] | None = None,
+    max_memory: int | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -123,6 +125,8 @@ def fit(
     device : "cpu", "cuda" or "auto"
     deterministic : fit inside `geogp.deterministic`: the same weights, whatever the number of threads
     model : further parameters of `geogp.GPRegressor`, such as rank or steps
+    max_memory : bytes to stay below: a table that does not fit is read in parts by the methods that learn from minibatches,
+        with split "none"; a tenth of its rows, at most 65,536, choose the epoch
     overwrite : replace a finished run
     progress : called with (epochs done, epochs, words)
     checkpoint_seconds : least time between checkpoints
@@ -146,7 +150,18 @@ def fit(
     """
     output = Path(output)
     refuse_taken(output, overwrite)
-    rows = read_rows(observations, target, counts, covariates_of(covariates or ""))
+    most = rows_at_once(observations, method, max_memory)
+    if most is not None and (split != "none" or refit):
+        raise InvalidInput(
+            f"A table read in parts is fitted whole, and {f'--refit {refit}' if refit else f'--split {split}'} asks for all "
+            "rows at once; leave it out, or allow more memory."
+        )
+    given = covariates_of(covariates or "")
+    rows = (
+        read_rows(observations, target, counts, given)
+        if most is None
+        else Parts.of(observations, target, counts, given, seed)
+    )
     asked = [
         target,
         method,
@@ -159,14 +174,18 @@ def fit(
         covariates,
     ]
     name = _name(rows.sha256, *asked, deterministic)
-    log.info("fitting %s to a table of %d rows", method, rows.table.num_rows, extra={"work": f"fit {name}"})
+    log.info("fitting %s to a table of %d rows", method, rows.n_rows, extra={"work": f"fit {name}"})
     if other := former.note(rows.metadata, output.parent, (former.RUNS,)):
         warnings.warn(other, DataWarning, stacklevel=2)
-    part = make_split(rows.table, split, seed)
+    part = make_split(rows.table, split, seed) if isinstance(rows, Rows) else np.full(rows.n_rows, "train")
     masks = {name: rows.usable & (part == name) for name in PARTS}
     if not masks["train"].any():
         raise InvalidInput(f"Split {split!r} leaves no usable {target} row of {observations} to train on.")
-    raster = None if predictor is None else raster_predictor(predictor, rows, method)
+    raster = (
+        raster_predictor(predictor, rows, method)
+        if predictor is not None and isinstance(rows, Rows)
+        else None
+    )
     arguments: dict[str, Any] = {
         "observations_sha256": rows.sha256,
         "target": target,
@@ -182,15 +201,23 @@ def fit(
         "versions": {name: versions()[name] for name in ("geogp", "torch")},
         **({"deterministic": True} if deterministic else {}),
         **({"covariates": list(rows.covariates), "covariate_rasters": rows.rasters} if covariates else {}),
+        **({} if most is None else {"rows_at_once": most}),
     }
     make = partial(_estimator, arguments, rows, raster)
     training = UnfinishedFit(
         storage.partial_folder(output), arguments, progress, checkpoint_seconds, time_limit_seconds
     )
     with training.locked(), threads.deterministic() if deterministic else nullcontext():
-        estimator, refitted = _train(training, rows, masks, make, bool(refit))
-        fitted = _fitted(estimator, masks["train"] | masks["val"] if refit else masks["train"])
-        known, statistics = what_is_known(estimator, rows, fitted)
+        if isinstance(rows, Rows):
+            estimator, refitted = _train(training, rows, masks, make, bool(refit))
+            fitted = _fitted(estimator, masks["train"] | masks["val"] if refit else masks["train"])
+            known, statistics = what_is_known(estimator, rows, fitted)
+            dealt = _split(rows, part, fitted)
+        else:
+            assert most is not None
+            estimator, refitted = rows.fit(make(), most, training.hooks({"words": "fitting"})), {}
+            known, statistics = rows.what_is_known(estimator)
+            dealt = rows.split()
         facts = {
             **{setting: arguments[setting] for setting in SETTINGS},
             "fit": name,
@@ -209,7 +236,7 @@ def fit(
             "created": clock.now().isoformat(timespec="seconds"),
             "scores": None,
         }
-        tensors = {"split": _split(rows, part, fitted), "support": known.to_tensors(), **statistics}
+        tensors = {"split": dealt, "support": known.to_tensors(), **statistics}
         training.clear()
         run = save(output, estimator, facts, extra=tensors, overwrite=overwrite)
     return Fit(run, training.resumed_from_epoch)
@@ -220,7 +247,9 @@ def _name(*asked: Any) -> str:
     return hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _estimator(arguments: Mapping[str, Any], rows: Rows, predictor: Any, **changes: Any) -> GPRegressor:
+def _estimator(
+    arguments: Mapping[str, Any], rows: Rows | Parts, predictor: Any, **changes: Any
+) -> GPRegressor:
     """The estimator that a fit's arguments describe, not fitted."""
     method, asked = arguments["method"], arguments["model"]
     options = {
@@ -306,10 +335,10 @@ def _fitted(estimator: GPRegressor, given: Flags) -> Flags:
     return fitted
 
 
-def _counted(rows: Rows, masks: Mapping[str, Flags], known: Known) -> dict[str, Any]:
+def _counted(rows: Rows | Parts, masks: Mapping[str, Flags], known: Known) -> dict[str, Any]:
     """How many rows went where."""
     return {
-        "read": rows.table.num_rows,
+        "read": rows.n_rows,
         "dropped": rows.dropped,
         "counted_as_one": rows.counted_as_one,
         "fitted": sum(known.rows.values()),

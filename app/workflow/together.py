@@ -28,7 +28,8 @@ from geogp.run import Run
 
 Array = NDArray[np.float64]
 
-#: Rows that the correlation is learned from at most: its sd is then below .02.
+#: Rows that the correlation is learned from at most: the sd of that of all errors is then below .02. That of the surface's part,
+#: which counts, is larger (`Correlation.surface_sd`): fewer rows would be felt, and their number is most of the time.
 MOST_ROWS = 4000
 #: The cache's file; raise the number when the formula changes.
 NOTE, FORMAT = "together.json", 1

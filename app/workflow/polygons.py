@@ -243,7 +243,8 @@ def points_in_each(
     )
     first = 0
     while first < len(there):
-        meshes, size = [], 0
+        meshes: list[Array] = []
+        size = 0
         while first + len(meshes) < len(there) and size < MESHED:
             k = first + len(meshes)
             meshes.append(mesh(bounds[k], sides[k]))

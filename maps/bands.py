@@ -21,8 +21,9 @@ from maps.words import (
     target_unit,
 )
 
-#: Of layers whose colours would judge, where nobody said which values are better.
-UNJUDGED = "broc"
+#: Of layers whose colours would judge, where nobody said which values are better: one hue from little to much. Both ends
+#: of neutral maps with two hues (broc, cork) are nearly black, and probabilities are mostly near 0 or 1.
+UNJUDGED = "devon_r"
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def colours_of(ds: xr.Dataset, key: str) -> str:
     >>> [colours_of(latency, key) for key in ("median", "pi_width", "exceedance")]
     ['oslo', 'lajolla_r', 'vik']
     >>> colours_of(xr.Dataset(attrs={"target_better": ""}), "exceedance")
-    'broc'
+    'devon_r'
     """
     layer, name = LAYERS[key], LAYERS[key].colours
     if layer.quantity in (VALUES, ENDS):

@@ -295,8 +295,10 @@ def _notes(metadata: dict[str, Any]) -> tuple[str, ...]:
     notes = []
     if metadata["missing_quarters"]:
         missing, there = ", ".join(metadata["missing_quarters"]), ", ".join(metadata["quarters"])
-        notes.append(f"No data for {missing}; they are left out of the table, which has {there}.")
+        they = "it is" if len(metadata["missing_quarters"]) == 1 else "they are"
+        notes.append(f"No data for {missing}; {they} left out of the table, which has {there}.")
     if metadata["thin_quarters"]:
         thin = ", ".join(metadata["thin_quarters"])
-        notes.append(f"Far fewer rows than in the other quarters: {thin}; they may be there only in part.")
+        they = "it" if len(metadata["thin_quarters"]) == 1 else "they"
+        notes.append(f"Far fewer rows than in the other quarters: {thin}; {they} may be there only in part.")
     return tuple(notes)

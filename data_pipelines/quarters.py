@@ -33,6 +33,17 @@ def parse(text: str) -> list[str]:
     return [_name(index) for index in sorted(found)]
 
 
+def is_quarter(text: str) -> bool:
+    """Whether a text names one quarter.
+
+    Examples
+    --------
+    >>> is_quarter("2019Q3"), is_quarter("all")
+    (True, False)
+    """
+    return _QUARTER.fullmatch(text) is not None
+
+
 def years(quarters: ArrayLike) -> NDArray[np.float64]:
     """Middle of each quarter in years: year + (q - 0.5) / 4, so 2023Q4 is 2023.875."""
     names = np.asarray(quarters, dtype="U6")

@@ -10,7 +10,7 @@ from jaxtyping import Float, Num
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, check_quarter
 from geogp.predictive import standard_moments
 
 Array = NDArray[np.float64]
@@ -23,6 +23,21 @@ def crs_of(X: Any) -> str | None:
     """The CRS of points (WKT), None of anything else."""
     crs = getattr(X, "crs", None)
     return crs.to_wkt() if hasattr(X, "geometry") and crs is not None else None
+
+
+def check_crs(X: Any, fitted: str | None) -> None:
+    """Refuse points in another CRS than that of the fit (WKT, None where it was not said).
+
+    Raises
+    ------
+    InvalidInput
+    """
+    crs = getattr(X, "crs", None)
+    if fitted is None or not hasattr(X, "geometry") or crs is None or crs == fitted:
+        return
+    raise InvalidInput(
+        f"the points are in {crs.name}, and the model was fitted to points in another CRS: give points.to_crs(model.crs_)."
+    )
 
 
 def features_of(X: Any, y: Any = None) -> Any:
@@ -60,6 +75,28 @@ def features_of(X: Any, y: Any = None) -> Any:
         return xy
     others = X.drop(columns=shapes.name)
     return np.column_stack([xy, others.to_numpy(dtype=np.float64)]) if others.shape[1] else xy
+
+
+def writable(values: Any) -> Array:
+    """Numbers that torch may share: those of a data frame are locked, and are copied."""
+    return np.require(values, dtype=np.float64, requirements="W")
+
+
+def quarter_to_years(quarter: str) -> float:
+    """The middle of a quarter, in years.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> quarter_to_years("2023Q4")
+    2023.875
+    """
+    check_quarter(quarter)
+    year, _, part = quarter.upper().partition("Q")
+    return int(year) + (int(part) - 0.5) / 4.0
 
 
 def n_batches(n: int, size: int) -> int:

@@ -45,6 +45,10 @@ class FarAhead(UserWarning):
     """Predictions lie farther ahead of the last measurement than the measurements span."""
 
 
+class NotMeasured(UserWarning):
+    """A map, a table, an answer is of a quarter of which the run has learned nothing."""
+
+
 # -- bounds: said here, imported by the library, the command line and the dashboard ------------------------------------
 
 

@@ -14,17 +14,18 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.basis.capacity import Capacity
-from geogp.data import Data, Moments, counts_tensor, crs_of, features_of
+from geogp.data import Data, Moments, check_crs, counts_tensor, crs_of, features_of, writable
 from geogp.engines import Engine, Hooks, Plan
 from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn_far_ahead, with_capacity
 from geogp.engines.check import engine_of
+from geogp.engines.columns import names_of
 from geogp.engines.joint import DenseJoint
 from geogp.errors import ImpossibleCombination, InvalidInput, check_values, checked_counts
 from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.transforms import Identity, Transform, from_dict, spread, transform_for
+from geogp.transforms import Identity, Transform, from_dict, quartiles, transform_for, unit_of
 
 Array = NDArray[np.float64]
 
@@ -42,8 +43,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     method : a row of the method table, see `geogp.METHODS` or `geogp methods`
-    spatial : indices of the (easting, northing) columns, or None
-    time : index of the time column (years), or None
+    spatial : the (easting, northing) columns, by number or, of a data frame, by name, or None
+    time : the time column (years), likewise, or None. Of points (a GeoDataFrame) columns 0 and 1 are easting and
+        northing, its others follow by their names
     backbone, expansion, residual, noise, objective, posterior, spread : a name in that registry of `geogp.basis`
     rank : basis functions r; hidden : width h of the network; None for the defaults (128, but no more than
         the rows when there are fewer, and 64)
@@ -67,6 +69,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     Attributes
     ----------
     target_mean_, target_sd_ : of the training targets (ddof 0)
+    target_quartiles_ : of the training targets, each row counted as often as it was measured; None in older runs
     typical_count_ : median training count, used where a prediction names none; None without counts
     reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the
         count): the median training count. Latent moments, draws, covariances and areas hold to it whatever a
@@ -96,8 +99,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         method: str = DEFAULT,
         *,
         # the columns
-        spatial: Sequence[int] | None = None,
-        time: int | None = None,
+        spatial: Sequence[int | str] | None = None,
+        time: int | str | None = None,
         # choices of the row, replaced
         backbone: str | None = None,
         expansion: str | None = None,
@@ -164,24 +167,15 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         ImpossibleCombination
             choices that cannot go together.
         """
-        self.crs_ = crs_of(X)
+        self.crs_, names = crs_of(X), names_of(X)
         checked = validate_data(self, features_of(X, y), y, dtype=np.float64, y_numeric=True)
-        return self._fit(checked[0], np.asarray(checked[1], dtype=np.float64), counts, validation, hooks)
-
-    def _fit(
-        self,
-        X: Array,
-        y: Array,
-        counts: ArrayLike | None,
-        validation: tuple[ArrayLike, ArrayLike, ArrayLike | None] | None,
-        hooks: Hooks | None,
-    ) -> "GPRegressor":
-        check_values(y)
-        n = None if counts is None else checked_counts(counts, len(y))
-        plan = plan_of(self.get_params(deep=False), X.shape[1], n is not None, len(y))
+        rows, values = checked[0], np.asarray(checked[1], dtype=np.float64)
+        check_values(values)
+        n = None if counts is None else checked_counts(counts, len(values))
+        plan = plan_of(self.get_params(deep=False), rows.shape[1], n is not None, len(values), names)
         engine = engine_of(plan.row)
-        self._take_scale(X, y, n, plan)
-        data, held, self.fitted_rows_ = self._rows(X, y, n, validation, plan)
+        self._take_scale(rows, values, n, plan)
+        data, held, self.fitted_rows_ = self._rows(rows, values, n, validation, plan)
         plan = replace(plan, target_mean=self.target_mean_, target_sd=self.target_sd_)
         self.capacity_ = None
         if self.fourier_scales == "auto":
@@ -195,18 +189,20 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _take_scale(self, X: Array, y: Array, counts: Array | None, plan: Plan) -> None:
         """What targets are standardised and transformed by, and the usual count."""
         self.target_mean_ = float(y.mean())
-        self.target_sd_ = float(y.std()) if spread(y) else 1.0
+        self.target_sd_ = unit_of(y)
         self.target_range_ = (float(y.min()), float(y.max()))
-        when = None if self.time is None else X[:, self.time]
+        self.target_quartiles_: tuple[float, float, float] | None = quartiles(y, counts)
+        shape, engine = plan.shape, engine_of(plan.row)
+        when = None if shape.time is None else X[:, shape.time]
         self.time_range_ = when if when is None else (float(when.min()), float(when.max()))
         self.typical_count_ = None if counts is None else float(np.median(counts))
         self.reference_count_ = self.typical_count_
-        name, fixed = self.target_transform, engine_of(plan.row).fixes_scale
+        name, fixed = self.target_transform, engine.fixes_scale
         if name not in ("auto", "identity") and fixed:
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} fixes the scale of its target; leave target_transform at 'auto' or 'identity'."
             )
-        columns = [*(self.spatial or range(X.shape[1])), *([] if self.time is None else [self.time])]
+        columns = [*(shape.spatial or range(X.shape[1])), *([] if shape.time is None else [shape.time])]
         name = "identity" if name == "auto" and fixed else name
         self.transform_: Transform = transform_for(name, y, X[:, columns], seed=plan.seed)
 
@@ -235,9 +231,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _data(self, X: Array, y: Array, counts: Array | None, dtype: torch.dtype = torch.float32) -> Data:
         z = (self.transform_.forward(y) - self.target_mean_) / self.target_sd_
         return Data(
-            torch.as_tensor(X, dtype=torch.float64),
+            torch.as_tensor(writable(X), dtype=torch.float64),
             torch.as_tensor(z, dtype=dtype),
-            None if counts is None else torch.as_tensor(counts, dtype=dtype),
+            None if counts is None else torch.as_tensor(writable(counts), dtype=dtype),
         )
 
     # -- what it knows -----------------------------------------------------------------------------
@@ -294,8 +290,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         last = _LAST.get(self.engine_)
         if last is not None and last[0] == key.hexdigest():
             return last[1]
-        if self.time is not None and self.time_range_ is not None and len(inputs):
-            warn_far_ahead(self.engine_, float(inputs[:, self.time].max()), self.time_range_)
+        time = self.engine_.plan.shape.time
+        if time is not None and self.time_range_ is not None and len(inputs):
+            warn_far_ahead(self.engine_, float(inputs[:, time].max()), self.time_range_)
         moments = self.engine_.moments(torch.as_tensor(inputs), counts_tensor(n))
         _LAST[self.engine_] = (key.hexdigest(), moments)
         return moments
@@ -412,7 +409,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return self.transform_.inverse(self.target_mean_ + self.target_sd_ * draws.double().numpy())
 
     def kernel_slice(self, X: ArrayLike, x_ref: ArrayLike) -> Array:
-        """k(X, x_ref), the prior covariance with one place, in squared target units: (n,)."""
+        """k(X, x_ref), the prior covariance with one place, in squared units of the working scale: (n,)."""
         check_is_fitted(self, "engine_")
         inputs = self._inputs(X)
         ref = np.asarray(x_ref, dtype=np.float64).reshape(1, -1)
@@ -431,7 +428,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         tensors, facts = self.engine_.state()
         plan = self.engine_.plan
         return tensors, {
-            "parameters": {**self.get_params(), "options": storable(self.options)},
+            "parameters": storable(self.get_params(), plan.shape),
             "shape": asdict(plan.shape),
             "rank": plan.size.rank,
             "fourier_scales": list(plan.size.fourier_scales),
@@ -439,6 +436,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             "target_mean": self.target_mean_,
             "target_sd": self.target_sd_,
             "target_range": list(self.target_range_),
+            "target_quartiles": self.target_quartiles_ and list(self.target_quartiles_),
             "time_range": self.time_range_,
             "typical_count": self.typical_count_,
             "reference_count": self.reference_count_,
@@ -470,6 +468,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             target_sd=model.target_sd_,
         )
         model.target_range_ = tuple(facts["target_range"])
+        model.target_quartiles_ = tuple(facts.get("target_quartiles") or ()) or None  # absent in older runs
         model.time_range_ = facts.get("time_range")  # absent in older runs
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
         model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs
@@ -487,7 +486,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return out
 
     def _inputs(self, X: ArrayLike) -> Array:
-        return np.asarray(validate_data(self, features_of(X), dtype=np.float64, reset=False))
+        check_crs(X, getattr(self, "crs_", None))
+        return writable(validate_data(self, features_of(X), dtype=np.float64, reset=False))
 
     def _counts_of(self, counts: ArrayLike | float | None, latent: bool) -> ArrayLike | float | None:
         """Counts named, else those of the surface; None stands for those of a new observation."""

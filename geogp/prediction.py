@@ -30,6 +30,7 @@ from geogp.errors import InvalidInput, check_count, check_level, check_metres, c
 from geogp.predictive import Predictive
 from geogp.storage.clock import now
 from geogp.targets import Target
+from geogp.transforms import Identity
 
 Formula = Callable[[Mapped, Target, Moments, float], NDArray[np.float64]]
 
@@ -73,7 +74,7 @@ def _explained(run: Mapped, t: Target, m: Moments, level: float) -> NDArray[np.f
     return np.clip(1.0 - m.latent_variance.double().numpy() / np.maximum(prior, 1e-30), 0.0, 1.0)
 
 
-#: variable -> (formula, unit: "target" or a literal, long name with the target's {noun})
+#: variable -> (formula, unit: "target", "model" (of its scale) or a literal, long name with {noun} and {scale})
 VARIABLES: dict[str, tuple[Formula, str, str]] = {
     "median": (
         lambda r, t, m, level: t.from_score(_new(r, m).median()),
@@ -91,8 +92,8 @@ VARIABLES: dict[str, tuple[Formula, str, str]] = {
     ),
     "latent_lower": (_interval_end(0, True), "target", "lower end of the credible interval of the surface"),
     "latent_upper": (_interval_end(1, True), "target", "upper end of the credible interval of the surface"),
-    "latent_sd": (_latent_sd, "1", "sd of the surface"),
-    "noise_sd": (_noise_sd, "1", "sd of the noise of new {noun}"),
+    "latent_sd": (_latent_sd, "model", "sd of the surface, on the scale of the model: {scale}"),
+    "noise_sd": (_noise_sd, "model", "sd of the noise of new {noun}, on the scale of the model: {scale}"),
     "explained": (_explained, "1", "share of the prior variance that the data explain"),
 }
 
@@ -200,11 +201,11 @@ def predict(
     about_surface = when + ("" if reference is None else f", reference count of {reference:g} measurements")
     of_what = run.target.words
     variables: dict[str, xr.Variable] = {}
-    for name, (formula, unit, words) in VARIABLES.items():
+    for name, (formula, _, words) in VARIABLES.items():
         own = name in SURFACE
         attrs: dict[str, Any] = {
-            "units": run.unit if unit == "target" else unit,
-            "long_name": f"{of_what}: {words.format(noun=run.target.noun)} ({about_surface if own else about})",
+            "units": unit_of(run, name),
+            "long_name": f"{of_what}: {words.format(noun=run.target.noun, scale=model_scale(run))} ({about_surface if own else about})",
         }
         if name in BY_LEVEL:
             attrs["level"] = level
@@ -301,12 +302,31 @@ def _where_finite(planes: Plane, formula: Callable[[Moments], NDArray[np.float64
     return out
 
 
+def model_scale(run: Mapped) -> str:
+    """What the surface is modelled on, in words: where the target's own scale was bent, by what."""
+    flat = isinstance(run.model.transform_, Identity)
+    of = run.target.scale_words
+    return of if flat else run.model.transform_.words(of.removesuffix(" itself"))
+
+
+def model_unit(run: Mapped) -> str:
+    """The unit of an sd on the model's scale: the target's where nothing bends it, a pure number else."""
+    flat = isinstance(run.model.transform_, Identity) and run.target.scale_words.startswith("the value")
+    return run.unit if flat else "1"
+
+
+def unit_of(run: Mapped, name: str) -> str:
+    """The unit of one of `VARIABLES`."""
+    unit = VARIABLES[name][1]
+    return {"target": run.unit, "model": model_unit(run)}.get(unit, unit)
+
+
 def attributes(run: Mapped, quarter: str | None, tests: float | None, level: float) -> dict[str, Any]:
     """What the Dataset says of itself: CF, and what maps need of the target."""
     goal, method = run.target, run.model.method
     return {
         "Conventions": "CF-1.8",
-        "title": f"{goal.words.capitalize()}: posterior median, prediction intervals and exceedance probability",
+        "title": f"{goal.heading}: posterior median, prediction intervals and exceedance probability",
         "institution": "made with GeoGP",
         "source": f"GeoGP method {method}",
         "history": f"{now():%Y-%m-%dT%H:%M:%SZ} geogp.predict",
@@ -315,6 +335,7 @@ def attributes(run: Mapped, quarter: str | None, tests: float | None, level: flo
         "method": method,
         "center": run.model.center,
         **goal.attributes(run.unit),
+        "model_scale": model_scale(run),
         "quarter": quarter or "",
         **({} if tests is None else {"tests": float(tests)}),
         **({} if run.model.reference_count_ is None else {"reference_count": run.model.reference_count_}),

@@ -148,6 +148,8 @@ def covariates_at(
     InvalidInput
         nothing is known of them or, without `gaps`, not all at each place; `of` names whose they are.
     """
+    if not names:
+        return np.empty((len(places), 0))
     if known is None:
         each = ",".join(f"{name}=FILE.tif" for name in names)
         raise InvalidInput(

@@ -20,11 +20,13 @@ from torch import Tensor
 
 from geogp import storage
 from geogp.blocks import Mapped
-from geogp.errors import InvalidInput, check_quarter
+from geogp.data import quarter_to_years
+from geogp.engines.asked import warn_not_measured
+from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
 from geogp.prediction import predict as predict_map
 from geogp.rasters import Covariates, covariates_at
-from geogp.targets import Target, target
+from geogp.targets import Target, round_middle, target
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -33,23 +35,6 @@ Array = NDArray[np.float64]
 MOST_YEARS = 10.0
 #: Farther than this from every training place, a place is far from data: in scores, on maps and in words.
 FAR_M = 1000.0
-
-
-def quarter_to_years(quarter: str) -> float:
-    """The middle of a quarter, in years.
-
-    Raises
-    ------
-    InvalidInput
-
-    Examples
-    --------
-    >>> quarter_to_years("2023Q4")
-    2023.875
-    """
-    check_quarter(quarter)
-    year, _, part = quarter.upper().partition("Q")
-    return int(year) + (int(part) - 0.5) / 4.0
 
 
 class Support:
@@ -145,8 +130,12 @@ class Run:
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """Thresholds of exceedance where none are named, in `unit`: of the target, or its mean to two digits."""
-        return self.target.thresholds or (float(f"{self.model.target_mean_:.2g}"),)
+        """Thresholds of exceedance where none are named, in `unit`: of the target, or the median of its values, rounded."""
+        if self.target.thresholds:
+            return self.target.thresholds
+        known = self.model.target_quartiles_
+        # A few wild values carry a mean to where no map has anything to say; older runs know no other.
+        return (float(f"{self.model.target_mean_:.2g}") if known is None else round_middle(known),)
 
     # -- when --------------------------------------------------------------------------------------
 
@@ -161,6 +150,12 @@ class Run:
         listed = self.data.get("quarters") or [self.data.get("last_quarter")]
         return tuple(sorted(q for q in listed if isinstance(q, str)))
 
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """The quarters of which it has learned rows; all of `quarters` where it does not record which."""
+        known = (self.facts.get("rows") or {}).get("known") or {}
+        return tuple(q for q in self.quarters if q in known) or self.quarters
+
     def quarter(self, named: str | None = None) -> str | None:
         """The quarter of a map: the one named, else the last one; None where there is none.
 
@@ -168,6 +163,11 @@ class Run:
         ------
         InvalidInput
             a malformed quarter, or none at all where the model knows time.
+
+        Warns
+        -----
+        NotMeasured
+            once for a model and a quarter in which nobody measured, or of which all rows were held out.
         """
         chosen = named or (self.quarters[-1] if self.quarters else None)
         if chosen is not None:
@@ -178,6 +178,10 @@ class Run:
                     f"{chosen} lies more than {MOST_YEARS:g} years from the run's quarters, {self.quarters[0]} to "
                     f"{self.quarters[-1]}, which say nothing of it; name one nearer to them."
                 )
+            # A run that names no more than its last quarter does not say which others were measured.
+            if self.data.get("quarters") and chosen not in (learned := self.learned):
+                how = f"all rows of {chosen} were held out" if chosen in self.quarters else None
+                warn_not_measured(self.model.engine_, chosen, learned, how)
         elif self.has_time:
             raise InvalidInput("this run knows time; name the quarter to map, e.g. quarter='2023Q4'.")
         return chosen
@@ -251,20 +255,16 @@ class Run:
         Raises
         ------
         InvalidInput
-            as `quarter`; a model that takes something else; covariates that nobody gave or, without `gaps`, that
-            are not known at each place.
+            as `quarter`; a model that takes something else; covariates unknown, without `gaps` at any place.
         """
         names = [str(name) for name in self.facts.get("covariates") or ()]
         if (takes := self.model.n_features_in_) != (given := 2 + self.has_time + len(names)):
             raise InvalidInput(f"{self.path} has a model of {takes} columns and says {given}; fit it again.")
         places = np.asarray(xy, dtype=np.float64).reshape(-1, 2)
         when = self.quarter(quarter)
-        columns = (
-            [places, np.full(len(places), quarter_to_years(when))] if self.has_time and when else [places]
-        )
-        if names:
-            columns.append(covariates_at(self.covariates, names, places, str(self.path), gaps=gaps))
-        return np.column_stack(columns)
+        time = [np.full(len(places), quarter_to_years(when))] if self.has_time and when else []
+        known = covariates_at(self.covariates, names, places, str(self.path), gaps=gaps)
+        return np.column_stack([places, *time, known])
 
     # -- further -----------------------------------------------------------------------------------
 

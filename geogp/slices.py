@@ -13,6 +13,7 @@ from odc.geo.geobox import GeoBox
 
 from geogp.blocks import Array, Blocks, LazyPlane, Mapped, Plane, Where, grid_coordinates
 from geogp.errors import InvalidInput
+from geogp.prediction import model_scale, model_unit
 
 LONG_NAMES = {
     "covariance": "prior covariance of the surface with the reference point",
@@ -40,8 +41,8 @@ def kernel_slice(
 
     Returns
     -------
-    Dataset with dims (y, x): covariance in squared units of the score scale (log10), correlation in -1..1;
-    the reference place in the attributes `reference_lon`, `reference_lat`
+    Dataset with dims (y, x): covariance in squared units of the model's scale (the attribute `model_scale`), correlation
+    in -1..1; the reference place in the attributes `reference_lon`, `reference_lat`
 
     Raises
     ------
@@ -70,9 +71,11 @@ def kernel_slice(
     def plane(i: int) -> Callable[[Plane, float | None], Plane]:
         return lambda planes, _: planes[i]
 
+    unit = model_unit(run)
+    units = {"covariance": "1" if unit == "1" else f"({unit})2", "correlation": "1"}
     variables = {
         name: LazyPlane(blocks, plane(i)).variable(
-            ("y", "x"), {"units": "1", "long_name": f"{run.target.words}: {words}"}
+            ("y", "x"), {"units": units[name], "long_name": f"{run.target.words}: {words}"}
         )
         for i, (name, words) in enumerate(LONG_NAMES.items())
     }
@@ -84,6 +87,7 @@ def kernel_slice(
         "source": f"GeoGP method {run.model.method}",
         "method": run.model.method,
         **run.target.attributes(run.unit),
+        "model_scale": model_scale(run),
         "quarter": quarter or "",
         "reference_lon": lon,
         "reference_lat": lat,

@@ -33,7 +33,7 @@ class Target:
     scale : what t is, in words, where it is not the value itself
     better : "higher" or "lower", or "" where neither is said: words and colours then do not judge
     colours : of its level, a cmcrameri map
-    thresholds : of its exceedance where none are named; none for a round value in the data's range
+    thresholds : of its exceedance where none are named; none for their median, rounded
     transform : the default of `GPRegressor.target_transform`, "auto" where values come on any scale
     count_of : what a value counts, where it is a count
     """
@@ -62,11 +62,25 @@ class Target:
             "target": self.name,
             "target_unit": unit,
             "target_title": self.words,
+            "target_heading": self.heading,
             "target_noun": self.noun,
             "target_scale": self.scale_words,
             "target_better": self.better,
             "target_colours": self.colours,
         }
+
+    @property
+    def heading(self) -> str:
+        """`words` at the head of a title; a name that is written its own way, such as pH or no2, stays as it is.
+
+        Examples
+        --------
+        >>> [TARGETS["value"].called(name).heading for name in ("zinc", "pH", "no2")], TARGETS["latency"].heading
+        (['Zinc', 'pH', 'no2'], 'Latency')
+        """
+        first = self.words.split(" ")[0]
+        plain = not self.own_unit or (first.isalpha() and first.islower() and len(first) > 3)
+        return f"{self.words[:1].upper()}{self.words[1:]}" if plain else self.words
 
     @property
     def scale_words(self) -> str:
@@ -177,6 +191,22 @@ class Target:
         import numpy as np
 
         return self.inverse(np.asarray(t, dtype=np.float64))
+
+
+def round_middle(parts: tuple[float, float, float]) -> float:
+    """The median of quartiles in the fewest digits, two at least, that move it by a tenth of their distance at most.
+
+    Examples
+    --------
+    >>> round_middle((20.0, 38.42, 60.0)), round_middle((1011.2, 1013.27, 1015.1)), round_middle((0.0, 0.0, 0.0))
+    (38.0, 1013.0, 0.0)
+    >>> round_middle((0.1 + 0.2,) * 3)
+    0.3
+    """
+    low, half, high = parts
+    slack = max((high - low) / 10, 1e-9 * abs(half))  # of values that are all alike, sums such as .1 + .2
+    rounded = (float(f"{half:.{digits}g}") for digits in range(2, 17))
+    return next((v for v in rounded if abs(v - half) <= slack), half)
 
 
 def _log10(v: Array) -> Array:

@@ -43,6 +43,9 @@ class Transform(Protocol):
 
     def to_dict(self) -> dict: ...
 
+    def words(self, of: str) -> str:
+        """What u is, where y is `of`."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -69,6 +72,9 @@ class Identity:
 
     def to_dict(self) -> dict:
         return {"name": "identity"}
+
+    def words(self, of: str) -> str:
+        return of
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,9 @@ class YeoJohnson:
     def to_dict(self) -> dict:
         return {"name": "yeo-johnson", "power": self.power, "centre": self.centre, "scale": self.scale}
 
+    def words(self, of: str) -> str:
+        return f"power of {of}"
+
 
 @dataclass(frozen=True)
 class Log10:
@@ -149,6 +158,9 @@ class Log10:
 
     def to_dict(self) -> dict:
         return {"name": "log10"}
+
+    def words(self, of: str) -> str:
+        return f"log10 of {of}"
 
 
 @dataclass(frozen=True)
@@ -179,6 +191,9 @@ class Affine:
             "offset": self.offset,
             "factor": self.factor,
         }
+
+    def words(self, of: str) -> str:
+        return f"stretched {self.inner.words(of)}"
 
 
 def from_dict(d: dict) -> Transform:
@@ -282,6 +297,38 @@ def spread(y: Float[np.ndarray, " n"]) -> bool:
     (True, False)
     """
     return bool(y.std() > 1e-10 * np.abs(y).max())
+
+
+def unit_of(y: Float[np.ndarray, " n"]) -> float:
+    """What targets are divided by: their standard deviation; where they do not differ their size, and 1 where they are 0.
+
+    Examples
+    --------
+    >>> unit_of(np.array([1.0, 3.0])), unit_of(np.full(3, -0.1)), unit_of(np.zeros(3))
+    (1.0, 0.1, 1.0)
+    """
+    return float(y.std()) if spread(y) else abs(float(y.mean())) or 1.0
+
+
+def quartiles(
+    y: Float[np.ndarray, " n"], counts: Float[np.ndarray, " n"] | None = None
+) -> tuple[float, float, float]:
+    """The quarter, half and three quarters points of values (n,), each counted as often as `counts` (n,) says.
+
+    Examples
+    --------
+    >>> quartiles(np.array([4.0, 1.0, 2.0, 3.0, 1e6]))
+    (2.0, 3.0, 4.0)
+    >>> quartiles(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 20.0]))
+    (3.0, 3.0, 3.0)
+    """
+    order = np.argsort(y, kind="stable")
+    weight = np.ones(len(y)) if counts is None else np.asarray(counts, dtype=np.float64)[order]
+    share = np.cumsum(weight) / weight.sum()
+    low, half, high = (
+        float(y[order[np.searchsorted(share, p - 1e-12).clip(max=len(y) - 1)]]) for p in (0.25, 0.5, 0.75)
+    )
+    return low, half, high
 
 
 def _nearest(places: Array, rows: NDArray[np.int64], k: int = 8) -> NDArray[np.int64]:

@@ -167,7 +167,7 @@ def _words(
         lines.insert(
             0, f"★ {abs(lat):.3f}° {'N' if lat >= 0 else 'S'}, {abs(lon):.3f}° {'E' if lon >= 0 else 'W'}"
         )
-    say(1 - 0.47 * inch, "  |  ".join(dict.fromkeys(lines)), 9, color=SOFT, va="top")
+    say(1 - 0.47 * inch, "  |  ".join(dict.fromkeys(filter(None, lines))), 9, color=SOFT, va="top")
     credit = [
         f"{word}: {ds.attrs[key]}."
         for word, key in (("Model", "method"), ("Source", "source"))

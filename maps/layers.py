@@ -93,7 +93,7 @@ LAYERS: dict[str, Layer] = {
     "mean": Layer(
         title="Mean {target}",
         short="Mean",
-        about="the average of new {of}, values held within the range of the training data",
+        about="the average of new {of}, values held within the range of the training data, beyond it to their middle half",
         quantity=VALUES,
         colours="batlow",
         scale="log",
@@ -321,7 +321,7 @@ LAYERS: dict[str, Layer] = {
     "covariance": Layer(
         title="Kernel slice: covariance with the reference point",
         short="Covariance",
-        about="k(x, reference): how the model thinks the surface here varies with the reference point",
+        about="k(x, reference) on the model's scale ({scale}): how the surface varies with the reference point",
         of_surface=True,
         quantity="covariance",
         colours="vik",

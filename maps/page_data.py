@@ -24,6 +24,7 @@ from maps.packing import FINE, STEPS, pack
 from maps.region import Lines, around, lines_of, places_of, polygon
 from maps.render import frame
 from maps.words import (
+    heading_text,
     level_text,
     new_text,
     place_text,
@@ -265,7 +266,7 @@ def _entry(ds: xr.Dataset, key: str, scale: Scale, unit: str) -> dict[str, Any]:
     new = f"new {count_open(ds)}" if ds.attrs.get("tests") is not None else ""
     of = f"the level of {surface_text(ds)}" if layer.of_surface else new
     plain = {
-        "median": target_text(ds)[:1].upper() + target_text(ds)[1:],
+        "median": heading_text(ds),
         "within": "How sure",
         "exceedance": "Chance above {threshold}" + (f" {target_unit(ds)}" if target_unit(ds) else ""),
         "measured": short,

@@ -40,6 +40,12 @@ def target_text(ds: xr.Dataset) -> str:
     return str(ds.attrs.get("target_title") or ds.attrs.get("target") or "value")
 
 
+def heading_text(ds: xr.Dataset) -> str:
+    """`Download speed`: the attribute `target_heading`, else the target's words with a capital letter."""
+    words = target_text(ds)
+    return str(ds.attrs.get("target_heading") or f"{words[:1].upper()}{words[1:]}")
+
+
 def target_unit(ds: xr.Dataset) -> str:
     """The target's unit as people read it: nothing for a pure number."""
     return "" if ds.attrs.get("target_unit") == "1" else str(ds.attrs.get("target_unit", ""))
@@ -87,8 +93,8 @@ def _averages(ds: xr.Dataset, tests: float | None) -> str:
 
 
 def scale_text(ds: xr.Dataset) -> str:
-    """`log10 of kbit/s`: what the model's scale is, from the attribute `target_scale`."""
-    return str(ds.attrs.get("target_scale") or "log10 for speeds")
+    """`log10 of kbit/s`: what the model's scale is, from the attribute `model_scale`, or the target's own."""
+    return str(ds.attrs.get("model_scale") or ds.attrs.get("target_scale") or "log10 for speeds")
 
 
 def quarter_of(ds: xr.Dataset) -> str:

@@ -68,10 +68,10 @@ def areas(
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Average the surface over polygons: mean speed, its credible interval, the share below thresholds, ranks.
+    """Average the surface over polygons: the mean, its credible interval, the share below thresholds, ranks.
 
     From the joint posterior of all places, since neighbours err together; over the part inside the region. The
-    surface is the level of tile averages of the run's reference count of tests.
+    surface is the level of averages of the run's reference count of measurements.
 
     `mean`, `sd`, `median`, `lower`, `upper`, `p10` .. `p90`, `share_below_25`: over the ground; `tiles_..` over the
     measured tiles, `people_..` over the people, if given. `rank` 1 is the worst, with its interval;
@@ -81,7 +81,7 @@ def areas(
 
     `share_either_missed` (--with): of ground or people where download < 100 or upload < 20, say, their errors counted together.
 
-    `latent_mean`, `latent_sd`: of the logarithm. Covariances between all areas lie beside.
+    `latent_mean`, `latent_sd`: of the logarithm of speeds and latencies. Covariances between all areas lie beside.
     """
     from app.workflow.rasters.covariates import opened
     from app.workflow.steps.areas import areas as average

@@ -40,7 +40,7 @@ def at(
 ) -> None:
     """Add to each row of a table the median, the interval, P(> threshold) and the distance to the nearest data.
 
-    `median`, `lower`, `upper`, `exceedance_25`: of a new tile average there; `latent_..`: of the surface itself.
+    `median`, `lower`, `upper`, `exceedance_25`: of a new measurement there; `latent_..`: of the surface itself.
 
     Covariates that the run has learned by are columns of the table, or rasters: --covariates.
 

@@ -62,7 +62,7 @@ def change(
 
     --with compares two runs instead, mobile with fixed: the second less the first.
 
-    Of the surface, the level of tile averages of the run's reference count; the later quarter less the earlier.
+    Of the surface, the level of averages of the run's reference count; the later quarter less the earlier.
     """
     from app.workflow.rasters.covariates import opened
     from app.workflow.steps.change import change as compare

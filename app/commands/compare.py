@@ -58,4 +58,4 @@ def compare(
     else:
         if caution := result.caution():
             console.warn(caution)
-        console.table(f"{result.target}, split {result.split}, best NLL first", result.header, result.rows())
+        console.table(f"{result.words}, split {result.split}, best NLL first", result.header, result.rows())

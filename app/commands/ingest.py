@@ -64,7 +64,10 @@ def ingest(
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(metavar="x=..,y=..,value=..[,count=..,time=..]", help=f"Column names, for {TABLES}."),
+        typer.Option(
+            metavar="x=..,y=..,value=..[,count=..,time=..]",
+            help=f"Column names, for {TABLES}; x and y may be left out where two are called lon and lat, or so.",
+        ),
     ] = None,
     crs: Annotated[str | None, typer.Option(help="CRS of x and y; default longitude and latitude.")] = None,
     value_unit: Annotated[str | None, typer.Option(help="Unit of `value`, for legends.")] = None,
@@ -89,7 +92,7 @@ def ingest(
     seed: options.Seed = None,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Public speed-test files and Census files become one table of observations."""
+    """Public speed-test files, or any table of point measurements, become one table of observations."""
     from data_pipelines import observations
 
     takes_file = SOURCES[source].takes_file

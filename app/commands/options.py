@@ -109,7 +109,7 @@ Tests = Annotated[
     float | None,
     typer.Option(
         metavar="N",
-        help="Tests behind the tile averages meant; default: the training median.",
+        help="Measurements behind the averages meant; default: the training median.",
         callback=_held_to(check_count),
     ),
 ]

@@ -14,7 +14,9 @@ PLACE = 100
 def suggest(
     run: options.RunFolder,
     output: Annotated[Path, options.output("GeoJSON to write.")],
-    n: Annotated[int, typer.Option("-n", metavar="N", help="How many places.")] = 50,
+    n: Annotated[
+        int | None, typer.Option("-n", metavar="N", help="How many places; default: 50, or all of fewer.")
+    ] = None,
     quarter: options.Quarter = None,
     tests: options.Tests = None,
     within: Annotated[
@@ -45,7 +47,7 @@ def suggest(
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Suggest tiles to measure: each lowers the map's mean variance most, given those before it.
+    """Suggest places to measure: each lowers the map's mean variance most, given those before it.
 
     --area and --boundary change what is to be known better; map's variance is then that mean's, or weighed by p (1 - p).
 

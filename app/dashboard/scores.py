@@ -11,6 +11,7 @@ import pandas as pd
 
 from app.dashboard.jobs import Job
 from app.workflow.certifying import count_groups
+from app.workflow.outputs import counted_by
 from app.workflow.rows import labels, observations_of
 from app.workflow.scoring import strata
 from geogp.run import Run
@@ -45,7 +46,7 @@ class Entry:
     def about(self) -> str:
         """What must be the same for two entries to be compared: target, split, how many rows, and their scale."""
         d = self.document
-        return f"{d['target']}, split {d['split']}, {d['n_test']:,} held-out rows"
+        return f"{d.get('target_title', d['target'])}, split {d['split']}, {d['n_test']:,} held-out rows"
 
     def of(self, stratum: str) -> Mapping[str, Any]:
         """Scores in a stratum; empty where it has none."""
@@ -143,7 +144,7 @@ def errors(run: Run) -> pd.DataFrame:
     groups = {
         ALL: np.ones(len(frame), bool),
         **strata(rows, mask, run.support),
-        **count_groups(counts, rows.counted_by),
+        **count_groups(counts, counted_by(run.target, rows.counted_by)),
     }
     parts = [frame[member].assign(group=name) for name, member in groups.items() if member.any()]
     return pd.concat(parts, ignore_index=True)

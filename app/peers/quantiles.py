@@ -61,6 +61,9 @@ class _Stretch:
     def to_dict(self) -> dict:
         return {"name": "quantiles"}
 
+    def words(self, of: str) -> str:
+        return f"normal quantiles of {of}"
+
     @staticmethod
     def _columns(a: Array, u: Array) -> Array:
         return a[:, None] if u.ndim == 2 else a

@@ -43,7 +43,7 @@ def certify(
 def count_groups(counts: NDArray[np.float64] | None, counted_by: str = "tests") -> dict[str, Flags]:
     """Rows by the number of measurements behind them: "tests 1", "tests 2-4", ..; nothing where none are counted.
 
-    The names begin with what was counted: tests, devices, or "count" for both.
+    The names begin with what was counted, see `app.workflow.outputs.counted_by`.
 
     Examples
     --------
@@ -53,12 +53,18 @@ def count_groups(counts: NDArray[np.float64] | None, counted_by: str = "tests") 
     if counts is None:
         return {}
     out = {}
-    name = "count" if counted_by == "both" else counted_by
     for low, high in itertools.pairwise([0.0, *COUNT_EDGES, np.inf]):
         first = int(low) + 1
         last = "+" if np.isinf(high) else "" if int(high) == first else f"-{int(high)}"
-        out[f"{name} {first}{last}"] = (counts > low) & (counts <= high)
+        out[f"{counted_by} {first}{last}"] = (counts > low) & (counts <= high)
     return out
+
+
+def unscored_words(run: Run) -> str:
+    """Why nothing shows how good a run is, and what would, as said after "The run" or its name."""
+    if run.facts.get("split") == "none":
+        return "holds no rows out, so nothing shows how good it is; fit it with --split for that."
+    return f"was not scored on held-out rows; `geogp evaluate {run.path}` does."
 
 
 def certificate_of(run: Run) -> dict[str, Any] | None:

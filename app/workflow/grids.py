@@ -61,6 +61,12 @@ class Grid:
         return self.mask.inside(window_in(self.geobox, window))
 
     @property
+    def pixel_words(self) -> str:
+        """The side of a pixel in the unit of its CRS: "500 m", "0.0539 degree"."""
+        unit = CRS.from_wkt(self.wkt).axis_info[0].unit_name
+        return f"{self.resolution:.3g} {unit}" if unit != "metre" else f"{self.resolution:g} m"
+
+    @property
     def wkt(self) -> str:
         """The CRS of the pixels."""
         assert self.geobox.crs is not None  # every way to a grid names one

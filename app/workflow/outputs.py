@@ -1,7 +1,7 @@
 """What workflows write: refused where something is, and told as a manifest tells it."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from geogp.errors import check_new
 from geogp.run import Run
 from geogp.storage import clock
 from geogp.storage.staging import refuse_within_run
+from geogp.targets import Target
 
 
 def refuse_taken(path: Path, overwrite: bool) -> None:
@@ -28,17 +29,49 @@ def refuse_taken(path: Path, overwrite: bool) -> None:
 def surface_of(run: Run) -> str:
     """What a run's surface is the level of, in words; "" where nothing was counted."""
     n = run.model.reference_count_
-    return (
-        "" if n is None else f"{run.target.noun} of {n:g} test{'' if n == 1 else 's'} (the reference count)"
+    if n is None:
+        return ""
+    counted = counted_by(run.target, run.facts.get("counts", "tests"))
+    of = {"count": f"a count of {n:g}"}.get(
+        counted, f"{n:g} {counted.removesuffix('s') if n == 1 else counted}"
     )
+    noun = run.target.noun if run.target.of_averages else "averages"
+    return f"{noun} of {of} (the reference count)"
+
+
+def counted_by(target: Target, counts: str) -> str:
+    """What is counted behind a value, as words begin with it: tests, devices, or "count" for both; for others measurements."""
+    if not target.of_averages:
+        return "measurements"
+    return "count" if counts == "both" else counts
 
 
 def titled(run: Run) -> str:
     """The title of a run's maps: what was measured, of which type, and where or in which table."""
     data = run.data
-    what = " ".join(str(v) for v in (data.get("type"), run.target.words) if v)
-    place = data.get("region") or Path(_table(run)).stem
-    return what[0].upper() + what[1:] + (f", {place}" if place else "")
+    kind = str(data.get("type") or "")
+    what = f"{kind[0].upper()}{kind[1:]} {run.target.words}" if kind else run.target.heading
+    place = place_of(data) or Path(_table(run)).stem
+    return what + (f", {place}" if place else "")
+
+
+def place_of(data: Mapping[str, Any]) -> str:
+    """Where a table's measurements lie, in words: a region's name, or the ends of a box; "" where nothing was named.
+
+    Examples
+    --------
+    >>> place_of({"region": "HI"}), place_of({"region": "bbox", "bbox": [-116, 44.36, 3, 49]})
+    ('HI', '116° W to 3° E, 44.4° N to 49° N')
+    """
+    box = data.get("bbox")
+    if data.get("region") != "bbox" or not box:
+        return str(data.get("region") or "")
+
+    def degrees(value: float, signs: str) -> str:
+        return f"{round(abs(value), 1):g}° {signs[value < 0]}"
+
+    west, south, east, north = box
+    return f"{degrees(west, 'EW')} to {degrees(east, 'EW')}, {degrees(south, 'NS')} to {degrees(north, 'NS')}"
 
 
 def _table(run: Run) -> str:

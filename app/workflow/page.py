@@ -22,7 +22,7 @@ from app.workflow.outputs import attribution, titled
 from app.workflow.scoring import far_m_of
 from geogp.areas import surface
 from geogp.blocks import Where
-from geogp.prediction import VARIABLES, attributes, values_at
+from geogp.prediction import attributes, unit_of, values_at
 from geogp.run import Run
 from maps.atomic import replacing
 from maps.bands import bands, complete
@@ -221,7 +221,7 @@ def legend_of(page: PageGrid) -> Legend:
     sampled = {k: v[None, :] for k, v in values.items()}
     chance = sampled.pop("exceedance")[None]
     attrs = attributes(run, run.quarter(None), run.model.typical_count_, 0.95)
-    ds = xr.Dataset({k: (("y", "x"), v, {"units": _unit(run, k)}) for k, v in sampled.items()}, attrs=attrs)
+    ds = xr.Dataset({k: (("y", "x"), v, {"units": unit_of(run, k)}) for k, v in sampled.items()}, attrs=attrs)
     ds["exceedance"] = (("threshold", "y", "x"), chance, {"units": "1"})
     ds = complete(ds.assign_coords(threshold=[float(run.thresholds[-1])]))
     planes = bands(ds)
@@ -238,10 +238,6 @@ def legend_of(page: PageGrid) -> Legend:
     others = [band for band in planes if band.key in _others()]
     added = [as_it_is(band, own[band.layer.quantity], subtitle(ds)) for band in others]
     return Legend(own, suppressing(ds, own["level"]), added)
-
-
-def _unit(run: Run, key: str) -> str:
-    return run.unit if VARIABLES[key][1] == "target" else VARIABLES[key][1]
 
 
 # -- the page ----------------------------------------------------------------------------------------------

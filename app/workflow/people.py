@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 
 #: Pixels read at once, and cells that an area's pixels are gathered in, a side.
 PIXELS, CELLS = 4_000_000, 64
+#: Shares of an area's ground in a raster below which it is not covered, and from which on it is whole: pixels have edges.
+SLIGHT, WHOLE = 0.001, 0.98
 
 
 def people_of(path: str | Path, parts: Sequence[BaseGeometry | None], run: Run) -> Places:
@@ -52,13 +54,51 @@ def people_of(path: str | Path, parts: Sequence[BaseGeometry | None], run: Run) 
         found = [
             (i, *_people_in(raster, part, to_raster)) for i, part in enumerate(parts) if part is not None
         ]
+        covered = _covered(raster, parts, to_raster)
     xy = np.concatenate([np.empty((0, 2)), *(p for _, p, _ in found)])
     weight = np.concatenate([np.empty(0), *(w for *_, w in found)])
     if not weight.sum() > 0:
         raise InvalidInput(
             f"{path} has nobody in any of the areas; give a raster of people per pixel that covers them."
         )
-    return Places(xy, np.concatenate([np.full(len(w), i) for i, _, w in found]), weight)
+    return Places(xy, np.concatenate([np.full(len(w), i) for i, _, w in found]), weight, covered)
+
+
+def covered_words(covered: Array, raster: str | Path) -> str:
+    """Which areas a raster of people leaves out, wholly or in part, in a sentence; "" where none. Areas outside are NaN."""
+    asked = covered[np.isfinite(covered)]
+    none, partly = int((asked < SLIGHT).sum()), int(((asked >= SLIGHT) & (asked < WHOLE)).sum())
+    if not none + partly:
+        return ""
+    means = "people's means are of the part that it covers" if partly else "they have no people's means"
+    return (
+        f"{Path(raster).name} covers {len(asked) - none - partly:,} of {len(asked):,} areas whole, {partly:,} in part and "
+        f"{none:,} not at all: {means}"
+    )
+
+
+def _covered(raster: Any, parts: Sequence[BaseGeometry | None], to_raster: Transformer) -> Array:
+    """The share (A,) of each area's ground that lies in a raster, NaN of no area; in the plane of the raster."""
+    corners = [(0, 0), (raster.width, 0), (raster.width, raster.height), (0, raster.height)]
+    frame = shapely.Polygon([raster.transform * corner for corner in corners])
+    out = np.full(len(parts), np.nan)
+    for i, part in enumerate(parts):
+        if part is not None:
+            shape = _in_raster(part, to_raster)
+            finite = np.isfinite(shapely.get_coordinates(shape)).all()
+            out[i] = (
+                shapely.area(shapely.make_valid(shape).intersection(frame)) / shape.area if finite else 0.0
+            )
+    return out
+
+
+def _in_raster(part: BaseGeometry, to_raster: Transformer) -> BaseGeometry:
+    """An area in the plane of a raster."""
+
+    def project(xy: Array) -> Array:
+        return np.column_stack(to_raster.transform(xy[:, 0], xy[:, 1]))
+
+    return shapely.transform(shapely.segmentize(part, DENSE_M), project)
 
 
 def _people_in(raster: Any, part: BaseGeometry, to_raster: Transformer) -> tuple[Array, Array]:
@@ -68,10 +108,7 @@ def _people_in(raster: Any, part: BaseGeometry, to_raster: Transformer) -> tuple
     from rasterio.windows import Window, from_bounds
     from rasterio.windows import transform as window_transform
 
-    def project(xy: Array) -> Array:
-        return np.column_stack(to_raster.transform(xy[:, 0], xy[:, 1]))
-
-    shape = shapely.transform(shapely.segmentize(part, DENSE_M), project)
+    shape = _in_raster(part, to_raster)
     nothing = np.empty((0, 2)), np.empty(0)
     if not np.isfinite(shapely.get_coordinates(shape)).all():
         return nothing

@@ -33,19 +33,20 @@ class Pixels:
         return out
 
 
-def pixels_of(run: Run, grid: Grid, what: str) -> Pixels:
+def pixels_of(run: Run, grid: Grid, what: str, *, jointly: bool = True) -> Pixels:
     """The pixels of a grid inside the region, or within the reach of the data.
 
     Parameters
     ----------
     what : for which they are wanted, in words
+    jointly : whether the method draws them together, of which some take few
 
     Raises
     ------
     InvalidInput
         more than the method draws jointly, or none.
     """
-    most = min(MOST, run.model.most_places or MOST)
+    most = min(MOST, run.model.most_places or MOST) if jointly else MOST
     if grid.n_inside > most and grid.boundary is not None:
         raise _too_many(grid.n_inside, most, what)
     if grid.boundary is None:

@@ -11,6 +11,7 @@ from pyproj import Transformer
 from app.choices import map_crs
 from app.errors import InvalidInput
 from data_pipelines.intact import Damaged, check_intact
+from data_pipelines.readers.delimited import DECIMAL_COMMA, dialect_of, places_among
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,9 +20,6 @@ Array = NDArray[np.float64]
 
 #: Rows read and predicted at once.
 ROWS = 20_000
-#: Names of the columns of places, however written, the first that is there.
-LONGITUDES = ("lon", "longitude", "lng", "long", "x", "intptlon")
-LATITUDES = ("lat", "latitude", "y", "intptlat")
 
 
 def parts_of(
@@ -78,8 +76,15 @@ def _frames(path: Path) -> Iterator["pd.DataFrame"]:
     kind = path.suffix.lower()
     try:
         if kind in (".csv", ".txt", ".tsv"):
-            separator = "\t" if kind == ".tsv" else ","
-            reader = pd.read_csv(path, dtype=str, keep_default_na=False, sep=separator, chunksize=ROWS)
+            found = dialect_of(path)
+            reader = pd.read_csv(
+                path,
+                dtype=str,
+                keep_default_na=False,
+                sep=found.separator,
+                encoding="utf-8-sig" if found.encoding == "utf-8" else found.encoding,
+                chunksize=ROWS,
+            )
             with reader:
                 yield from reader
             return
@@ -135,8 +140,7 @@ def _columns(frame: "pd.DataFrame", path: Path, x: str | None, y: str | None) ->
             if name not in own:
                 raise InvalidInput(f"{path} has no column {name!r} for {option}; it has {', '.join(own)}.")
         return x, y
-    lower = {c.strip().lower(): c for c in reversed(own)}
-    lon, lat = (next((lower[n] for n in names if n in lower), None) for names in (LONGITUDES, LATITUDES))
+    lon, lat = places_among(own)
     if lon is None or lat is None:
         raise InvalidInput(
             f"{path} has no columns of longitude and latitude that are called so; name them with --x and --y (it has "
@@ -146,9 +150,13 @@ def _columns(frame: "pd.DataFrame", path: Path, x: str | None, y: str | None) ->
 
 
 def plain_numbers(column: Any) -> Array:
-    """Numbers (n,), NaN where a cell is none."""
+    """Numbers (n,), NaN where a cell is none; a comma between digits is a decimal sign."""
     import pandas as pd
 
+    if column.dtype == object or pd.api.types.is_string_dtype(column):
+        column = column.map(
+            lambda v: v.replace(",", ".") if isinstance(v, str) and DECIMAL_COMMA.fullmatch(v) else v
+        )
     return pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64).copy()
 
 

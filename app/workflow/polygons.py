@@ -30,6 +30,10 @@ MOST_MESH = 4_000_000
 MESHED = 1 << 18
 #: Longest edge of a projected polygon before it is carried over.
 DENSE_M = 5000.0
+#: An area of whose ground less than this share lies in the region is no area of it.
+SLIVER = 0.02
+#: Names in a sentence.
+NAMED = 3
 
 
 def read_polygons(path: str | Path) -> "geopandas.GeoDataFrame":
@@ -212,6 +216,45 @@ class Ground:
         if self.support is None:
             return np.ones(len(P), dtype=bool)
         return np.isfinite(self.support.distances_m(P, self.reach_m))
+
+
+def without_slivers(
+    parts: Sequence[BaseGeometry | None], shapes: Sequence[BaseGeometry]
+) -> tuple[list[BaseGeometry | None], NDArray[np.int64]]:
+    """The parts of polygons that lie in a region, without those of which almost nothing does; and which these are.
+
+    Two files rarely agree about a border: the counties of the next state keep a strip of some hundred metres, and its mean
+    would be ranked beside whole counties. Where nothing but strips was asked for, they stay.
+
+    Examples
+    --------
+    >>> from shapely import box
+    >>> parts, slivers = without_slivers([box(0, 0, 1, 1), box(1, 0, 1.001, 1)], [box(0, 0, 1, 1), box(1, 0, 2, 1)])
+    >>> parts[1], slivers.tolist()
+    (None, [1])
+    """
+    share = np.array(
+        [0.0 if part is None else part.area / max(s.area, 1e-9) for part, s in zip(parts, shapes)]
+    )
+    slight = np.flatnonzero((share > 0) & (share < SLIVER))
+    if not (share >= SLIVER).any():
+        return list(parts), np.empty(0, dtype=np.int64)
+    left = set(slight.tolist())
+    return [None if i in left else part for i, part in enumerate(parts)], slight
+
+
+def slivers_words(slivers: NDArray[np.int64], names: Sequence[str]) -> str:
+    """Which areas were left out, in a sentence; names: of all rows."""
+    first = ", ".join(names[i] for i in slivers[:NAMED])
+    more = ", .." if len(slivers) > NAMED else ""
+    many = f"{len(slivers):,} polygons" if len(slivers) > 1 else "1 polygon"
+    return f"less than {SLIVER:.0%} of {many} ({first}{more}) lies in the region of the run: taken for outside it"
+
+
+def outside_words(outside: int, n: int) -> str:
+    """How many of n polygons have no numbers, in a sentence."""
+    lies, has = ("lies", "has") if outside == 1 else ("lie", "have")
+    return f"{outside:,} of {n:,} polygons {lies} outside the region of the run and {has} no numbers"
 
 
 def points_in(shape: BaseGeometry, wanted: int) -> Array:

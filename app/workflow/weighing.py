@@ -30,11 +30,13 @@ class Places:
     """Weighted places that lie in areas: an area's tiles, or its people.
 
     xy : (m, 2); owner : (m,) the area of each; weight : (m,) positive
+    covered : (A,) the share of each area's ground that their source covers, None where it covers all
     """
 
     xy: Array
     owner: NDArray[np.int64]
     weight: Array
+    covered: Array | None = None
 
     def total(self, n_areas: int) -> Array:
         """Weight in each area: (A,)."""

@@ -1,6 +1,6 @@
 """Any other point measurement: a CSV or GeoParquet file with named columns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from data_pipelines import arrow, download, quarters
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
+from data_pipelines.readers.delimited import DECIMAL_COMMA, dialect_of, places_among
 from data_pipelines.schema import POINT_COLUMNS
 from data_pipelines.sources.contract import Collected, Request
 
@@ -24,6 +25,8 @@ Array = NDArray[np.float64]
 
 #: Measurements behind one value, and years that quarters are named for.
 MOST_COUNT, YEARS = 1e9, (1000, 10_000)
+#: Rows of a column of text that are looked at for decimal commas.
+LOOKED_AT = 1000
 ROLES = ("x", "y", "value", "count", "time")
 
 
@@ -37,9 +40,31 @@ def collect_csv(request: Request) -> Collected:
     """
     fetched = download.resolve(request.file or "")
     with refusing(f"{fetched.path} cannot be read as CSV"):
-        table = pyarrow.csv.read_csv(fetched.path)
+        table = _read_csv(fetched.path, request.columns)
     with refusing(f"{fetched.path} cannot be used"):
         return _collected(_File(fetched, table, request.columns), request)
+
+
+def _read_csv(path: Path, columns: Mapping[str, str]) -> pa.Table:
+    """A CSV with whatever separator; with decimal commas where a column that holds numbers has them."""
+    found = dialect_of(path)
+
+    def read(decimal: str) -> pa.Table:
+        return pyarrow.csv.read_csv(
+            path,
+            read_options=pyarrow.csv.ReadOptions(encoding=found.encoding),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=found.separator),
+            convert_options=pyarrow.csv.ConvertOptions(decimal_point=decimal),
+        )
+
+    table = read(".")
+    asked = {*columns.values(), *places_among(table.column_names)}
+    for field in table.schema:
+        if field.name in asked and pa.types.is_string(field.type):
+            told = (value for value in table.column(field.name).slice(0, LOOKED_AT).to_pylist() if value)
+            if DECIMAL_COMMA.fullmatch(next(told, "")):
+                return read(",")
+    return table
 
 
 def collect_geoparquet(request: Request) -> Collected:
@@ -88,6 +113,13 @@ class _File:
     columns: dict[str, str]
     xy: tuple[Array, Array] | None = None
 
+    def placed(self) -> "_File":
+        """With the columns of places, where neither is named and two are called so."""
+        x, y = places_among(self.table.column_names)
+        if self.xy is not None or {"x", "y"} & set(self.columns) or x is None or y is None:
+            return self
+        return replace(self, columns={"x": x, "y": y, **self.columns})
+
     def check(self) -> None:
         """Refuse roles that do not exist, are not named, or name no column."""
         path, names = self.fetched.path, self.table.column_names
@@ -96,7 +128,10 @@ class _File:
             raise InvalidInput(f"Unknown column role {unknown[0]!r}; the roles are {', '.join(ROLES)}.")
         for role in ("x", "y", "value") if self.xy is None else ("value",):
             if role not in self.columns:
-                raise InvalidInput(f"Say which column of {path} is {role} (columns {role}=NAME).")
+                raise InvalidInput(
+                    f"Say which column of {path} is {role}, such as --columns {role}={names[0] if names else 'NAME'}; it has "
+                    f"{', '.join(names) or 'none'}."
+                )
         for role, name in self.columns.items():
             if name not in names:
                 raise InvalidInput(f"{path} has no column {name!r} for {role}; it has {', '.join(names)}.")
@@ -143,6 +178,7 @@ class _File:
 
 def _collected(file: _File, request: Request) -> Collected:
     """The rows of a file that lie in the place."""
+    file = file.placed()
     file.check()
     given = {role: file.numbers(role) for role in file.columns if role != "time"}
     x, y = file.xy or (given["x"], given["y"])
@@ -214,7 +250,7 @@ def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:
         if odd.size:
             raise InvalidInput(
                 f"Row {odd[0] + 1} of {path} lies at x={x[odd[0]]:g}, y={y[odd[0]]:g}, which is no longitude "
-                "and latitude; swap x and y or say which CRS they are in."
+                "and latitude; swap x and y, or say which CRS they are in, such as --crs EPSG:32604."
             )
         return x, y
     try:

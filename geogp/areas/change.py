@@ -166,7 +166,7 @@ def change_map(
         raise InvalidInput(
             f"at_least takes numbers in the target's unit, such as 0 or 10; got {list(at_least)}."
         )
-    column = run.model.time
+    column = run.model.engine_.plan.shape.time
     assert column is not None  # `check_times` has refused it
     time = run.inputs(np.zeros((1, 2)), end, gaps=True)[0, column]
     sign = 1.0 if run.target.lowest_first else -1.0
@@ -241,7 +241,7 @@ def difference_map(
     than = "better" if run.target.better else "higher"
     more = f"probability that {names[1]} is {than} than {names[0]} by at least so much"
     out = _dataset(run, geobox, planes, when, chosen, words, more, level, where, max_distance_m)
-    title = f"{run.target.words.capitalize()}: {names[1]} less {names[0]}"
+    title = f"{run.target.heading}: {names[1]} less {names[0]}"
     return out.assign_attrs(title=title, quarter=when or "", other_method=other.model.method)
 
 

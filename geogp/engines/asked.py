@@ -15,11 +15,12 @@ from geogp.basis.capacity import BATCH, STEPS, Capacity, choose_capacity
 from geogp.basis.objectives import Weights
 from geogp.basis.residuals import RESIDUALS
 from geogp.basis.schedule import Schedule
-from geogp.data import Data
+from geogp.data import Data, quarter_to_years
 from geogp.engines.base import Engine
 from geogp.engines.check import check, engine_of
+from geogp.engines.columns import numbered
 from geogp.engines.plan import Plan
-from geogp.errors import FarAhead, InvalidInput, NotDistanceAware, check_settings
+from geogp.errors import FarAhead, InvalidInput, NotDistanceAware, NotMeasured, check_settings
 from geogp.holdout import kinds_asked, rows_for_the_epoch
 from geogp.methods import Method, method
 
@@ -29,15 +30,24 @@ TRIALS_WORTH = 25
 CHANGES = ("backbone", "expansion", "residual", "noise", "objective", "posterior", "spread")
 #: Engines that have been asked about times far ahead.
 _WARNED: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+#: Quarters in which nobody measured and of which somebody was told.
+_OF_QUARTERS: "weakref.WeakKeyDictionary[Engine, set[str]]" = weakref.WeakKeyDictionary()
 _TOLD: set[tuple[str, str]] = set()
 
 
-def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: int) -> Plan:
+def plan_of(
+    asked: Mapping[str, Any],
+    n_inputs: int,
+    has_counts: bool,
+    n_rows: int,
+    names: Sequence[str] | None = None,
+) -> Plan:
     """The plan of a fit to n_rows rows of n_inputs columns.
 
     Parameters
     ----------
     asked : the parameters of `GPRegressor`, by name
+    names : of the columns, by which `spatial` and `time` may call them
 
     Raises
     ------
@@ -45,12 +55,11 @@ def plan_of(asked: Mapping[str, Any], n_inputs: int, has_counts: bool, n_rows: i
         choices that cannot go together; columns or scales that are none.
     """
     check_settings(asked)
+    asked = numbered(asked, n_inputs, names)
     spatial = asked["spatial"]
     if spatial is None and n_inputs == 2:
         spatial = (0, 1)
     row = row_of(asked, has_position=spatial is not None)
-    if spatial is not None and (len(spatial) != 2 or max(spatial) >= n_inputs):
-        raise InvalidInput(f"spatial must name two of the {n_inputs} columns; got {tuple(spatial)}.")
     position = None if spatial is None else (int(spatial[0]), int(spatial[1]))
     return Plan(
         row=row,
@@ -184,9 +193,15 @@ def with_capacity(plan: Plan, data: Data, asked: Data | None) -> tuple[Plan, Cap
     return replace(plan, size=replace(plan.size, fourier_scales=chosen.fourier_scales)), chosen
 
 
-def storable(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Options but for a predictor in memory, which no run folder can hold."""
-    return None if options is None else {k: v for k, v in options.items() if k != "predictor"}
+def storable(asked: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
+    """Parameters as a run folder can hold them: without a predictor in memory, columns by their numbers.
+
+    A column's name would need the frame again.
+    """
+    options = asked["options"]
+    kept = None if options is None else {k: v for k, v in options.items() if k != "predictor"}
+    spatial = None if asked["spatial"] is None else list(shape.spatial or ())
+    return {**asked, "options": kept, "spatial": spatial, "time": shape.time}
 
 
 def rows_held_out(row: Method, n: int) -> int:
@@ -198,10 +213,31 @@ def rows_held_out(row: Method, n: int) -> int:
     return rows_for_the_epoch(n, by_heart=learns)
 
 
+def is_far_ahead(newest: float, known: tuple[float, float]) -> bool:
+    """Whether a time lies farther after the known (first, last) than these lie apart."""
+    return newest - known[1] > max(known[1] - known[0], 1.0)
+
+
+def warn_not_measured(engine: Engine, quarter: str, measured: Sequence[str], how: str | None = None) -> None:
+    """Warn, once for an engine and a quarter, that it is none of those that were learned (in their order).
+
+    how : why not, in words; None where nobody measured in it
+    """
+    if quarter in (said := _OF_QUARTERS.setdefault(engine, set())):
+        return
+    said.add(quarter)
+    first, last = measured[0], measured[-1]
+    words = f"{how or f'nobody measured in {quarter}'}: what is said of it rests on {f'{first} to {last}' if first != last else first}"
+    if is_far_ahead(quarter_to_years(quarter), (quarter_to_years(first), quarter_to_years(last))):
+        _WARNED.add(engine)  # this sentence says it, too
+        words += ", which says nothing of what comes so late; name an earlier quarter"
+    warnings.warn(f"{words}.", NotMeasured, stacklevel=3)
+
+
 def warn_far_ahead(engine: Engine, newest: float, known: tuple[float, float]) -> None:
     """Warn, once for an engine, of a time farther after the known (first, last) than these lie apart."""
     first, last = known
-    if newest - last <= max(last - first, 1.0) or engine in _WARNED:
+    if not is_far_ahead(newest, known) or engine in _WARNED:
         return
     _WARNED.add(engine)
     warnings.warn(
@@ -222,5 +258,5 @@ def warn_far(row: Method) -> None:
         "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
         "whose row says reverts_to_prior.",
         NotDistanceAware,
-        stacklevel=4,
+        stacklevel=3,
     )

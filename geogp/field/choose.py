@@ -9,14 +9,9 @@ from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut
-from geogp.field.likelihood import (
-    TOGETHER_BELOW,
-    Targets,
-    conditional_log_density,
-    fit_all_together,
-    fit_local_gp,
-    leave_one_out_log_density,
-)
+from geogp.field.likelihood.conditional import conditional_log_density, leave_one_out_log_density
+from geogp.field.likelihood.minibatches import Targets, fit_local_gp
+from geogp.field.likelihood.together import PASSES, fit_all_together
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.options import ROUGH, FieldOptions
@@ -28,6 +23,8 @@ from geogp.field.variation.told import Following, Told
 
 #: Fewer rows over space alone say too little about lengths that differ from place to place.
 VARY_FROM, VARY_AT = 10_000, 16
+#: All rows together teach the kernel where they are fewer: each candidate, or the best alone, which takes longer then.
+EACH_TOGETHER_BELOW, TOGETHER_BELOW = 1000, 10_000
 #: Of few rows a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches; where each step sees all rows, steps are so many times longer and fewer.
@@ -139,9 +136,14 @@ class Trials:
 
     @property
     def tell_together(self) -> bool:
-        """Whether all rows are taken together, all as noisy: of fewer each in turn is left out of all others, of more there are
-        too many."""
-        return self.told is None and not self.few and len(self.y) < TOGETHER_BELOW
+        """Whether all rows are taken together: of fewer each in turn is left out of all others, of more, blocks that are left
+        out know better what the kernel should be where it is not what the data are like."""
+        return not self.few and len(self.y) < TOGETHER_BELOW
+
+    @property
+    def each_together(self) -> bool:
+        """Whether they are for each candidate, and not for the best alone."""
+        return self.tell_together and len(self.y) < EACH_TOGETHER_BELOW
 
     def fitted(
         self,
@@ -161,35 +163,56 @@ class Trials:
         self, targets: list[Targets], start: LocalKernel, weighted: bool, follows: Following | None
     ) -> LocalGP:
         o = self.options
-        columns = count_columns(self.counts) if self.per_count else None
         made = fit_local_gp(
             self.X,
             self.y,
             self.counts,
             None if self.few else targets,
             start,
-            columns=columns,
+            columns=self._columns,
             told=self.told,
             follows=follows,
             weighted=weighted,
             per_count=self.per_count,
-            steps=-(-o.steps // LONGER) if self.few else o.steps,
+            steps=self._steps,
             learning_rate=RATE * LONGER if self.few else RATE,
             batch=min(o.batch, max(len(self.y) // FEW_IN_A_BATCH, 8)),
             seed=o.seed,
             tick=self.stages.tick,
         )
-        if not self.tell_together or start.variation is not None:
-            return made
+        alike = start.variation is None and follows is None
+        return self._together(made) if self.each_together and alike else made
+
+    def taken_together(self, best: Candidate) -> Candidate:
+        """A candidate whose kernel is the same everywhere, fitted to all rows together; a stage."""
+        gp = best.gp
+        made = self.stages.once("together", lambda: self._together(gp).tensors())
+        return self.judged(LocalGP.from_tensors(made, gp.kernel, gp.rows))
+
+    def _together(self, gp: LocalGP) -> LocalGP:
         return fit_all_together(
-            made,
+            gp,
             self.X,
             self.y,
             self.counts,
-            columns=columns,
+            columns=self._columns,
+            told=self.told,
             per_count=self.per_count,
+            passes=min(PASSES, self.options.steps),
+            seed=self.options.seed,
             tick=self.stages.tick,
         )
+
+    @property
+    def _steps(self) -> int:
+        """Of a fit; one row has nothing to say of how far others lie from it."""
+        if len(self.y) == 1:
+            return 0
+        return -(-self.options.steps // LONGER) if self.few else self.options.steps
+
+    @property
+    def _columns(self) -> Tensor | None:
+        return count_columns(self.counts) if self.per_count else None
 
     def judged(self, gp: LocalGP) -> Candidate:
         """What held-out rows say of it."""
@@ -243,6 +266,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         )
         if following.never_loses_to(best):
             best = replace(following, gp=following.gp.told(trials.says))
+    if trials.tell_together and not trials.each_together and best.gp.kernel.variation is None:
+        best = trials.taken_together(best)
     if trials.per_count:
         still = replace(best.gp, count_shift=torch.zeros_like(best.gp.count_shift))
         best = _surely_better(trials.judged(still), best)

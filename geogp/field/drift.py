@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy.special import ndtri, stdtrit
 from torch import Tensor
 
 from geogp.field.earlier import earlier, nearest
@@ -31,6 +32,12 @@ ALL_OF = 150
 MOST = 200_000
 #: Solves with weights renewed in between; Gaussian observations need one.
 SOLVES = 3
+#: Fewer places than this tell of no plane: it would go through them, and leave nothing to tell how far it is off.
+PLANE_FROM = 10
+#: Rows looked at first.
+SOME = 2000
+#: The upper end of a 95% interval.
+UPPER = 0.975
 #: Beyond the data the plane goes on for about so many half extents, and never farther.
 REACH = 2.0
 
@@ -39,15 +46,16 @@ REACH = 2.0
 class Drift:
     """What Φ is made of, and what the observations say of w.
 
+    A plane over fewer than ten places is a constant.
+
     center, scale : (q − 1,) of the columns of the coordinates but time
     axes : those columns
     weights, covariance : (q,), (q, q) of w given the observations
 
     Examples
     --------
-    >>> C = torch.tensor([[0.0, 0.0], [2.0, 4.0]]).double()
-    >>> drift = Drift.over(C, None)
-    >>> drift.columns(C).tolist()
+    >>> C = torch.stack([torch.arange(11), 2 * torch.arange(11)], dim=1).double()
+    >>> Drift.over(C, None).columns(C[[0, 10]]).tolist()
     [[1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]
     """
 
@@ -59,14 +67,25 @@ class Drift:
 
     @classmethod
     def over(cls, C: Float[Tensor, "n D"], time_axis: int | None) -> "Drift":
-        """The drift over coordinates C, nothing known of its weights: half the extent of a column is one unit."""
+        """The drift over coordinates C, nothing known of its weights: half the extent of a column is one unit.
+
+        Across a line of places, where there is none, the unit is that along it.
+        """
         axes = tuple(d for d in range(C.shape[1]) if d != time_axis)
+        if C.shape[1] and _few_places(C[:, :2]):
+            axes = ()
         P = C[:, axes]
-        low, high = P.min(0).values, P.max(0).values
+        low, high = P.amin(0), P.amax(0)
         half = 0.5 * (high - low)
+        half[:2] = torch.where(half[:2] > 0, half[:2], half[:2].amax() if axes else 1.0)
         q = 1 + len(axes)
         zero, wide = torch.zeros(q, dtype=C.dtype), PRIOR_SD**2 * torch.eye(q, dtype=C.dtype)
         return cls(0.5 * (low + high), torch.where(half > 0, half, torch.ones_like(half)), axes, zero, wide)
+
+    @property
+    def n_weights(self) -> int:
+        """q"""
+        return len(self.weights)
 
     def columns(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N q"]:
         """Φ at coordinates C: the plane levels off beyond the data, so that far away it says nothing wild."""
@@ -113,6 +132,32 @@ class Drift:
         L = cholesky(total, jitter=0.0, what="the drift's normal equations")
         covariance = torch.cholesky_inverse(L)
         return Drift(self.center, self.scale, self.axes, covariance @ right, covariance)
+
+
+def _few_places(P: Float[Tensor, "n 2"]) -> bool:
+    """Whether there are fewer than a plane needs; of many rows some tell that at once."""
+    some = P[torch.linspace(0, len(P) - 1, min(len(P), SOME)).long()]
+    return all(len(torch.unique(part, dim=0)) < PLANE_FROM for part in (some, P))
+
+
+def left_open(n_rows: int, n_weights: int) -> float:
+    """By how much the variance of n rows about so many fitted weights must grow to be that of new ones, 95% of which lie
+    within 1.96 standard deviations: n / (n − q) for what the weights took, and the square of Student's t with n − q degrees
+    of freedom over the normal distribution's for how little n rows tell of a variance. 1 where they tell nothing of it.
+
+    References
+    ----------
+    Student 1908
+
+    Examples
+    --------
+    >>> [round(left_open(n, 1), 2) for n in (1, 4, 30, 400)]
+    [1.0, 3.52, 1.13, 1.01]
+    """
+    free = n_rows - n_weights
+    if free < 1:
+        return 1.0
+    return float(n_rows / free * (stdtrit(free, UPPER) / ndtri(UPPER)) ** 2)
 
 
 @dataclass(frozen=True, eq=False)

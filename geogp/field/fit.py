@@ -4,7 +4,7 @@ from torch import Tensor
 
 from geogp.field.choose import Trials, best_local_gp
 from geogp.field.conditioned import Conditioned
-from geogp.field.drift import Drift, Whitened
+from geogp.field.drift import Drift, Whitened, left_open
 from geogp.field.frame import Frame
 from geogp.field.left_out import LeftOut, horizon_of
 from geogp.field.noise.rows import ToldNoise
@@ -55,6 +55,8 @@ def fit_conditioned(
         lengths=lengths,
     )
     gp = best_local_gp(trials, options.starting_kernel(frame))
+    if trials.few:
+        gp = gp.less_sure(left_open(len(y), plane.n_weights))
     value = y - gp.b(counts)
     trend = fit_trend(time, value, weight)
     value = value - trend(time, len(y))

@@ -92,6 +92,11 @@ class LocalGP:
         """Degrees of freedom with which observations are conditioned on, None for Gaussian ones."""
         return self.degrees_of_freedom if self.weighted else None
 
+    def less_sure(self, factor: float) -> "LocalGP":
+        """With all variances so many times as large."""
+        kernel = replace(self.kernel, log_variance=self.kernel.log_variance + math.log(factor))
+        return replace(self, kernel=kernel, tau2=factor * self.tau2, s2=factor * self.s2)
+
     def told(self, says: Tensor | None) -> "LocalGP":
         """With the lengthscale and variance that follow where this is said at the centres."""
         return replace(self, kernel=following(self.kernel, self.follows, says))

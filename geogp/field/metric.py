@@ -7,7 +7,7 @@ from torch import Tensor
 from geogp.field.earlier import earlier, nearest
 from geogp.field.frame import ISOTROPIC
 from geogp.field.kernel import LocalKernel
-from geogp.field.likelihood import conditional_log_density
+from geogp.field.likelihood.conditional import conditional_log_density
 from geogp.field.steps import Group, Steps
 from geogp.holdout import spacing
 

@@ -20,6 +20,7 @@ Index = NDArray[np.int64]
 DIRECTIONS = 8
 PER_TIER = 24  # candidates asked from each tier: three a direction
 PER_TIER_RECURRING = 12  # .. where each place brings its history along
+HISTORY = 64  # rows of one place that are candidates: those about the time that is asked for
 MISSING = -1  # fills a row whose reference has too few observations
 #: The lower half of a whole number; keys from here on stand for infinite distances.
 LOWER, NOWHERE = (1 << 32) - 1, int(np.array(np.inf, dtype=np.float32).view(np.int32)) << 32
@@ -50,6 +51,11 @@ class NeighbourSearch:
     @property
     def n_rows(self) -> int:
         return len(self.X)
+
+    @cached_property
+    def longest(self) -> int:
+        """Rows of the place that has most."""
+        return int(self.count.max())
 
     @cached_property
     def times(self) -> Array:
@@ -120,7 +126,7 @@ def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None)
         row=row,
         place_space=place_space,
         time_axis=time_axis,
-        history=int(min(count.max(), 64)),
+        history=int(min(count.max(), HISTORY)),
     )
 
 
@@ -257,7 +263,9 @@ def _query_chunk(
     d2[places == MISSING] = np.inf
     slot = search.first[places]
     if history > 1 or latest is not None:
-        step = np.arange(history)
+        step = np.broadcast_to(np.arange(history), (*places.shape, history))
+        if search.time_axis is not None and history < search.longest:
+            step = step + _begin(search, places, X[:, search.time_axis], latest)[..., None]
         d2 = np.where(step < search.count[places][..., None], d2[..., None], np.inf)
         slot = np.minimum(slot[..., None] + step, len(search.row) - 1)
         if search.time_axis is not None:
@@ -270,6 +278,27 @@ def _query_chunk(
         group = np.repeat(group, history, axis=-1)
     found = _deal(d2, group, k, nearest_share)
     return np.where(found == MISSING, MISSING, search.row[np.take_along_axis(slot, found, axis=1)])
+
+
+def _begin(search: NeighbourSearch, places: Index, times: Array, latest: Array | None) -> Index:
+    """How many rows (n, C) of each place come before the `history` of them about a time (n,), or before a latest one."""
+    first, count = search.first[places], search.count[places]
+
+    def until(time: Array) -> Index:
+        """Rows of the place at this time or before."""
+        low, high = np.zeros_like(count), count.copy()
+        while (low < high).any():
+            middle = (low + high) // 2
+            there = (low < high) & (
+                search.times[np.minimum(first + middle, len(search.row) - 1)] <= time[:, None]
+            )
+            low, high = np.where(there, middle + 1, low), np.where(there, high, np.maximum(middle, low))
+        return low
+
+    begin = until(times) - search.history // 2
+    if latest is not None:
+        begin = np.minimum(begin, until(latest) - search.history)
+    return np.clip(begin, 0, np.maximum(count - search.history, 0))
 
 
 def _direction(offset: Array, d2: Array) -> NDArray[np.int8]:

@@ -34,14 +34,34 @@ def typical_precision(counts: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
 def canonical_order(
     X: Float[Tensor, "N D"], value: Float[Tensor, " N"], counts: Num[Tensor, " N"]
 ) -> Int[np.ndarray, " N"]:
-    """Rows by the columns of X, then by value and count: the same table for every order of the rows given.
+    """Rows by the columns of X: the same table for every order of the rows given.
+
+    Those of one place and time stand in no order of their values: the first few of many are like all.
 
     Examples
     --------
     >>> canonical_order(torch.tensor([[2.0, 0.0], [1.0, 5.0]]), torch.zeros(2), torch.ones(2)).tolist()
     [1, 0]
     """
-    return np.lexsort((counts.numpy(), value.numpy(), *X.numpy().T[::-1]))
+    y, n = value.double().numpy(), counts.double().numpy()
+    return np.lexsort((n, y, _shuffled(y, n), *X.numpy().T[::-1]))
+
+
+def _shuffled(*columns: np.ndarray) -> np.ndarray:
+    """Keys (N,) of float64 columns (N,) each that follow none of them: their bits, mixed by the finaliser of SplitMix64.
+
+    References
+    ----------
+    Steele, Lea and Flood 2014
+    """
+    key = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        key ^= (column + 0.0).view(np.uint64)  # -0 is 0
+        key += np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+        key ^= key >> np.uint64(31)
+    return key
 
 
 def canonical(

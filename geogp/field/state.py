@@ -124,11 +124,13 @@ def _drift(tensors: dict[str, Tensor], frame: Frame) -> Drift:
         X = tensors["seen.X"]
         none = Drift.over(X[:, :0], None)
         return replace(none, covariance=torch.zeros_like(none.covariance))
+    weights = tensors["drift.weights"]
+    axes = tuple(d for d in range(frame.n_axes) if d != frame.time_axis)
     return Drift(
         tensors["drift.center"],
         tensors["drift.scale"],
-        tuple(d for d in range(frame.n_axes) if d != frame.time_axis),
-        tensors["drift.weights"],
+        axes if len(weights) > 1 else (),
+        weights,
         tensors["drift.covariance"],
     )
 

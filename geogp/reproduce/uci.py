@@ -2,7 +2,6 @@
 
 import math
 import os
-import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from geogp.densities import gaussian_nll
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
-from geogp.reproduce.journal import once
+from geogp.reproduce.journal import Attempt, once
 from geogp.reproduce.result import READING, Line, Panel, Result
 from geogp.scores import score
 
@@ -93,18 +92,23 @@ def load(name: str, split: int, *, data: str | Path | None = None, limit: int | 
 
 def measure(method: str, split: Split, *, seed: int = 0, **keywords: Any) -> dict[str, float]:
     """Test scores in units of the training sd, and the seconds of the fit; once where a journal is kept."""
-    key = {"method": method, "split": split.name, "seed": seed, **keywords}
+    key = _key(method, split, seed, keywords)
     return once(key, lambda: _measure(method, split, seed, keywords))
+
+
+def _key(method: str, split: Split, seed: int, keywords: dict[str, Any]) -> dict[str, Any]:
+    return {"method": method, "split": split.name, "seed": seed, **keywords}
 
 
 def _measure(method: str, split: Split, seed: int, keywords: dict[str, Any]) -> dict[str, float]:
     Xv, yv = split.validation
-    begun = time.perf_counter()
+    attempt = Attempt(_key(method, split, seed, keywords))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         model = GPRegressor(method=method, target_transform="identity", random_state=seed, **keywords)
-        model.fit(*split.train, validation=(Xv, yv, None))
-    seconds = time.perf_counter() - begun
+        model.fit(*split.train, validation=(Xv, yv, None), hooks=attempt.hooks)
+    seconds = attempt.seconds
+    attempt.done()
     X, y = split.test
     predictive = model.predictive(X)
     out = score(predictive, y, target_mean=model.target_mean_, target_sd=model.target_sd_)

@@ -26,7 +26,7 @@ from geogp.errors import ImpossibleCombination, InvalidInput, check_values, chec
 from geogp.estimator import GPRegressor
 from geogp.linalg.threads import patient
 from geogp.methods import METHODS
-from geogp.transforms import spread
+from geogp.transforms import spread, unit_of
 from geogp.update.renewed import summarise
 
 Array = NDArray[np.float64]
@@ -370,10 +370,10 @@ def _take_scale(model: GPRegressor, found: _Scan, plan: Plan) -> None:
     X, y, counts = found.sample
     model._take_scale(X, y, counts, plan)
     model.target_mean_ = found.mean
-    model.target_sd_ = float(np.sqrt(found.squares / found.n)) if spread(y) else 1.0
+    model.target_sd_ = float(np.sqrt(found.squares / found.n)) if spread(y) else unit_of(y)
     model.target_range_ = (float(found.low[-1]), float(found.high[-1]))
-    if model.time is not None:
-        model.time_range_ = (float(found.low[model.time]), float(found.high[model.time]))
+    if (time := plan.shape.time) is not None:
+        model.time_range_ = (float(found.low[time]), float(found.high[time]))
     model.typical_count_ = model.reference_count_ = found.median_count
 
 

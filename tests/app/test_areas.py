@@ -295,3 +295,37 @@ def test_a_file_that_lacks_or_changes_a_byte_is_noticed(size, tmp_path):
         assert not _holds(path, memoryview(written))
         path.write_bytes(written[:-1] + b"!")
         assert not _holds(path, memoryview(written))
+
+
+def test_a_neighbours_strip_is_not_ranked(cli, run, world, tmp_path):
+    """Of the county beyond the border .5% lies in the region: it neither has a rank nor shifts one, nor counts its people."""
+    from maps.region import polygon
+
+    west, south, east, north = polygon(load(run).boundary).bounds
+    deep = (east - west) / 4
+    shapes = [
+        shapely.box(east - deep, south, east, north),
+        shapely.box(east - 2 * deep, south, east - deep, north),
+        shapely.box(east - deep / 200, south, east + deep, north),
+    ]
+    frame = geopandas.GeoDataFrame(
+        {"name": ["near", "far", "strip"], "pop": [10, 20, 1e6]}, geometry=shapes, crs=4326
+    )
+    frame.to_file(tmp_path / "a.gpkg")
+    line = ("--areas", tmp_path / "a.gpkg", "--weight-column", "pop", *FEW)
+    result = cli("areas", run, *line, "-o", tmp_path / "out.gpkg", "--json")
+    assert result.code == 0, result.err
+    document = json.loads(result.out)
+    near, far, strip = document["areas"]
+    assert strip["rank"] is None and strip["mean"] is None and {near["rank"], far["rank"]} == {1, 2}
+    assert document["whole"]["people"] == 30
+    assert (
+        "less than 2% of 1 polygon (strip) lies in the region of the run: taken for outside it" in result.err
+    )
+    assert "1 of 3 polygons lies outside the region of the run and has no numbers" in result.err
+    # Asked for alone it is what is wanted.
+    frame[2:].to_file(tmp_path / "strip.gpkg")
+    result = cli(
+        "areas", run, "--areas", tmp_path / "strip.gpkg", *FEW, "-o", tmp_path / "one.gpkg", "--json"
+    )
+    assert json.loads(result.out)["areas"][0]["rank"] == 1, result.err

@@ -192,3 +192,20 @@ def test_an_area_between_the_pixels_centres_has_its_share(run, world, tmp_path):
     found = people_of(path, parts, loaded)
     assert found.total(1)[0] == pytest.approx(4, rel=0.05)
     assert shapely.distance(parts[0], shapely.points(found.xy)).max() < 20_000
+
+
+def test_a_raster_of_a_part_says_so(cli, run, world, tmp_path):
+    """West of the middle it has no pixel: no means of nobody's, and a word of what is missing."""
+    path, file = tmp_path / "east.tif", tmp_path / "boxes.geojson"
+    (west, south), (east, north) = world.to_degrees(2, -30), world.to_degrees(30, 30)
+    with rasterio.open(
+        path, "w", driver="GTiff", height=60, width=60, count=1, dtype="float32", crs=4326,
+        transform=from_bounds(west, south, east, north, 60, 60),
+    ) as out:  # fmt: skip
+        out.write(np.ones((60, 60), "float32"), 1)
+    boxes(world, (-20, -10, -4, 10), (-4, -10, 8, 10), (6, -10, 18, 10)).to_file(file)
+    result = cli("areas", run, "--areas", file, "--weights", path, "-o", tmp_path / "a.csv", *FEW)
+    assert result.code == 0, result.err
+    assert "nan" not in result.out and "no people known" in result.out
+    said = "east.tif covers 1 of 3 areas whole, 1 in part and 1 not at all: people's means are of the part"
+    assert said in result.err

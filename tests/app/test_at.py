@@ -37,7 +37,7 @@ def test_each_row_is_told_what_the_maps_say(cli, run, schools, tmp_path, monkeyp
     assert result.code == 0, result.err
     document = json.loads(result.out)
     assert (document["rows"], document["rows_with_values"]) == (6, 3)
-    assert "2 of 6 rows have no place" in result.err and "1 of 6 places lie outside" in result.err
+    assert "2 of 6 rows have no place" in result.err and "1 of 6 places lies outside" in result.err
     table, given = pd.read_csv(out, dtype={"id": str}), pd.read_csv(schools, dtype=str)
     assert table["id"].tolist() == given["id"].tolist() and table["median_given"].tolist() == list("abcdef")
     assert (
@@ -136,3 +136,15 @@ def test_no_spreadsheet_computes_a_cell_of_somebody_elses(cli, run, tmp_path, en
     table = pd.read_csv(out, dtype=str)
     assert table["name"].tolist() == [*(f"'{word}" for word in words[:4]), *words[4:]]
     assert "'=1+1" in table.columns and "=1+1" not in table.columns
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "cp1252"])
+def test_a_table_with_semicolons_and_decimal_commas(cli, run, tmp_path, encoding):
+    loaded = load(run)
+    (lon,), (lat,) = loaded.to_degrees(loaded.support.positions_m[:1])
+    text = f"Lon;Lat;Straße\n{lon:.6f};{lat:.6f};Käsweg\n".replace(".", ",")
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    result = cli("at", run, tmp_path / "t.csv", "-o", tmp_path / "out.csv")
+    assert result.code == 0, result.err
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert table["Straße"][0] == "Käsweg" and table["distance_m"][0] < 1 and table["median"][0] > 0

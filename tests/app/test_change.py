@@ -72,6 +72,7 @@ def test_maps_and_areas_are_the_joint_posteriors(cli, run, file, tmp_path):
 
     table = geopandas.read_file(out / "areas.gpkg")
     assert table["GEOID"].tolist() == ["01", "02", "03"] and np.isnan(table["change"][2])
+    assert "1 of 3 polygons lies outside the region of the run" in result.err
     np.testing.assert_allclose(table["change"][:2], (table["mean_to"] - table["mean_from"])[:2])
     assert (table["change_lower"] <= table["change"])[:2].all() and (table["p_improved_0"][:2] <= 1).all()
 

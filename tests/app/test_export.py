@@ -302,6 +302,7 @@ def test_medians_beyond_what_was_measured_are_said(run):
     loaded = load(run)
     low, high = 10 ** (np.array(loaded.model.target_range_) - 3)
     assert beyond_words(loaded, (low * 1.01, high * 0.99)) == beyond_words(loaded, None) == ""
+    assert beyond_words(loaded, (low, high + 1e-6)) == ""  # no more than rounding
     said = beyond_words(loaded, (low * 1.01, high * 1.5))
     assert (
         f"to {high * 1.5:.4g} Mbit/s, measured was {low:.4g} to {high:.4g}" in said

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from geogp import storage
 from geogp.areas import surface
 from geogp.run import load
 from geogp.storage.folders import _seal
@@ -89,6 +90,19 @@ def test_the_page_says_what_the_run_says(cli, evaluated, file, tmp_path):
     assert row["upper"] - row["lower"] == pytest.approx(np.ptp(np.quantile(share, [0.025, 0.975])), rel=0.35)
     again = cli("report", evaluated, "-o", out)
     assert again.code == 3 and out.read_text() == text
+
+
+def test_a_quarter_that_was_held_out_is_called_so(cli, run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    rows = load(copy).facts["rows"]
+    known = {quarter: n for quarter, n in rows["known"].items() if quarter < "2023Q3"}
+    storage.update_facts(copy, {"rows": {**rows, "known": known}})
+    assert cli("report", copy, "-o", tmp_path / "r.html").code == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "All rows of 2023Q4 were held out: it rests on the trend of 2022Q1 to 2023Q2." in text
+    assert cli("report", copy, "-o", tmp_path / "q.html", "--quarter", "2023Q1").code == 0
+    assert "were held out: it rests" not in (tmp_path / "q.html").read_text()
 
 
 def test_without_evaluation_or_rows_it_says_so(cli, run, tmp_path):

@@ -100,3 +100,15 @@ def test_the_path_keeps_its_budget(cli, run, tmp_path):
     assert set(greedy(C, noise, 5, distances=line, budget=10.0).chosen) == {0, 1, 2, 3}
     assert len(greedy(C, noise, 5, distances=line, budget=50.0)) == 5
     assert cli("suggest", run, "-o", tmp_path / "q.geojson", "--budget-km", -1).code == 3
+
+
+def test_few_candidates_are_all_ranked_and_a_budget_bounds_them(cli, run, world, tmp_path):
+    lonlat = [world.to_degrees(x, 2 * x) for x in (-12, -5, 1, 6, 11)]
+    file, out = tmp_path / "candidates.csv", tmp_path / "p.geojson"
+    file.write_text("\n".join(["lon,lat", *(f"{lon},{lat}" for lon, lat in lonlat)]))
+    _, places = asked(cli, run, out, "--candidates", file)
+    assert len(places) == 5
+    _, places = asked(cli, run, out, "--candidates", file, "-n", 9, "--budget-km", 10)
+    assert len(places) == 1
+    result = cli("suggest", run, "-o", out, "--overwrite", "--candidates", file, "-n", 6)
+    assert result.code == 3 and "There are 5 places to choose from, and -n 6 asks for more" in result.err

@@ -192,6 +192,12 @@ def test_measurements_without_time(cli, tmp_path):
     assert result.code == 0, result.err
     (label,) = json.loads(result.out)["added"]
     assert label.startswith("added-") and cli("update", path, "--add", tmp_path / "1.parquet").code == 3
+    refused = cli("update", path, "--forget", "2022Q1")
+    assert (
+        refused.code == 3
+        and f"have no quarters, so that it cannot forget 2022Q1; what can be forgotten is {label}, all."
+        in refused.err
+    )
     assert cli("update", path, "--forget", label).code == 0
     assert list(load(path).facts["rows"]["known"]) == ["all"]
 

@@ -8,10 +8,12 @@ from odc.geo.geobox import GeoBox
 
 import geogp
 from app.console import _widths
-from app.workflow.outputs import attribution, surface_of, titled
+from app.workflow.outputs import attribution, counted_by, surface_of, titled
 from app.workflow.steps.evaluate import Evaluation
 from data_pipelines.sources import SOURCES
 from geogp.run import Run
+from geogp.targets import TARGETS
+from maps.figures import map_figure
 from tests.geogp.test_contracts import field, small
 
 CRS = "EPSG:32604"
@@ -55,6 +57,47 @@ def test_a_table_of_zinc_is_not_ooklas():
     bare = {"quarter", "x", "y", "spatial_ref"}
     assert all("lead" in v.attrs["long_name"] for name, v in ds.variables.items() if name not in bare)
     assert surface_of(run) == "" and ds.attrs["center"] == "mean"
+
+
+@pytest.mark.parametrize(
+    ("name", "heading"), [("pH", "pH"), ("no2", "no2"), ("Härte", "Härte"), ("lead", "Lead")]
+)
+def test_a_name_is_written_as_its_people_write_it(name, heading):
+    run = run_of("value", {**ZINC, "value_name": name})
+    assert titled(run) == f"{heading}, zinc"
+    assert geogp.predict(run, BOX).attrs["title"].startswith(f"{heading}: posterior median")
+
+
+def test_the_count_of_others_is_not_of_tests():
+    counts = np.full(60, 6.0)
+    assert surface_of(run_of("value", ZINC, counts)) == "averages of 6 measurements (the reference count)"
+    ours = {"source": "ookla", "type": "fixed", "region": "HI", "crs": CRS}
+    assert (
+        surface_of(run_of("download", ours, np.ones(60))) == "tile averages of 1 test (the reference count)"
+    )
+    run = run_of("download", ours, counts)
+    run.facts["counts"] = "devices"
+    assert surface_of(run) == "tile averages of 6 devices (the reference count)"
+    assert (
+        counted_by(run.target, "both") == "count" and counted_by(TARGETS["value"], "tests") == "measurements"
+    )
+
+
+def test_a_box_is_called_by_its_ends():
+    run = run_of(
+        "latency", {"source": "ookla", "type": "mobile", "region": "bbox", "bbox": [-116.05, 44, -104, 49]}
+    )
+    assert titled(run) == "Mobile latency, 116° W to 104° W, 44° N to 49° N"
+
+
+def test_a_figure_of_no_quarter_does_not_begin_with_a_bar(monkeypatch):
+    from maps import cartography
+
+    said = []
+    monkeypatch.setattr(cartography, "_say", lambda figure, axes, y, text, *a, **k: said.append(text))
+    ds = geogp.predict(run_of("value", ZINC), BOX)[["median"]].load()
+    map_figure(ds.assign_attrs(title="Lead, zinc"), "median")
+    assert "Lead, zinc" in said and not any(text.startswith(" ") for text in said)
 
 
 def test_ooklas_tiles_are():

@@ -132,6 +132,23 @@ def test_the_counts_are_the_files(two: list[Run], tmp_path: Path) -> None:
     assert data.document_of(gone) == {}
 
 
+def test_a_run_that_holds_nothing_out_is_not_sent_to_evaluate(
+    two: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in (("split", "none"), ("scores", None)):
+        monkeypatch.setitem(two[0].facts, key, value)
+    page = opened("compare", run="download")
+    said = " ".join(c.value for c in page.caption)
+    assert "download holds no rows out, so nothing shows how good it is; fit it with" in said
+    assert "download was not scored" not in said and not page.exception
+
+
+def test_rows_without_quarters_have_no_chart_through_time() -> None:
+    assert not len(
+        data.through_time({"sources": [{"rows_read": 9, "rows_kept": 9}]}, {"all": 9, "added-12": 3})
+    )
+
+
 def test_the_methods_page_begins_with_the_runs_own(two: list[Run]) -> None:
     page = opened("methods")
     assert page.selectbox(key="method").value == two[0].model.method

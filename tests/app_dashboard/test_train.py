@@ -56,6 +56,14 @@ def test_a_run_is_fitted_and_appears_with_its_scores(shown_one: None, two_runs: 
     assert 'href="/?run=fresh"' in html(page)
 
 
+def test_the_form_begins_with_the_target_of_the_map(two_runs: list[Path]) -> None:
+    holding.hold(two_runs[1])
+    try:
+        assert opened("train").selectbox(key="target").value == "upload"
+    finally:
+        holding.let_go()
+
+
 def test_a_cancelled_fit_leaves_no_run(shown_one: None, two_runs: list[Path]) -> None:
     page = opened("train")  # the default method: minutes, were it left alone
     page.text_input(key="name").set_value("never").run()

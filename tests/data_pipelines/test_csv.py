@@ -118,7 +118,10 @@ def test_geoparquet_columns_can_be_named(tmp_path, out):
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
-        ({"x": "x", "y": "y"}, r"which column of .*stations.csv is value \(columns value=NAME\)"),
+        (
+            {"x": "x", "y": "y"},
+            r"which column of .*stations.csv is value, such as --columns value=x; it has x, y, temperature",
+        ),
         ({**COLUMNS, "value": "humidity"}, "has no column 'humidity' for value; it has x, y, temperature"),
         ({**COLUMNS, "weight": "n"}, "Unknown column role 'weight'"),
         ({**COLUMNS, "value": "note"}, "Column note of .* is not numeric"),
@@ -141,6 +144,30 @@ def test_files_that_do_not_fit(tmp_path, out):
         ingest_table(file=tmp_path / "ragged.csv", source="geoparquet", columns=COLUMNS, output=out)
     with pytest.raises(InvalidInput, match="Unknown table source 'excel'"):
         ingest_table(file=tmp_path / "ragged.csv", source="excel", columns=COLUMNS, output=out)
+
+
+GERMAN = 'Station;Länge;Breite;Härte;"n;N"\nA;174,5;-41,25;12,5;1\nB;174,75;-41,5;;2\nC;175;-41;-3;3\n'
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+def test_a_table_as_a_german_spreadsheet_writes_it(tmp_path, out, encoding):
+    (tmp_path / "t.csv").write_bytes(GERMAN.encode(encoding))
+    columns = {"x": "Länge", "y": "Breite", "value": "Härte", "count": "n;N"}
+    ingest_table(file=tmp_path / "t.csv", columns=columns, output=out)
+    rows = read(out)[0].to_pandas().sort_values("lon")
+    assert (
+        rows.value.tolist() == [12.5, -3]
+        and rows.lon.tolist() == [174.5, 175]
+        and rows.tests.tolist() == [1, 3]
+    )
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_places_are_found_by_their_names(tmp_path, out, separator):
+    text = "Latitude,id,Longitude,v\n-41.25,1,174.5,2\n"
+    (tmp_path / "t.csv").write_text(text.replace(",", separator))
+    ingest_table(file=tmp_path / "t.csv", columns={"value": "v"}, output=out)
+    assert read(out)[0].column("lat").to_pylist() == [-41.25]
 
 
 def test_empty_times_are_refused(tmp_path, out):

@@ -10,7 +10,7 @@ import torch
 
 from geogp.densities import MATERN
 from geogp.field.kernel import LocalKernel
-from geogp.field.likelihood import conditional_log_density, leave_one_out_log_density
+from geogp.field.likelihood.conditional import conditional_log_density, leave_one_out_log_density
 from geogp.field.solve import conditional_moments
 from geogp.field.variation import Variation
 

@@ -12,14 +12,11 @@ import torch
 
 from geogp.densities import log_density
 from geogp.field.kernel import LocalKernel
-from geogp.field.likelihood import (
-    _one_cycle,
-    _Trained,
-    conditional_log_density,
-    fit_all_together,
-    fit_local_gp,
-    leave_one_out_log_density,
-)
+from geogp.field.likelihood.conditional import conditional_log_density, leave_one_out_log_density
+from geogp.field.likelihood.minibatches import _one_cycle, fit_local_gp
+from geogp.field.likelihood.restricted import Dense, Product, Rows, plane_over
+from geogp.field.likelihood.together import fit_all_together
+from geogp.field.likelihood.trained import Trained
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.variation import Variation
@@ -139,7 +136,7 @@ def test_rates_differ_by_what_is_learned(small_world):
     """The noise, the tails and v / l^2nu at twice the rate, bumps at a quarter."""
     X, y, counts, _ = small_world
     start = replace(kernel(), variation=Variation.flat(X[:, :2], 3))
-    model = _Trained(start, 1, ToldNoise.over(X, y, counts), None, student=True, per_count=True)
+    model = Trained(start, 1, ToldNoise.over(X, y, counts), None, student=True, per_count=True)
     of = {id(p): group.rate for group in _one_cycle(model, 0.04, 50).groups for p in group.parameters}
     rates = {name: of[id(p)] for name, p in model.named_parameters()}
     assert rates == pytest.approx({
@@ -147,7 +144,7 @@ def test_rates_differ_by_what_is_learned(small_world):
         "row_coefficients": 0.08, "stretch": 0.01, "amplitude": 0.01,
     })  # fmt: skip
     assert _one_cycle(model, 0.04, 50).total == 50 and _one_cycle(model, 0.04, 3).total == 6
-    without = _Trained(kernel(), 0, None, None, student=True, per_count=False)
+    without = Trained(kernel(), 0, None, None, student=True, per_count=False)
     assert not without.s2.requires_grad
     assert all(
         p is not without.s2 for group in _one_cycle(without, 0.04, 50).groups for p in group.parameters
@@ -205,3 +202,104 @@ def test_an_outlier_that_was_weighed_down_stays_so_together():
         began = LocalGP(kernel, 0.1, 1.0, 3.0, torch.zeros(0), (), weighted=weighted)
         tau2[weighted] = fit_all_together(began, X, y, one, per_count=False).tau2
     assert tau2[True] < 0.05 < 2.0 < tau2[False]
+
+
+# -- as a product of conditionals ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """Rows of a model none of whose numbers is 0 or 1, and the kernel they are near by."""
+    X, counts = points(150, 3, seed=8), torch.arange(1.0, 151.0).double()
+    start = kernel(("matern32", "matern32"), (0.4, 0.7, 0.9), time_axis=2)
+    y = torch.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 2.0
+    told = ToldNoise.over(X, y, counts)
+    told = replace(
+        told,
+        noise=replace(told.noise, coefficients=torch.linspace(-0.3, 0.4, 8).double().reshape(4, 2)),
+    )
+    model = Trained(start, 2, told, None, student=True, per_count=True)
+    with torch.no_grad():
+        model.shift.copy_(torch.tensor([0.3, -0.2]))
+        model.s2.fill_(-0.5)
+    rows = Rows(X, y, counts, torch.stack([1 / counts, counts.log()], 1), torch.ones_like(y))
+    return start, model, rows
+
+
+def gradient(likelihood, model, rows):
+    model.zero_grad()
+    value = likelihood.backward(model, rows)
+    return value, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_a_product_over_all_earlier_rows_is_the_likelihood_of_all(asked):
+    start, model, rows = asked
+    dense = Dense(plane_over(rows.X))
+    product = Product.over(rows.X, start, seed=3, neighbours=150)
+    model.zero_grad()
+    rows = rows.weighed(product, model, 4.0)
+    assert torch.allclose(
+        rows.weights, dense.student_weights(model, replace(rows, weights=torch.ones(150)), 4.0)
+    )
+    assert rows.weights.std() > 0.01
+    (value, slope), (other, expected) = gradient(product, model, rows), gradient(dense, model, rows)
+    assert value == pytest.approx(other, abs=1e-8)
+    assert slope.keys() == expected.keys()
+    for name, each in slope.items():
+        torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-8)
+
+
+def test_few_neighbours_come_close_and_a_sample_of_the_later_rows_stands_for_all(asked):
+    start, model, rows = asked
+    exact = Dense(plane_over(rows.X)).backward(model, rows)
+    near = Product.over(rows.X, start, seed=3, neighbours=20)
+    assert near.backward(model, rows) == pytest.approx(exact, abs=2.0)
+    sampled = [
+        Product.over(rows.X, start, seed=seed, neighbours=20, first=40, sampled=60) for seed in range(30)
+    ]
+    assert all(sum(float(w.sum()) for *_, w in each.chunks) == pytest.approx(150) for each in sampled)
+    values = np.array([each.backward(model, rows) for each in sampled])
+    assert values.std() > 0.1
+    assert values.mean() == pytest.approx(exact, abs=4 * values.std() / 30**0.5)
+
+
+def test_rows_at_one_place_are_each_their_own(asked):
+    start, *_ = asked
+    X = points(4, 3, seed=1).repeat(30, 1)
+    near = Product.over(X, start, seed=0, neighbours=8).near
+    assert (near[:, 0] == torch.arange(120)).all()
+    assert all(len(set(row)) == 8 for row in near.tolist())
+
+
+def test_many_rows_together_find_the_lengths_and_the_noise_they_were_drawn_with():
+    # 1,200 rows of a Matern-3/2 process, on top of a plane: begun far off.
+    rng = np.random.default_rng(5)
+    P = rng.uniform(0, 10, (1200, 2))
+    r = np.sqrt(3) * np.linalg.norm(P[:, None] - P[None], axis=-1) / 1.0
+    y = np.linalg.cholesky((1 + r) * np.exp(-r) + 0.2 * np.eye(1200)) @ rng.standard_normal(1200)
+    y = y + P @ [0.2, -0.1] + 3.0
+    start = LocalKernel(torch.zeros(1, 2).double() + 1.0, torch.zeros(1).double() - 1.0, ("matern32",))
+    began = LocalGP(start, 1.0, 1.0, None, torch.zeros(0), (), weighted=False)
+    X, z, one = torch.from_numpy(P), torch.from_numpy(y), torch.ones(1200).double()
+    gp = fit_all_together(began, X, z, one, per_count=False)
+    # Within about two standard errors, those of the exact likelihood.
+    np.testing.assert_allclose(gp.kernel.log_lengthscale[0].exp(), [1.0, 1.0], rtol=0.15)
+    assert gp.kernel.log_variance.exp().item() == pytest.approx(1.0, rel=0.25)
+    assert gp.tau2 == pytest.approx(0.2, rel=0.1)
+
+
+def test_a_search_begins_where_a_fit_ended():
+    X, counts = points(60, 3, seed=9), torch.arange(1.0, 61.0).double()
+    told = ToldNoise.over(X, X[:, 0], counts)
+    rows = replace(told.noise, coefficients=torch.linspace(-0.3, 0.4, 8).double().reshape(4, 2))
+    start = kernel(("matern32",), (0.4, 0.7, 0.9), time_axis=2)
+    shift = torch.tensor([0.1, 0.2]).double()
+    gp = LocalGP(start, 0.2, 0.4, 5.0, shift, (), weighted=False, rows=rows)
+    same = (
+        Trained(start, 2, told, None, student=True, per_count=True).begun_at(gp).learned([], weighted=False)
+    )
+    assert (same.tau2, same.s2, same.degrees_of_freedom) == pytest.approx((0.2, 0.4, 5.0))
+    assert torch.equal(same.count_shift, shift)
+    assert torch.equal(same.rows.coefficients, rows.coefficients)
+    torch.testing.assert_close(same.kernel.log_variance, start.log_variance)
+    torch.testing.assert_close(same.kernel.log_lengthscale, start.log_lengthscale)

@@ -10,7 +10,8 @@ import torch
 from geogp.errors import NumericalFailure
 from geogp.field import LocalKernel, neighbours
 from geogp.field.earlier import earlier
-from geogp.field.likelihood import conditional_log_density, fit_local_gp, leave_one_out_log_density
+from geogp.field.likelihood.conditional import conditional_log_density, leave_one_out_log_density
+from geogp.field.likelihood.minibatches import fit_local_gp
 from geogp.field.observations import Observations
 from geogp.field.solve import Neighbourhoods, conditional_moments, factor, predictors
 from geogp.field.student import student_weights

@@ -81,6 +81,23 @@ def test_the_future_can_be_left_out():
     assert (~there[Q[:, 2] == 0]).all()
 
 
+@pytest.mark.parametrize("latest", [None, 40.0])
+def test_of_a_long_history_the_rows_about_the_time_are_taken(latest):
+    """Three places of 10, 64 and 500 visits: what is near in time is found at each, whenever it is asked for."""
+    visits = [10, 64, 500]
+    P = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], visits, axis=0)
+    T = np.concatenate([np.linspace(0, 99, v) for v in visits])
+    X = np.column_stack([P, T])[np.random.default_rng(0).permutation(574)]
+    search = neighbours.build(X, scale=np.array([1.0, 1.0, 0.1]), time_axis=2)
+    Q = np.column_stack([np.zeros((5, 1)), np.full((5, 1), 9.0), [-5.0, 1.0, 50.0, 98.0, 130.0]])
+    index = neighbours.query(search, Q, 32, latest=None if latest is None else np.full(5, latest))
+    for q, row in zip(Q, index):
+        allowed = X[:, 2] <= (np.inf if latest is None else latest)
+        same = np.flatnonzero((X[:, :2] == q[:2]).all(axis=1) & allowed)
+        nearest = same[np.argsort(np.abs(X[same, 2] - q[2]))[:16]]
+        assert set(nearest) <= set(row)
+
+
 def test_all_rows_when_as_many_are_asked_for():
     X = np.random.default_rng(0).normal(size=(12, 2))
     index = neighbours.query(neighbours.build(X), X[:3], 15)

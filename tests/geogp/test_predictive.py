@@ -80,6 +80,14 @@ def test_mean_of_a_power_is_the_lognormal_mean():
     np.testing.assert_allclose(p.mean_of(lambda t: 10**t, (-9, 9)), exact, rtol=2e-3)
 
 
+def test_a_bounded_mean_lies_in_its_own_interval():
+    p = Predictive(np.array([68.8, 30.0, 5.0]), np.array([2.0, 3.0, 0.5]))
+    mean = p.mean_of(lambda t: t, (20.0, 46.0))
+    lower, upper = p.interval(0.5)
+    assert (lower < mean).all() and (mean < upper).all(), mean
+    assert mean[1] == pytest.approx(30.0, abs=0.1)  # within the bounds nothing changes
+
+
 def test_level_out_of_range_is_named():
     with pytest.raises(ValueError, match=r"level must lie between 0 and 1; got 95"):
         CASES["gaussian"].interval(95)

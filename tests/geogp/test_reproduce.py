@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.workflow.steps.reproduce import reproduce
-from geogp.reproduce import REPRODUCTIONS, mobile, run, uci
+from geogp.reproduce import REPRODUCTIONS, journal, mobile, run, uci
 from geogp.reproduce.one_dimensional import draw, nll, truth
 from geogp.reproduce.result import READING
 
@@ -159,6 +159,31 @@ def test_a_stopped_reproduction_goes_on_where_it_was(uci_folder, tmp_path, monke
     # Another seed is another measurement.
     reproduce("softki-table1", tmp_path / "other", data=uci_folder, seed=1)
     assert len(made) == 18
+
+
+def test_a_fit_that_was_stopped_goes_on_at_its_checkpoint(uci_folder, tmp_path, monkeypatch):
+    split = uci.load("pol", 0, data=uci_folder)
+    settings = {"epochs": 6, "rank": 8, "hidden": 8}
+    whole = uci.measure("dbk-silu", split, **settings)
+    monkeypatch.setattr(journal, "CHECKPOINT_SECONDS", 0.0)
+    honest, epochs = journal.write_checkpoint, []
+
+    def stops(folder, state, key):
+        honest(folder, state, key)
+        epochs.append(state["progress"].epoch)
+        if len(epochs) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(journal, "write_checkpoint", stops)
+    with journal.keeping(tmp_path / "kept.part.jsonl"):
+        with pytest.raises(KeyboardInterrupt):
+            uci.measure("dbk-silu", split, **settings)
+        again = uci.measure("dbk-silu", split, **settings)
+        assert len(epochs) == len(set(epochs)) == 6  # none twice
+    assert {k: v for k, v in again.items() if k != "seconds"} == {
+        k: v for k, v in whole.items() if k != "seconds"
+    }
+    assert [file.name for file in tmp_path.glob("kept*")] == ["kept.part.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["dbk-table1", "dbk-fig6"])

@@ -7,7 +7,7 @@ import streamlit as st
 
 from app.dashboard.panels.base import Panel, Scene
 from app.dashboard.words import literal
-from app.workflow.certifying import certificate_of
+from app.workflow.certifying import certificate_of, unscored_words
 from geogp.run import Run
 from geogp.scores import SMALLEST_GROUP
 
@@ -25,9 +25,7 @@ def draw(scene: Scene) -> None:
     run, level = scene.atlas.run, scene.setting.level
     found = measured(run, level)
     if found is None:
-        st.caption(
-            "This run was not scored on held-out rows; `geogp evaluate` does, and the shares appear here."
-        )
+        st.caption(literal(f"This run {unscored_words(run)}"))
         return
     share, n = found
     scores = run.scores or {}

@@ -16,6 +16,7 @@ from app.dashboard.sheets.bar import outcome, table
 from app.dashboard.words import literal
 from app.errors import InvalidInput
 from app.peers import PEERS
+from app.workflow.certifying import unscored_words
 from geogp.methods import METHODS
 
 HEIGHT = 300
@@ -27,9 +28,7 @@ def draw(atlas: Atlas) -> None:
     runs = {atlas.name: atlas.run} | runs  # what the map shows first comes first
     entries = [e for e in (scores.of_run(name, run) for name, run in runs.items()) if e is not None]
     for name in runs.keys() - {e.run for e in entries}:
-        st.caption(
-            literal(f"{name} was not scored on held-out rows; `geogp evaluate {runs[name].path}` does.")
-        )
+        st.caption(literal(f"{name} {unscored_words(runs[name])}"))
     job = jobs().get(st.query_params.get("compared", ""))
     with st.expander("Fit other methods on the same rows", expanded=job is not None and not job.over):
         _form(atlas)
@@ -77,8 +76,6 @@ def _form(atlas: Atlas) -> None:
         help="Each is fitted in a process of its own; the default takes minutes.",
     )  # fmt: skip
     path = str(run.data.get("path") or "")
-    if split == "none":
-        st.caption("This run holds nothing out, so there is nothing to compare on.")
     if st.button("Fit and compare", key="fit", disabled=not chosen or split == "none"):
         line = ["compare", path, "--methods", ",".join(chosen), "--split", split, "--target", run.target.name]
         line += ["--seed", str(run.facts.get("seed", 0))]

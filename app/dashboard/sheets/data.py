@@ -12,6 +12,8 @@ import streamlit as st
 from app.dashboard.atlas import Atlas
 from app.dashboard.sheets.bar import table
 from app.dashboard.words import literal
+from app.workflow.outputs import place_of
+from data_pipelines.quarters import is_quarter
 
 HEIGHT = 240
 KINDS = ["read", "kept", "learned from"]
@@ -66,7 +68,7 @@ def document_of(run: Any) -> dict[str, Any]:
 
 def sentence(data: dict[str, Any], rows: dict[str, Any]) -> str:
     """What was read and kept."""
-    where = ", ".join(str(data[k]) for k in ("source", "type", "region") if data.get(k))
+    where = ", ".join(str(v) for v in (data.get("source"), data.get("type"), place_of(data)) if v)
     read, kept = data.get("rows_read"), data.get("rows_kept") or data.get("rows")
     parts = [f"{where}: {kept:,} rows" + (f" of {read:,} read" if read else "") if kept else where]
     if rows.get("fitted"):
@@ -87,7 +89,8 @@ def through_time(data: dict[str, Any], known: dict[str, int]) -> pd.DataFrame:
             if source.get("quarter") and source.get(kind) is not None:
                 key = (str(source["quarter"]), kind.replace("rows_", ""))
                 rows[key] = rows.get(key, 0) + int(source[kind])
-    rows |= {(str(q), "learned from"): int(n) for q, n in known.items()}
+    # Rows without quarters are known as "all", or by the file that they were added from.
+    rows |= {(str(q), "learned from"): int(n) for q, n in known.items() if is_quarter(str(q))}
     return pd.DataFrame(
         [(q, kind, n) for (q, kind), n in sorted(rows.items())], columns=["quarter", "kind", "rows"]
     )

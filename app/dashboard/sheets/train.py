@@ -62,7 +62,9 @@ def _form(atlas: Atlas) -> None:
             file = left.file_uploader(
                 "Made by `geogp ingest`", type=["parquet"], key="file", max_upload_size=100
             )
-        target = left.selectbox("Target", list(TARGETS), key="target")
+        target = left.selectbox(
+            "Target", list(TARGETS), index=list(TARGETS).index(atlas.run.target.name), key="target"
+        )
         method = middle.selectbox("Method", list(METHODS), index=list(METHODS).index(DEFAULT), key="method", help="The page Methods tells of each.")  # fmt: skip
         split = middle.selectbox(
             "Hold out, to score it on", list(SPLITS), format_func=SPLITS.__getitem__, key="split"

@@ -34,7 +34,7 @@ def basis_functions(run: Run, grid: Grid, quarter: str | None) -> Picture | None
     A basis is known up to a rotation, so its principal components over the pixels are drawn: of all ways to
     write the same kernel as a sum, the one whose first functions hold most of the prior variance.
     """
-    pixels = pixels_of(run, grid, "the basis functions")
+    pixels = pixels_of(run, grid, "the basis functions", jointly=False)
     X = torch.as_tensor(run.inputs(pixels.xy, quarter))
     if run.model.engine_.features(X[:1]) is None:
         return None
@@ -80,6 +80,8 @@ def slices(run: Run, far_from: tuple[Array, Array], quarter: str | None) -> Pict
     far_from : places of the ground (n, 2) in the run's plane, and metres (n,) of each from the nearest data
     """
     ground, named = Ground.of(run), standing(run.support.positions_m, *far_from)
+    if not run.target.of_averages:  # a survey of a lagoon has neither city nor road
+        named = {words.split(",")[0]: xy for words, xy in named.items()}
     shapely.prepare(ground.outline)
     left, bottom, right, top = ground.outline.bounds
     whole = 0.5 * max(right - left, top - bottom)

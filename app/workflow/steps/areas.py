@@ -27,8 +27,17 @@ from app.workflow.means import (
     summaries,
 )
 from app.workflow.outputs import attribution, file_entry
-from app.workflow.people import people_of
-from app.workflow.polygons import Ground, about, in_plane, keys_of, read_polygons
+from app.workflow.people import covered_words, people_of
+from app.workflow.polygons import (
+    Ground,
+    about,
+    in_plane,
+    keys_of,
+    outside_words,
+    read_polygons,
+    slivers_words,
+    without_slivers,
+)
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import kind_of, plain, write_table
 from app.workflow.together import columns_of, together
@@ -92,14 +101,19 @@ class Areas:
     def title(self) -> str:
         """What the table shows."""
         when = "".join(f", {v}" for v in (self.facts["quarter"],) if v)
-        order = f", the {self.facts['rank_1']} first" if len(self.table) > SHOWN else ""
+        known = int((self.table["n_points"] > 0).sum())
+        word = self.facts["rank_1"]
+        order = f", the {word} first" if len(self.table) > SHOWN else ""
+        order = f", the {SHOWN} {word} of {known:,}" if known > SHOWN else order
         over = "the people of areas" if self.facts["ranked_by"] == PEOPLE else "areas"
         return f"Mean of the {self.facts['target_title']} over {over}{when}{order}"
 
     def summary(self) -> str:
         """One line for people."""
         beside = f"; covariances in {self.files[1].name}" if len(self.files) > 1 else ""
-        return f"{self.files[0]}: {len(self.table)} areas by {self.facts['n_points']:,} points{beside}"
+        n, known = len(self.table), int((self.table["n_points"] > 0).sum())
+        areas = f"{n:,} areas" if n == known else f"{known:,} of {n:,} areas"
+        return f"{self.files[0]}: {areas} by {self.facts['n_points']:,} points{beside}"
 
     @property
     def header(self) -> list[str]:
@@ -119,6 +133,9 @@ class Areas:
             cells = [str(row["_name"]), f"{km2:,.0f}" if (km2 := row["area_km2"]) >= 100 else f"{km2:.3g}"]
             if not row["n_points"]:
                 out.append([*cells, *["outside"], *[""] * (len(self.header) - 3)])
+                continue
+            if not np.isfinite(row[f"{start}mean"]):
+                out.append([*cells, "no people known", *[""] * (len(self.header) - 3)])
                 continue
             cells += [
                 f"{row[f'{start}mean']:.4g}",
@@ -221,13 +238,18 @@ def areas(
     wanted = [(_row_of(a, keys, column), _row_of(b, keys, column)) for a, b in pairs]
     given = _people_given(frame, weight_column)
     shapes, ground = in_plane(frame, run), Ground.of(run)
-    parts = ground.parts(shapes)
+    parts, slivers = without_slivers(ground.parts(shapes), shapes)
     if all(part is None for part in parts):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
     evidence, notes = evidence_of(run, parts, ground, data)
+    if len(slivers):
+        notes.append(slivers_words(slivers, names_of(frame, slivers)))
     others = {TILES: evidence.tiles}
     if weights is not None:
         others[PEOPLE] = people_of(weights, parts, run)
+        covered = others[PEOPLE].covered
+        if covered is not None and (words := covered_words(covered, weights)):
+            notes.append(words)
     whole_m2 = np.array([shape.area for shape in shapes])
     points = points_of(parts, whole_m2, ground, resolution_m, run.model.most_places, others)
     if not len(points.xy):
@@ -292,9 +314,7 @@ def areas(
         notes.append(f"covariances of more than {MOST_COVARIANCES:,} areas are not written")
     _write(table, covariance, files, facts, overwrite)
     if outside := len(frame) - len(points.inside):
-        notes.append(
-            f"{outside} of {len(frame)} polygons lie outside the region of the run and have no numbers"
-        )
+        notes.append(outside_words(outside, len(frame)))
     return Areas(table, names, covariance, files, facts, tuple(notes))
 
 

@@ -141,13 +141,17 @@ def at(
         write_table(pd.concat(tables, ignore_index=True), path, facts, overwrite=overwrite, layer="places")
     notes = []
     if lost:
-        notes.append(f"{lost:,} of {n:,} rows have no place")
+        notes.append(f"{lost:,} of {n:,} rows {'has' if lost == 1 else 'have'} no place")
     if bare:
-        notes.append(f"{bare:,} of {n:,} rows lack {' or '.join(names)}, and have no values")
-    elif n - known - lost:
+        have = "lacks" if bare == 1 else "lack"
         notes.append(
-            f"{n - known - lost:,} of {n:,} places lie outside the region, farther than {length_words(reach)} from any data, "
-            "and have no values"
+            f"{bare:,} of {n:,} rows {have} {' or '.join(names)}, and {'has' if bare == 1 else 'have'} no values"
+        )
+    elif away := n - known - lost:
+        lie, have = ("lies", "has") if away == 1 else ("lie", "have")
+        notes.append(
+            f"{away:,} of {n:,} places {lie} outside the region, farther than {length_words(reach)} from any data, "
+            f"and {have} no values"
         )
     return At(path, n, known, facts, tuple(notes))
 

@@ -14,7 +14,16 @@ from app.errors import InvalidInput
 from app.workflow.grids import Box, check_resolution, grid_of
 from app.workflow.means import check_draws, of_draws
 from app.workflow.outputs import attribution, now, refuse_taken, titled
-from app.workflow.polygons import Ground, about, in_plane, keys_of, read_polygons
+from app.workflow.polygons import (
+    Ground,
+    about,
+    in_plane,
+    keys_of,
+    outside_words,
+    read_polygons,
+    slivers_words,
+    without_slivers,
+)
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import plain, write_table
 from app.workflow.together import learned_together
@@ -68,7 +77,9 @@ class Change:
     @property
     def title(self) -> str:
         """What the table shows."""
-        return f"{self.facts['title']}: mean over areas"
+        known = 0 if self.table is None else int((self.table["n_points"] > 0).sum())
+        first = f", the first {SHOWN} of {known:,}" if known > SHOWN else ""
+        return f"{self.facts['title']}: mean over areas{first}"
 
     @property
     def header(self) -> list[str]:
@@ -181,7 +192,8 @@ def change(
     ) | what.facts
     names, table, notes = list[str](), None, list(what.notes)
     if polygons is not None:
-        names, table = _areas(run, what, polygons, key, facts, n_samples, seed)
+        names, table, said = _areas(run, what, polygons, key, facts, n_samples, seed)
+        notes += said
     grid = grid_of(run, resolution_m=resolution_m, bounds=bounds, crs=crs, max_distance_m=max_distance_m)
     ds = what.map(
         grid.geobox,
@@ -231,7 +243,7 @@ class Between:
         words = self.run.target.words
         if self.other is None:
             return f"Change of {words} from {self.names[0]} to {self.names[1]}"
-        return f"{words[0].upper()}{words[1:]}, {self.names[1]} less {self.names[0]}"
+        return f"{self.run.target.heading}, {self.names[1]} less {self.names[0]}"
 
     @property
     def long_title(self) -> str:
@@ -276,9 +288,8 @@ def _between(
         if quarter is not None:
             raise InvalidInput("--quarter belongs to --with; a change has --from and --to.")
         check_times(run, start, end)
-        unknown = [q for q in (start, end) if q not in run.quarters]
-        notes = (f"the run has learned from no measurement of {' and '.join(unknown)}",) if unknown else ()
-        return Between(run, (start, end), run.quarter(end), notes=notes)
+        run.quarter(start)
+        return Between(run, (start, end), run.quarter(end))
     if start is not None or end is not None:
         raise InvalidInput("--with compares two runs in one --quarter; leave --from and --to out.")
     other = opened(beside)
@@ -311,12 +322,12 @@ def _areas(
     facts: dict[str, Any],
     n_samples: int,
     seed: int,
-) -> tuple[list[str], "geopandas.GeoDataFrame"]:
-    """Keys, and the rows of a file with the change of each."""
+) -> tuple[list[str], "geopandas.GeoDataFrame", list[str]]:
+    """Keys, the rows of a file with the change of each, and what was left out."""
     frame = read_polygons(polygons)
     facts["key"], keys = keys_of(frame, key)
     shapes, ground = in_plane(frame, run), Ground.of(run)
-    parts = ground.parts(shapes)
+    parts, slivers = without_slivers(ground.parts(shapes), shapes)
     most = run.model.most_places
     points = (
         points_of(
@@ -331,7 +342,10 @@ def _areas(
     own = {"area_km2": points.area_m2 / 1e6, "n_points": points.numbers}
     own |= {name: points.of_all(values) for name, values in columns.items()}
     table = frame.rename(columns={name: f"{name}_given" for name in own if name in frame.columns})
-    return keys, table.assign(**own)
+    notes = [slivers_words(slivers, keys)] if len(slivers) else []
+    if outside := len(frame) - len(points.inside):
+        notes.append(outside_words(outside, len(frame)))
+    return keys, table.assign(**own), notes
 
 
 def _columns(

@@ -40,6 +40,16 @@ class Comparison:
     split: str
     evaluations: tuple[Evaluation, ...]
 
+    @property
+    def words(self) -> str:
+        """What the target is called, by its table where this has a name for it."""
+        return str(
+            next(
+                (e.document["target_title"] for e in self.evaluations if "target_title" in e.document),
+                self.target,
+            )
+        )
+
     def caution(self) -> str:
         """What few rows cannot tell; "" where they are enough."""
         n = min(e.document["n_test"] for e in self.evaluations)

@@ -8,6 +8,7 @@ from typing import Any
 from app.errors import InvalidInput
 from app.workflow.certifying import FILE as CERTIFICATE
 from app.workflow.certifying import certify, count_groups
+from app.workflow.outputs import counted_by
 from app.workflow.rasters.covariates import opened
 from app.workflow.rows import labels, observations_of
 from app.workflow.scoring import far_m_of, scored, strata
@@ -99,7 +100,7 @@ def evaluate(
     certificate = certify(
         predictive,
         t,
-        {**masks, **count_groups(counts, rows.counted_by)},
+        {**masks, **count_groups(counts, counted_by(run.target, rows.counted_by))},
         **about,
         far_m=far_m_of(rows.metadata.get("source"), run.support),
         observations_sha256=rows.sha256,

@@ -72,7 +72,7 @@ class Export:
         height, width = self.grid.shape
         return (
             f"{self.folder}: {len(self.manifest['files'])} files, {total / 2**20:.1f} MiB, "
-            f"{width} x {height} pixels of {self.grid.resolution:g}, {self.seconds:.1f} s"
+            f"{width} x {height} pixels of {self.grid.pixel_words}, {self.seconds:.1f} s"
         )
 
 
@@ -314,7 +314,10 @@ def beyond_words(run: Run, median: Sequence[float] | None) -> str:
     A trend goes on into a gap, and beyond the data.
     """
     low, high = run.target.from_score(np.array(run.model.target_range_))
-    if median is None or (low <= median[0] and median[1] <= high):
+    slack = 1e-4 * max(
+        abs(low), abs(high)
+    )  # as far as the words below tell numbers apart, and float32 keeps them
+    if median is None or (low - slack <= median[0] and median[1] <= high + slack):
         return ""
     reached = f"{median[0]:.4g} to {median[1]:.4g} {run.target.unit_words(run.unit)}".rstrip()
     return (

@@ -66,12 +66,14 @@ class Fit:
         f, rows = self.facts, self.facts["rows"]
         dropped = ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in rows["dropped"].items() if n)
         parts = [
-            f"{self.path}: {f['method']} on {self.run.target.words}, {rows['fitted']:,} rows fitted",
+            f"{self.path}: {f['method']} on {self.run.target.words}, {rows['fitted']:,} row{'' if rows['fitted'] == 1 else 's'} fitted",
             f"{rows['val']:,} validation, {rows['test']:,} test"
             if rows["val"] or rows["test"]
             else "none held out",
             f"dropped: {dropped}" if dropped else "",
-            f"{rows['counted_as_one']:,} without a count taken as one test" if rows["counted_as_one"] else "",
+            f"{rows['counted_as_one']:,} without a count taken as one {'test' if self.run.target.of_averages else 'measurement'}"
+            if rows["counted_as_one"]
+            else "",
             f"its surface is the level of {reference}" if (reference := surface_of(self.run)) else "",
             "it predicts medians: heavy tails on a curved scale have no mean"
             if f["center"] != "mean"

@@ -277,6 +277,10 @@ def _cautions(run: Run, when: str | None, spoken: Spoken, certificate: Mapping[s
         out.append(
             f"{when} is not among the quarters measured, {run.quarters[0]} to {run.quarters[-1]}: it rests on their trend."
         )
+    elif when is not None and run.quarters and when not in (learned := run.learned):
+        out.append(
+            f"All rows of {when} were held out: it rests on the trend of {learned[0]} to {learned[-1]}."
+        )
     if certificate is not None:
         at = len(certificate["levels"]) - 1
         promised = certificate["levels"][at]

@@ -23,6 +23,7 @@ from data_pipelines.atomic import atomic_path, refuse_existing
 from data_pipelines.sources import SOURCES
 from geogp.errors import check_count, check_metres, check_threshold
 from geogp.estimator import GPRegressor
+from geogp.prediction import model_scale
 from geogp.run import Run
 from geogp.suggest import Suggestions, suggest_places, try_suggestions
 from geogp.update import updatable
@@ -31,6 +32,8 @@ Array = NDArray[np.float64]
 
 #: Side of a cell at least, about that of a tile (of other data the usual distance between places); how many at most.
 TILE_M, CELLS = 600.0, 1500
+#: Places to suggest where nobody says how many.
+USUAL = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +52,7 @@ class Suggested:
     facts: dict[str, Any]
 
     def points(self) -> list[dict[str, Any]]:
-        """Properties of each place; variances and sds on the model's scale (of log10 of the speed)."""
+        """Properties of each place; variances and sds on the model's scale (`unit` says which)."""
         f = self.found
         first = float(f.average_before[0])
         out = []
@@ -119,7 +122,7 @@ class Suggested:
 
 def suggest(
     run: str | Path | Run,
-    n: int,
+    n: int | None,
     path: str | Path,
     *,
     quarter: str | None = None,
@@ -137,6 +140,7 @@ def suggest(
 
     Parameters
     ----------
+    n : None for `USUAL`, or all places that there are to choose from
     path : .geojson
     quarter : when; default the run's last quarter
     tests : measurements behind each new tile average; default the training median
@@ -165,7 +169,7 @@ def suggest(
     if path.suffix not in (".geojson", ".json"):
         raise InvalidInput(f"The places are written as GeoJSON; name the output .geojson, not {path}.")
     refuse_existing(path, overwrite)
-    if n < 1:
+    if n is not None and n < 1:
         raise InvalidInput(f"-n is the number of places to suggest, 1 or more; got {n}.")
     check_count(tests, "--tests")
     check_metres(None if budget_km is None else 1000 * budget_km, "--budget-km")
@@ -183,10 +187,12 @@ def suggest(
         candidates, keys = _tiles(run, centres, shape)
     else:
         candidates, keys = _of_file(run, candidates_file, centres, shape), None
+    if n is None or budget_km is not None:  # no more than a bound
+        n = min(n or USUAL, len(candidates))
     if n > len(candidates):
+        noun = f"{'tile' if keys is not None else 'place'}{'' if len(candidates) == 1 else 's'}"
         raise InvalidInput(
-            f"The map has {len(candidates):,} {'tiles' if keys is not None else 'places'} to choose from; -n {n} asks for "
-            "more: take fewer."
+            f"There are {len(candidates):,} {noun} to choose from, and -n {n} asks for more: take fewer, or leave -n out."
         )
     xy, goal = None, None
     if area is not None:
@@ -214,7 +220,8 @@ def suggest(
         budget=None if budget_km is None else 1000 * budget_km,
     )
     lon, lat = run.to_degrees(candidates[found.chosen])
-    scale = "the model's scale (log10 of the value)" if run.target.log10 else "the value"
+    scale = model_scale(run)
+    scale = "the value" if scale == "the value itself" else f"the model's scale ({scale})"
     facts = {
         **about(run, run.quarter(quarter)), "tests": run.model.typical_count_ if tests is None else tests,
         "unit": f"squared units of {scale}",

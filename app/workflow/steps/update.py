@@ -17,6 +17,7 @@ from app.errors import InvalidInput, Usage
 from app.workflow.knowing import Known, span
 from app.workflow.news import NO_NEWS, News, news_of
 from app.workflow.outputs import refuse_taken
+from app.workflow.rows import ALL
 from data_pipelines import quarters
 from data_pipelines.splits import PARTS
 from geogp.basis.statistics import Statistic
@@ -153,6 +154,11 @@ def _forgotten(run: Run, known: Known, forget: str | None) -> list[str]:
     # Files without quarters have labels of their own; all else is a list of quarters.
     gone = names if set(names) <= set(known.rows) else quarters.parse(forget)
     for label in gone:
+        if label not in known.rows and ALL in known.rows:
+            parts = ", ".join(known.rows)
+            raise InvalidInput(
+                f"The rows of {run.path} have no quarters, so that it cannot forget {label}; what can be forgotten is {parts}."
+            )
         if label not in known.rows:
             raise InvalidInput(
                 f"{run.path} does not know {label}, so that it cannot forget it; it knows {span(known.rows)}."

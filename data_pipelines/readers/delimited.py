@@ -1,0 +1,63 @@
+"""How a table of text is written: what separates its cells, in which letters, with which decimal sign."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+#: Signs between cells, the likeliest first; bytes of a file that are looked at.
+SEPARATORS, HEAD = (",", ";", "\t", "|"), 65_536
+#: Names of the columns of places, however written, the first that is there.
+LONGITUDES = ("lon", "longitude", "lng", "long", "x", "intptlon")
+LATITUDES = ("lat", "latitude", "y", "intptlat")
+_QUOTED = re.compile(r'"[^"]*"')
+#: A number with a comma for its decimal sign.
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """separator : between cells; encoding : of the letters, as Python names it."""
+
+    separator: str
+    encoding: str
+
+
+def dialect_of(path: Path) -> Dialect:
+    """How a text table is written, from its beginning; may be compressed, as its name says.
+
+    The separator is the sign that its first line has most often, outside quotes. Spreadsheets write UTF-8 or UTF-16 with a
+    mark at their head, or what Windows takes for Latin-1.
+
+    Raises
+    ------
+    OSError
+    """
+    with pa.input_stream(str(path), compression="detect") as stream:
+        head = bytes(stream.read(HEAD))
+    encoding = "utf-8"
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16"
+    else:
+        try:
+            head.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if error.start < len(head) - 4:  # else a letter cut by the end of what was read
+                encoding = "cp1252"
+    lines = head.decode(encoding, errors="replace").lstrip("\ufeff").splitlines()
+    first = _QUOTED.sub("", lines[0]) if lines else ""
+    return Dialect(max(SEPARATORS, key=first.count), encoding)
+
+
+def places_among(names: list[str]) -> tuple[str | None, str | None]:
+    """The columns of longitude and latitude, or of x and y, by their names; None where none is called so.
+
+    Examples
+    --------
+    >>> places_among(["id", "Latitude", "Longitude"])
+    ('Longitude', 'Latitude')
+    """
+    lower = {name.strip().lower(): name for name in reversed(names)}
+    lon, lat = (next((lower[n] for n in known if n in lower), None) for known in (LONGITUDES, LATITUDES))
+    return lon, lat

@@ -41,6 +41,7 @@ class FitConfig(BaseModel):
     refit: Literal["train+val"] | None = None
     counts: CountedBy = "tests"
     predictor: str | None = None
+    covariates: str | None = None
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     deterministic: bool = False

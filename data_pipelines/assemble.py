@@ -1,5 +1,6 @@
 """From collected rows to the table and its metadata document: place, label, sort, account."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from data_pipelines.schema import (
     SCHEMA_VERSION,
     TILE_COLUMNS,
     arrow_schema,
+    covariate,
 )
 from data_pipelines.sources.contract import Collected
 
@@ -70,7 +72,7 @@ def assemble(
     if urban is not None:
         labels, urban_about = _labels(collected, tiled, lon, lat, around, urban)
         columns |= labels
-    table = _table(columns, tiled)
+    table = _table(columns, tiled, collected.about.get("covariates") or ())
     flagged = {**collected.flagged, **_flags(table)}
     return table, {
         "schema_version": SCHEMA_VERSION,
@@ -145,11 +147,12 @@ def _labels(
     }
 
 
-def _table(columns: dict[str, NDArray[Any]], tiled: bool) -> pa.Table:
+def _table(columns: dict[str, NDArray[Any]], tiled: bool, covariates: Sequence[str]) -> pa.Table:
     """The columns that the schema wants, in its types and the file's order; those not given are null."""
     chosen = TILE_COLUMNS if tiled else POINT_COLUMNS
     if tiled:
         chosen += tuple(c for c in OPTIONAL_TILE_COLUMNS if c.name in columns)
+    chosen += tuple(covariate(name) for name in covariates)
     schema = arrow_schema(chosen)
     order = _order(columns)
     return pa.table([_arrow(columns.get(f.name), f.type, order) for f in schema], schema=schema)

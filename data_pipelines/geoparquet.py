@@ -1,6 +1,7 @@
 """Reading and writing the observations file: GeoParquet 1.1 with our metadata beside the standard key."""
 
 import json
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,52 @@ def read(
         The file is missing, is not Parquet, or was not made by ingest.
     """
     path = Path(path)
-    check_file(path, "observations file")
+    file = _opened(path)
     with refusing(f"{path} is not a readable Parquet file", "; make it with `geogp ingest`."):
-        check_intact(path)
-        file = pq.ParquetFile(path, page_checksum_verification=True)
         if columns is None and not shapes:
             columns = [name for name in file.schema_arrow.names if name not in SHAPES]
         table = file.read(columns)
-        document = (table.schema.metadata or {}).get(KEY)
+    return table, _document(file, path)
+
+
+def read_groups(
+    path: str | Path,
+) -> tuple[list[int], Callable[[int, Collection[str] | None], pa.Table], dict[str, Any]]:
+    """How many rows each row group of a file has, a reader of one of them (of all columns but the shapes, or of
+    those named that are there), and the metadata document.
+
+    Raises
+    ------
+    InvalidInput
+        As for `read`; the reader, too.
+    """
+    path = Path(path)
+    with _opened(path) as file:
+        sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+        document = _document(file, path)
+        names = [name for name in file.schema_arrow.names if name not in SHAPES]
+
+    def of(group: int, columns: Collection[str] | None = None) -> pa.Table:
+        # Opened anew: a reader keeps what it has read of every group.
+        with (
+            refusing(f"{path} is not a readable Parquet file", "; make it with `geogp ingest`."),
+            pq.ParquetFile(path, page_checksum_verification=True) as file,
+        ):
+            return file.read_row_group(group, columns=[n for n in names if columns is None or n in columns])
+
+    return sizes, of, document
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    check_file(path, "observations file")
+    with refusing(f"{path} is not a readable Parquet file", "; make it with `geogp ingest`."):
+        check_intact(path)
+        return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+def _document(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+    """The metadata document of a file."""
+    document = (file.schema_arrow.metadata or {}).get(KEY)
     if document is None:
         raise InvalidInput(
             f"{path} is not an observations table of GeoGP; make one from it with `geogp ingest`."
@@ -78,7 +117,7 @@ def read(
     with refusing(f"The metadata of {path} cannot be read", "; make it again with `geogp ingest`."):
         metadata = json.loads(document)
         _check(metadata, path)
-    return table, metadata
+    return dict(metadata)
 
 
 def _check(metadata: Any, path: Path) -> None:

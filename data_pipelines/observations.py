@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,10 @@ from data_pipelines.geoparquet import read
 from data_pipelines.regions import Region
 from data_pipelines.schema import MEASURED
 from data_pipelines.sources import SOURCES
-from data_pipelines.sources.contract import Request, Source
+from data_pipelines.sources.contract import BETTER, Request, Source
+
+#: What is asked of tables of points alone.
+OF_FILES = ("crs", "value_unit", "value_name", "better", "covariates", "credit")
 
 __all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read"]
 
@@ -67,6 +71,8 @@ def ingest(
     crs: Any = None,
     value_unit: str | None = None,
     value_name: str | None = None,
+    better: str | None = None,
+    covariates: Sequence[str] | None = None,
     credit: str | None = None,
     region: str | None = None,
     states: str | Path | None = None,
@@ -97,6 +103,8 @@ def ingest(
         GeoParquet
     value_unit : of a file's value, written to the metadata, for axes and legends
     value_name : what a file's value is, for titles; None is its column's name
+    better : "higher" or "lower", which of a file's values is better, for ranks, colours and words; None judges nothing
+    covariates : further columns of a file, kept beside the value for `fit` to learn by
     credit : who measured a file's values, for the attribution of maps
     region, states : state code, and the Census states file to find it in (path or URL; None downloads one)
     bbox : W, S, E, N in degrees; W > E crosses 180 degrees, when that way is at most 180 degrees wide
@@ -149,8 +157,8 @@ def ingest(
     entry = SOURCES[source]
     asked = Request(
         root=root, file=file, type=_type(source, entry, type), quarters=quarters, columns=columns or {}, crs=crs,
-        value_unit=value_unit, value_name=value_name, credit=credit, region=region, states=states, bbox=bbox, boundary=boundary, urban=urban,
-        seed=seed, size=size, progress=progress,
+        value_unit=value_unit, value_name=value_name, better=better, covariates=None if covariates is None else tuple(covariates), credit=credit,
+        region=region, states=states, bbox=bbox, boundary=boundary, urban=urban, seed=seed, size=size, progress=progress,
     )  # fmt: skip
     _check(source, entry, asked)
     with entry.ready(asked) as request:
@@ -256,9 +264,11 @@ def _check(source: str, entry: Source, request: Request) -> None:
         raise InvalidInput(
             f"Source {source!r} takes no file ({request.file}); name its folder or URL with root."
         )
-    others = ("root", "quarters") if entry.takes_file else ("crs", "value_unit", "value_name", "credit")
+    others = ("root", "quarters") if entry.takes_file else OF_FILES
     for name in (name for name in others if getattr(request, name) is not None):
         raise InvalidInput(f"Source {source!r} does not read {name}; leave it out.")
+    if request.better not in (None, *BETTER):
+        raise InvalidInput(f"better is {' or '.join(BETTER)}; got {request.better!r}.")
 
 
 def _place(request: Request, optional: bool) -> tuple[Region | None, dict[str, Any] | None]:

@@ -81,6 +81,13 @@ POINT_COLUMNS: tuple[Column, ...] = (
     *_LABELS,
     Column("time_years", FLOAT, "year", "without times", "time of the measurement in decimal years"),
 )
+
+
+def covariate(name: str) -> Column:
+    """A column of the user's file that a fit may learn by."""
+    return Column(name, FLOAT, "as given", "as given", "a covariate")
+
+
 #: What can be mapped: every column that measures something.
 MEASURED = tuple(dict.fromkeys(c for c in (*TILE_COLUMNS, *POINT_COLUMNS) if c.measures))
 

@@ -64,7 +64,7 @@ class Mapped(Protocol):
     @property
     def thresholds(self) -> tuple[float, ...]: ...
     def quarter(self, named: str | None = ...) -> str | None: ...
-    def inputs(self, xy: Array, quarter: str | None = ...) -> Array: ...
+    def inputs(self, xy: Array, quarter: str | None = ..., *, gaps: bool = ...) -> Array: ...
     def from_degrees(self, lon: float, lat: float) -> Array: ...
 
 
@@ -157,7 +157,7 @@ class Blocks:
         east, north = A.c + A.a * xs.ravel() + A.b * ys.ravel(), A.f + A.d * xs.ravel() + A.e * ys.ravel()
         if self._to_model is not None:
             east, north = self._to_model.transform(east, north)
-        return self.run.inputs(np.stack([east, north], axis=1), self.quarter)
+        return self.run.inputs(np.stack([east, north], axis=1), self.quarter, gaps=True)
 
     def block(self, i: int, j: int) -> Plane:
         """Block (i, j): (n_planes, rows, columns), NaN outside."""

@@ -199,19 +199,20 @@ def predict(
     when = "several quarters" if several else quarters[0] or "all times"
     about = when + ("" if tests is None else f", {tests:g} measurements")
     about_surface = when + ("" if reference is None else f", reference count of {reference:g} measurements")
+    of_what = run.target.words
     variables: dict[str, xr.Variable] = {}
     for name, (formula, _, words) in VARIABLES.items():
         own = name in SURFACE
         attrs: dict[str, Any] = {
             "units": unit_of(run, name),
-            "long_name": f"{words.format(noun=run.target.noun, scale=model_scale(run))} ({about_surface if own else about})",
+            "long_name": f"{of_what}: {words.format(noun=run.target.noun, scale=model_scale(run))} ({about_surface if own else about})",
         }
         if name in BY_LEVEL:
             attrs["level"] = level
         variables[name] = variable(surface if own else blocks, _on_planes(run, formula, level), attrs)
     coords = grid_coordinates(geobox)
     if chosen:
-        words = f"probability that new {run.target.noun} exceed the threshold ({about})"
+        words = f"{of_what}: probability that new {run.target.noun} exceed the threshold ({about})"
         said = {"units": "1", "long_name": words}
         variables["exceedance"] = variable(blocks, _exceedance_on_planes(run), said, chosen)
         coords["threshold"] = xr.DataArray(

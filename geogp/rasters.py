@@ -1,8 +1,9 @@
-"""A raster that somebody else made, as a predictor of a fixed-mean GP: the value of the pixel a place lies in."""
+"""Rasters that somebody else made: the value of the pixel a place lies in, as the mean of a fixed-mean GP or as covariates."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from geogp.errors import InvalidInput
 from geogp.targets import target
 
 Array = NDArray[np.float64]
+#: Places (N, 2) to the values of some covariates there, (N, k).
+Covariates: TypeAlias = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,3 +136,32 @@ def _even(da: xr.DataArray, name: str) -> tuple[float, float]:
     if not (math.isfinite(step) and step != 0 and off <= 1e-3 * abs(step)):
         raise InvalidInput(f"the raster's {name} is not evenly spaced; bring it on a regular grid first.")
     return float(centres[0]), float(step)
+
+
+def covariates_at(
+    known: Covariates | None, names: Sequence[str], places: Array, of: str, *, gaps: bool = False
+) -> Array:
+    """What is known of the covariates called `names` at places (N, 2): (N, k), NaN in gaps where these are allowed.
+
+    Raises
+    ------
+    InvalidInput
+        nothing is known of them or, without `gaps`, not all at each place; `of` names whose they are.
+    """
+    if not names:
+        return np.empty((len(places), 0))
+    if known is None:
+        each = ",".join(f"{name}=FILE.tif" for name in names)
+        raise InvalidInput(
+            f"{of} has learned by {', '.join(names)}, which nobody has said of these places; give rasters that cover "
+            f"them, --covariates {each}, here or to `geogp fit`, which remembers them."
+        )
+    values = np.asarray(known(places), dtype=np.float64).reshape(len(places), len(names))
+    lacking = ~np.isfinite(values)
+    if not gaps and lacking.any():
+        column = int(np.flatnonzero(lacking.any(axis=0))[0])
+        raise InvalidInput(
+            f"{names[column]}, by which {of} has learned, is not known at {int(lacking[:, column].sum()):,} of "
+            f"{len(places):,} places; give a raster that covers them, its gaps filled."
+        )
+    return values

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +25,7 @@ from geogp.engines.asked import warn_not_measured
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
 from geogp.prediction import predict as predict_map
+from geogp.rasters import Covariates, covariates_at
 from geogp.targets import Target, round_middle, target
 
 log = logging.getLogger(__name__)
@@ -58,7 +60,10 @@ class Support:
         out = np.full(len(xy), math.inf)
         good = np.isfinite(xy).all(axis=1)
         if good.any():
-            out[good] = self._tree.query(xy[good], distance_upper_bound=np.nextafter(most, math.inf))[0]
+            bound = np.nextafter(most, math.inf)
+            out[good] = self._tree.query(
+                xy[good], distance_upper_bound=bound, workers=torch.get_num_threads()
+            )[0]
         return out
 
     @cached_property
@@ -81,6 +86,7 @@ class Run:
     path : the run folder; facts : the content of run.json
     model : the estimator, which answers on the score scale (log10 kbit/s of a speed); `predict` and `geogp.values_at`
         answer in `unit`
+    covariates : of a model that learned by some: places (N, 2) in `crs` to their values (N, k), NaN where unknown
 
     Examples
     --------
@@ -93,6 +99,7 @@ class Run:
     path: Path
     facts: dict[str, Any]
     model: GPRegressor
+    covariates: Covariates | None = None
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, method={self.model.method!r}, target={self.facts.get('target')!r})"
@@ -102,7 +109,9 @@ class Run:
     @cached_property
     def target(self) -> Target:
         """What is mapped."""
-        return target(self.facts.get("target", "")).called(self.data.get("value_name"))
+        return target(self.facts.get("target", "")).called(
+            self.data.get("value_name"), self.data.get("value_better")
+        )
 
     @property
     def data(self) -> dict[str, Any]:
@@ -238,25 +247,24 @@ class Run:
             raise InvalidInput(f"{self.path} does not record the training places; fit it with `geogp fit`.")
         return Support(self.tensors("support")["positions_m"].numpy())
 
-    def inputs(self, xy: ArrayLike, quarter: str | None = None) -> Float[np.ndarray, "N D"]:
+    def inputs(
+        self, xy: ArrayLike, quarter: str | None = None, *, gaps: bool = False
+    ) -> Float[np.ndarray, "N D"]:
         """What the model takes at places xy (N, 2) in `crs`, in a quarter (default the last): (N, D).
 
         Raises
         ------
         InvalidInput
-            as `quarter`; a model that takes something else.
+            as `quarter`; a model that takes something else; covariates unknown, without `gaps` at any place.
         """
-        if (takes := self.model.n_features_in_) != 2 + self.has_time:
-            raise InvalidInput(
-                f"{self.path} has a model of {takes} columns, and places{' and times' if self.has_time else ''} are "
-                f"{2 + self.has_time}; fit it again."
-            )
+        names = [str(name) for name in self.facts.get("covariates") or ()]
+        if (takes := self.model.n_features_in_) != (given := 2 + self.has_time + len(names)):
+            raise InvalidInput(f"{self.path} has a model of {takes} columns and says {given}; fit it again.")
         places = np.asarray(xy, dtype=np.float64).reshape(-1, 2)
         when = self.quarter(quarter)
-        if not self.has_time:
-            return places
-        assert when is not None  # `quarter` has refused it
-        return np.column_stack([places, np.full(len(places), quarter_to_years(when))])
+        time = [np.full(len(places), quarter_to_years(when))] if self.has_time and when else []
+        known = covariates_at(self.covariates, names, places, str(self.path), gaps=gaps)
+        return np.column_stack([places, *time, known])
 
     # -- further -----------------------------------------------------------------------------------
 
@@ -400,10 +408,11 @@ def save(
 #: What facts are, where they are there: (name, kind).
 _KINDS: tuple[tuple[str, type], ...] = (
     ("target", str), ("method", str), ("data", dict), ("rows", dict), ("scores", dict), ("files", dict),
+    ("covariates", list), ("covariate_rasters", dict),
 )  # fmt: skip
 _DATA_KINDS: tuple[tuple[str, type], ...] = (
     ("quarters", list), ("last_quarter", str), ("boundary", dict), ("value_unit", str), ("value_name", str),
-    ("credit", str), ("source", str), ("region", str), ("sources", list), ("sha256", str),
+    ("value_better", str), ("credit", str), ("source", str), ("region", str), ("sources", list), ("sha256", str),
 )  # fmt: skip
 
 

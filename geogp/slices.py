@@ -74,7 +74,9 @@ def kernel_slice(
     unit = model_unit(run)
     units = {"covariance": "1" if unit == "1" else f"({unit})2", "correlation": "1"}
     variables = {
-        name: LazyPlane(blocks, plane(i)).variable(("y", "x"), {"units": units[name], "long_name": words})
+        name: LazyPlane(blocks, plane(i)).variable(
+            ("y", "x"), {"units": units[name], "long_name": f"{run.target.words}: {words}"}
+        )
         for i, (name, words) in enumerate(LONG_NAMES.items())
     }
     out = xr.Dataset(variables, coords=grid_coordinates(geobox))

@@ -31,7 +31,8 @@ class Target:
     counted : whether measurements are counted behind each value, so that noise may know how many
     own_unit : the unit is the data's own, `unit` where they name none
     scale : what t is, in words, where it is not the value itself
-    better : "higher" or "lower", or "" where neither is; colours : of its level, a cmcrameri map
+    better : "higher" or "lower", or "" where neither is said: words and colours then do not judge
+    colours : of its level, a cmcrameri map
     thresholds : of its exceedance where none are named; none for their median, rounded
     transform : the default of `GPRegressor.target_transform`, "auto" where values come on any scale
     count_of : what a value counts, where it is a count
@@ -120,15 +121,45 @@ class Target:
             )
         return t
 
-    def called(self, name: str | None) -> "Target":
-        """The target of a table that names what it holds, where the target is not of one thing.
+    def called(self, name: str | None, better: str | None = None) -> "Target":
+        """The target of a table that says what it holds and which of it is better, where the target is not of one thing.
 
         Examples
         --------
         >>> TARGETS["value"].called("zinc").words, TARGETS["latency"].called("zinc").words
         ('zinc', 'latency')
+        >>> TARGETS["value"].called("zinc", "lower").worst, TARGETS["value"].called("zinc").worst
+        ('worst', 'lowest')
         """
-        return replace(self, words=name) if name and self.own_unit else self
+        if not self.own_unit:
+            return self
+        return replace(self, words=name or self.words, better=better or self.better)
+
+    @property
+    def lowest_first(self) -> bool:
+        """Whether rank 1 is the lowest: the worst, or where nobody said which is better; else it is the highest."""
+        return self.better != "lower"
+
+    @property
+    def worst(self) -> str:
+        """What rank 1 is called."""
+        return "worst" if self.better else "lowest"
+
+    @property
+    def best(self) -> str:
+        """What the last rank is called."""
+        return "best" if self.better else "highest"
+
+    @property
+    def improved(self) -> str:
+        """What a change for the better is called; where nobody said which is better, one upwards.
+
+        Examples
+        --------
+        >>> TARGETS["latency"].improved, TARGETS["value"].improved
+        ('improved', 'risen')
+        """
+        return "improved" if self.better else "risen"
 
     @property
     def of_averages(self) -> bool:

@@ -21,6 +21,10 @@ from maps.words import (
     target_unit,
 )
 
+#: Of layers whose colours would judge, where nobody said which values are better: one hue from little to much. Both ends
+#: of neutral maps with two hues (broc, cork) are nearly black, and probabilities are mostly near 0 or 1.
+UNJUDGED = "devon_r"
+
 
 @dataclass(frozen=True)
 class Band:
@@ -139,13 +143,17 @@ def colours_of(ds: xr.Dataset, key: str) -> str:
     >>> latency = xr.Dataset(attrs={"target_better": "lower", "target_colours": "oslo"})
     >>> [colours_of(latency, key) for key in ("median", "pi_width", "exceedance")]
     ['oslo', 'lajolla_r', 'vik']
+    >>> colours_of(xr.Dataset(attrs={"target_better": ""}), "exceedance")
+    'devon_r'
     """
     layer, name = LAYERS[key], LAYERS[key].colours
     if layer.quantity in (VALUES, ENDS):
         name = str(ds.attrs.get("target_colours") or name)
-    if layer.judged and ds.attrs.get("target_better") == "lower":
+    better = ds.attrs.get("target_better")
+    if layer.judged and better == "lower":
         name = name.removesuffix("_r") if name.endswith("_r") else f"{name}_r"
-    return name
+    # The change counts what rises as improved where nobody said which is better.
+    return UNJUDGED if (layer.judged or key == "improved") and better == "" else name
 
 
 def long_name(ds: xr.Dataset, key: str) -> str:
@@ -210,6 +218,7 @@ def _words(ds: xr.Dataset) -> dict[str, str]:
         "tail": tail_text(ds),
         "unit": target_unit(ds),
         "threshold": "",
+        "improved": "risen" if ds.attrs.get("target_better") == "" else "improved",
     }
 
 

@@ -56,7 +56,7 @@ class Layer:
     by_level: bool = False  # its values change with the level of the intervals
     by_threshold: bool = False  # one plane for each threshold
     of_surface: bool = False  # describes the surface, at the run's reference count, not new measurements
-    judged: bool = False  # its colours say good and bad: reversed where `target_better` is "lower"
+    judged: bool = False  # its colours say good and bad: reversed where `target_better` is "lower", others where it is ""
     derive: Formula | None = None  # computes it from the variables that its parameters name
     unit: str = "1"  # of a derived layer; "target" for the target's own
 
@@ -277,8 +277,8 @@ LAYERS: dict[str, Layer] = {
         judged=True,
     ),
     "improved": Layer(
-        title="Probability that {target} improved by at least {threshold} {unit}",
-        short="P(improved by {threshold} {unit})",
+        title="Probability that {target} has {improved} by at least {threshold} {unit}",
+        short="P({improved} by {threshold} {unit})",
         about="of {surface}, between two quarters or two runs",
         of_surface=True,
         quantity="improvement",

@@ -41,7 +41,8 @@ def areas(
         ),
     ] = None,
     worst: Annotated[
-        int | None, typer.Option(metavar="K", help="P(among the K worst); default: 10, of few areas 1.")
+        int | None,
+        typer.Option(metavar="K", help="P(among the K worst, or lowest); default: 10, of few areas 1."),
     ] = None,
     pairs: Annotated[
         str | None,
@@ -62,6 +63,7 @@ def areas(
         typer.Option(metavar="M", help="Metres between the points averaged; default: 500, by size."),
     ] = None,
     samples: Annotated[int, typer.Option(metavar="K", help="Joint draws of the surface.")] = 500,
+    covariates: options.Covariates = None,
     data: options.Data = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
@@ -72,7 +74,8 @@ def areas(
     surface is the level of averages of the run's reference count of measurements.
 
     `mean`, `sd`, `median`, `lower`, `upper`, `p10` .. `p90`, `share_below_25`: over the ground; `tiles_..` over the
-    measured tiles, `people_..` over the people, if given. `rank` 1 is the worst, with its interval.
+    measured tiles, `people_..` over the people, if given. `rank` 1 is the worst, with its interval;
+    the lowest where `ingest` was not told which values are `--better`.
 
     `evidence`: measured, partly or filled, by how much of the ground has data near (`share_near`).
 
@@ -80,12 +83,13 @@ def areas(
 
     `latent_mean`, `latent_sd`: of the logarithm of speeds and latencies. Covariances between all areas lie beside.
     """
+    from app.workflow.rasters.covariates import opened
     from app.workflow.steps.areas import areas as average
 
     options.check_both(other, below, with_below)
     with console.progress("drawing") as progress:
         result = average(
-            run,
+            opened(run, covariates),
             polygons,
             output,
             key=key,

@@ -34,6 +34,7 @@ def at(
     thresholds: options.Thresholds = None,
     level: options.Level = 0.95,
     tests: options.Tests = None,
+    covariates: options.Covariates = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -41,13 +42,16 @@ def at(
 
     `median`, `lower`, `upper`, `exceedance_25`: of a new measurement there; `latent_..`: of the surface itself.
 
+    Covariates that the run has learned by are columns of the table, or rasters: --covariates.
+
     A row outside the region and beyond the reach of the data has no values; from CSV to CSV any number of rows.
     """
+    from app.workflow.rasters.covariates import opened
     from app.workflow.steps.at import at as tell
 
     with console.progress("asking") as progress:
         result = tell(
-            run,
+            opened(run, covariates),
             places,
             output,
             x=x,

@@ -52,6 +52,7 @@ def change(
     crs: options.MapCrs = None,
     max_distance: options.MaxDistance = None,
     samples: Annotated[int, typer.Option(metavar="K", help="Joint draws, for areas.")] = 500,
+    covariates: options.Covariates = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -63,12 +64,13 @@ def change(
 
     Of the surface, the level of averages of the run's reference count; the later quarter less the earlier.
     """
+    from app.workflow.rasters.covariates import opened
     from app.workflow.steps.change import change as compare
 
     names = [name for name in options.names_of(formats) or [] if name != "none"]
     with console.progress("comparing") as progress:
         result = compare(
-            run,
+            opened(run, covariates),
             start,
             end,
             output,

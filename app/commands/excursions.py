@@ -44,6 +44,7 @@ def excursions(
     crs: options.MapCrs = None,
     max_distance: options.MaxDistance = None,
     samples: Annotated[int, typer.Option(metavar="K", help="Joint draws of the surface.")] = 2000,
+    covariates: options.Covariates = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -55,13 +56,14 @@ def excursions(
 
     After Bolin and Lindgren (2015), from joint draws.
     """
+    from app.workflow.rasters.covariates import opened
     from app.workflow.steps.excursions import excursions as find
 
     if above is not None and below is not None:
         raise Usage("--above and --below are two maps; ask for one at a time.")
     side = "--above" if below is None else "--below"
     result = find(
-        run,
+        opened(run, covariates),
         output,
         thresholds=options.numbers_of(above if below is None else below, side),
         above=below is None,

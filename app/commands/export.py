@@ -55,6 +55,7 @@ def export(
             help="Names on pictures and page: polygons (counties, with their lines) or a table of name, lon, lat.",
         ),
     ] = None,
+    covariates: options.Covariates = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print pixels, bytes, memory and seconds; write nothing.")
     ] = False,
@@ -68,6 +69,7 @@ def export(
     geoparquet, csv, gpkg: a row a pixel; h3: a row a cell. `item.json` is the STAC Item of them all.
     """
     from app.workflow.grids import of_tiles
+    from app.workflow.rasters.covariates import opened
     from app.workflow.steps.export import estimate
     from app.workflow.steps.export import export as export_run
 
@@ -87,8 +89,9 @@ def export(
         "crs": crs,
         "max_distance_m": max_distance,
     }
+    asked = opened(run, covariates)
     if dry_run:
-        guess = estimate(run, formats=names, **which)
+        guess = estimate(asked, formats=names, **which)
         if as_json:
             console.document(guess.document())
         else:
@@ -96,7 +99,7 @@ def export(
         return
     with console.progress("mapping") as progress:
         result = export_run(
-            run,
+            asked,
             output,
             formats=names,
             max_error=max_error,

@@ -37,6 +37,13 @@ def fit(
             help="With a fixed-mean method: its mean, in the target's unit (band 1 of a GeoTIFF).",
         ),
     ] = None,
+    covariates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[=RASTER],..",
+            help="Learn by columns of the table, or by rasters, which the run remembers, as well.",
+        ),
+    ] = None,
     seed: options.Seed = None,
     device: options.Device = None,
     rank: Annotated[int | None, typer.Option(help="Basis functions.", rich_help_panel=_MODEL)] = None,
@@ -50,6 +57,13 @@ def fit(
         float | None, typer.Option(help="Peak of the one-cycle schedule.", rich_help_panel=_MODEL)
     ] = None,
     settings: Annotated[list[str] | None, options.settings(rich_help_panel=_MODEL)] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Stay below, such as 2GiB: a larger table is read in parts, by the methods that can.",
+        ),
+    ] = None,
     checkpoint_every: Annotated[
         float, typer.Option(metavar="SECONDS", help="Least time between checkpoints.")
     ] = 10.0,
@@ -80,6 +94,7 @@ def fit(
     given = {
         "target": target, "method": method, "split": split, "refit": refit, "seed": seed, "device": device,
         "counts": counts, "predictor": None if predictor is None else str(predictor), "deterministic": deterministic,
+        "covariates": covariates,
     }  # fmt: skip
     chosen = fit_config(config, given, model)
     check_new(output, overwrite)
@@ -93,6 +108,7 @@ def fit(
         result = fit_run(
             observations,
             output=output,
+            max_memory=None if max_memory is None else options.bytes_of(max_memory),
             overwrite=overwrite,
             progress=progress,
             checkpoint_seconds=checkpoint_every,

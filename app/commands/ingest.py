@@ -9,6 +9,7 @@ from app.commands import options
 from app.console import console
 from app.errors import Usage
 from data_pipelines.sources import SOURCES
+from data_pipelines.sources.contract import BETTER
 
 PLACE = 20
 TYPES = tuple(dict.fromkeys(type for source in SOURCES.values() for type in source.types))
@@ -17,8 +18,9 @@ TABLES = ", ".join(name for name, source in SOURCES.items() if source.takes_file
 if TYPE_CHECKING:
     SourceName: TypeAlias = str
     TypeName: TypeAlias = str
+    Better: TypeAlias = str
 else:  # the choices that the command line shows and holds people to
-    SourceName, TypeName = Literal[tuple(SOURCES)], Literal[TYPES]
+    SourceName, TypeName, Better = Literal[tuple(SOURCES)], Literal[TYPES], Literal[BETTER]
 
 
 def ingest(
@@ -72,6 +74,14 @@ def ingest(
     value_name: Annotated[
         str | None, typer.Option(help="What `value` is, for titles; default: its column's name.")
     ] = None,
+    better: Annotated[
+        Better | None,
+        typer.Option(help=f"Which of `value` is better, for ranks, colours and words, for {TABLES}."),
+    ] = None,
+    covariates: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help=f"Further columns, kept for `fit --covariates`, for {TABLES}."),
+    ] = None,
     credit: Annotated[
         str | None, typer.Option(metavar="WORDS", help=f"Who measured, to be named on maps, for {TABLES}.")
     ] = None,
@@ -101,6 +111,8 @@ def ingest(
             crs=crs,
             value_unit=value_unit,
             value_name=value_name,
+            better=better,
+            covariates=options.names_of(covariates),
             credit=credit,
             region=region,
             states=states,

@@ -163,6 +163,13 @@ Resolution = Annotated[
         callback=_held_to(check_metres),
     ),
 ]
+Covariates = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=RASTER,..",
+        help="What the run has learned by, at the places of this: a raster of each.",
+    ),
+]
 Data = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The run's observations, if they were moved.")
 ]

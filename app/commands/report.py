@@ -27,6 +27,7 @@ def report(
     quarter: options.Quarter = None,
     thresholds: options.Thresholds = None,
     level: options.Level = 0.95,
+    covariates: options.Covariates = None,
     data: options.Data = None,
     leaderboard: Annotated[
         Path | None,
@@ -44,10 +45,11 @@ def report(
     An appendix for reviewers follows: the certificate, reliability, PIT, widths, errors by cell,
     what the kernel learned, peers.
     """
+    from app.workflow.rasters.covariates import opened
     from app.workflow.steps.report import report as write_report
 
     result = write_report(
-        run,
+        opened(run, covariates),
         output,
         polygons=polygons,
         key=key,

@@ -19,10 +19,13 @@ def slice(
     resolution: Annotated[
         float | None, typer.Option(metavar="M", help="Pixel in metres; default: 500.")
     ] = None,
+    covariates: options.Covariates = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Write the kernel slice k(., x_ref): two bands, covariance and correlation with one place."""
+    from app.workflow.rasters.covariates import opened
     from app.workflow.steps.slice import slice as write
 
-    path = write(run, at, output, quarter=quarter, resolution_m=resolution, overwrite=overwrite)
+    asked = opened(run, covariates)
+    path = write(asked, at, output, quarter=quarter, resolution_m=resolution, overwrite=overwrite)
     console.say(f"{path}: covariance and correlation with {at[0]:g} {at[1]:g}")

@@ -42,6 +42,7 @@ def suggest(
             "--check", help="Try it on rows the run knows: hide places, choose among them, compare. Slow."
         ),
     ] = False,
+    covariates: options.Covariates = None,
     data: options.Data = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
@@ -57,10 +58,11 @@ def suggest(
     --check says by how much such a choice has lowered the squared error of rows the run did not know, beside what was promised
     and what places at random do.
     """
+    from app.workflow.rasters.covariates import opened
     from app.workflow.steps.suggest import suggest as suggest_tiles
 
     result = suggest_tiles(
-        run,
+        opened(run, covariates),
         n,
         output,
         quarter=quarter,

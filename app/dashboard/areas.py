@@ -169,6 +169,11 @@ class Found:
         """Columns of shares below thresholds."""
         return [f"share_below_{c:g}" for c in self.facts.get("thresholds", ())]
 
+    @property
+    def p_better(self) -> str:
+        """Column of the probability that an area became better; higher where nobody said which is better."""
+        return f"p_{self.facts.get('improved', 'improved')}_0"
+
     def row(self, key: str) -> Row | None:
         return next((row for row in self.rows if row.key == key), None)
 
@@ -219,8 +224,8 @@ def sentence(found: Found, row: Row) -> str:
     unit, v, facts = found.facts["unit"], row.values, found.facts
     unit = "" if unit == "1" else f" {unit}"
     if found.is_change:
-        p = v.get("p_improved_0")
-        better = "" if p is None else f"; better at {100 * p:.0f}%"
+        p, word = v.get(found.p_better), "better" if found.p_better == "p_improved_0" else "higher"
+        better = "" if p is None else f"; {word} at {100 * p:.0f}%"
         return (
             f"{facts['from']} to {facts['to']}: {v['change']:+.3g}{unit} "
             f"({v['change_lower']:+.3g} to {v['change_upper']:+.3g}){better}"

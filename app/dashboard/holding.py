@@ -10,7 +10,7 @@ from app.dashboard.atlas import Atlas
 from app.errors import InvalidInput
 from app.log import works_here_on
 from app.workflow.naming import Brought
-from geogp import load
+from app.workflow.rasters.covariates import opened
 from geogp.storage import SUMS
 
 
@@ -43,7 +43,10 @@ class Holding:
             if self._atlas is None or mark != self._mark:
                 self._atlas = None
                 try:
-                    self._atlas = Atlas(load(self.path), DiskCache(), places=self._places, name=self.name)
+                    run = opened(self.path)
+                    if run.facts.get("covariates"):  # refused now where no raster is known, not at each tile
+                        run.inputs(run.support.positions_m[:1], gaps=True)
+                    self._atlas = Atlas(run, DiskCache(), places=self._places, name=self.name)
                 except (KeyError, TypeError, OSError, AttributeError) as error:
                     raise InvalidInput(
                         f"{self.path} cannot be read as a run ({type(error).__name__}: {error}); fit it again."

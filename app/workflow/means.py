@@ -157,5 +157,5 @@ def people_below(draws: Drawn, kind: str, people: Array, level: float) -> tuple[
 
 
 def ranks(draws: Drawn, kind: str, goal: Target, worst: int, level: float) -> Ranks:
-    """Ranks by the mean of a kind, 1 the worst: the lowest, or the highest where lower is better."""
-    return ranked(draws.means[kind], worst, lowest_first=goal.better != "lower", level=level)
+    """Ranks by the mean of a kind, 1 the worst: the highest where lower is better, else the lowest."""
+    return ranked(draws.means[kind], worst, lowest_first=goal.lowest_first, level=level)

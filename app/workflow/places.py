@@ -52,7 +52,7 @@ def parts_of(
         names, lonlat = None, _points(frame)
         if x is not None or lonlat is None:
             names = _columns(frame, path, x, y)
-            lonlat = np.column_stack([_numbers(frame[name]) for name in names])
+            lonlat = np.column_stack([plain_numbers(frame[name]) for name in names])
             if to_degrees is not None:
                 lonlat = np.column_stack(to_degrees.transform(*lonlat.T))
         bad = ~np.isfinite(lonlat).all(axis=1) | (np.abs(lonlat) > (360.0, 90.0)).any(axis=1)
@@ -149,7 +149,7 @@ def _columns(frame: "pd.DataFrame", path: Path, x: str | None, y: str | None) ->
     return lon, lat
 
 
-def _numbers(column: Any) -> Array:
+def plain_numbers(column: Any) -> Array:
     """Numbers (n,), NaN where a cell is none; a comma between digits is a decimal sign."""
     import pandas as pd
 

@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 
 #: Points of a mesh looked at for one polygon.
 MOST_MESH = 4_000_000
+#: Points of the meshes of several polygons looked at together.
+MESHED = 1 << 18
 #: Longest edge of a projected polygon before it is carried over.
 DENSE_M = 5000.0
 #: An area of whose ground less than this share lies in the region is no area of it.
@@ -186,6 +188,20 @@ class Ground:
         box = shapely.box(*(places.min(axis=0) - reach), *(places.max(axis=0) + reach))
         return cls(box, run.support, reach)
 
+    def parts(self, shapes: Sequence[BaseGeometry]) -> list[BaseGeometry | None]:
+        """What of each polygon lies within the outline, or None; those that lie in it whole are not cut."""
+        given = np.array(shapes, dtype=object)
+        shapely.prepare(self.outline)
+        whole = shapely.contains_properly(self.outline, given)
+        out: list[BaseGeometry | None] = [None] * len(given)
+        if whole.any():
+            pieces, owner = shapely.get_parts(given[whole], return_index=True)
+            for k, shape in zip(np.flatnonzero(whole), shapely.multipolygons(pieces, indices=owner)):
+                out[k] = shape
+        for k in np.flatnonzero(~whole):
+            out[k] = self.part(given[k])
+        return out
+
     def part(self, shape: BaseGeometry) -> BaseGeometry | None:
         """What of a polygon lies within the outline, or None."""
         left, bottom, right, top = shape.bounds
@@ -260,10 +276,36 @@ def points_in_each(
 ) -> tuple[Array, NDArray[np.int64]]:
     """`points_in` of each polygon that there is: (n, 2), and the polygon of each point (n,)."""
     points, owner = [np.empty((0, 2))], [np.empty(0, dtype=np.int64)]
-    for i, part in enumerate(parts):
-        if part is not None:
-            points.append(points_in(part, int(wanted[i])))
-            owner.append(np.full(len(points[-1]), i))
+    there = np.array([i for i, part in enumerate(parts) if part is not None], dtype=np.int64)
+    shapes = np.array([parts[i] for i in there], dtype=object)
+    number = np.asarray(wanted, dtype=np.int64)[there]
+    shapely.prepare(shapes)
+    bounds, sides = (
+        shapely.bounds(shapes).tolist(),
+        np.sqrt(shapely.area(shapes) / np.maximum(number, 1)).tolist(),
+    )
+    first = 0
+    while first < len(there):
+        meshes: list[Array] = []
+        size = 0
+        while first + len(meshes) < len(there) and size < MESHED:
+            k = first + len(meshes)
+            meshes.append(mesh(bounds[k], sides[k]))
+            size += len(meshes[-1])
+        some = np.arange(first, first := first + len(meshes))
+        at = np.repeat(some, [len(P) for P in meshes])
+        P = np.concatenate(meshes)
+        inside = shapely.contains_xy(shapes[at], P[:, 0], P[:, 1])
+        P, at = P[inside], at[inside]
+        few = some[2 * np.bincount(at - some[0], minlength=len(some)) < number[some]]
+        if len(few):  # thin ones, which take a closer mesh
+            kept = ~np.isin(at, few)
+            closer = [points_in(shapes[k], int(number[k])) for k in few]
+            at = np.concatenate([at[kept], np.repeat(few, [len(Q) for Q in closer])])
+            order = np.argsort(at, kind="stable")
+            P, at = np.concatenate([P[kept], *closer])[order], at[order]
+        points.append(P)
+        owner.append(there[at])
     return np.concatenate(points), np.concatenate(owner)
 
 

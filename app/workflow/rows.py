@@ -1,6 +1,7 @@
 """An observations file as a model sees it: inputs, target, counts, and which rows can be used."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from app.choices import CountedBy
 from app.errors import InvalidInput
+from app.workflow.rasters.covariates import covariate_raster, file_of
 from data_pipelines import quarters
 from data_pipelines.arrow import numbers
 from data_pipelines.observations import for_target, read
@@ -33,7 +35,7 @@ ALL = "all"
 #: What a run keeps of a table's metadata.
 KEPT = (
     "source", "type", "region", "crs", "boundary", "boundary_source", "bbox", "missing_quarters", "urban", "sources",
-    "value_unit", "value_name", "credit",
+    "value_unit", "value_name", "value_better", "credit",
 )  # fmt: skip
 
 
@@ -41,13 +43,14 @@ KEPT = (
 class Rows:
     """All rows of an observations file for one target; row i is row i of the file.
 
-    X : (N, 3) easting_m, northing_m, time_years; (N, 2) for measurements without a time
+    X : (N, 3) easting_m, northing_m, time_years; (N, 2) for measurements without a time; then the covariates
     t : (N,) on the score scale (log10 of kbit/s, ..), NaN where unusable
     counts : (N,) measurements behind each value, or None when nothing counts them
     urban : (N,) labels, or None without them
     usable : (N,); dropped : how many are not, by cause
     counted_as_one : usable rows whose count was missing or zero
     counted_by : "tests", "devices", or "both" for their geometric mean
+    covariates : names of the last columns of X; rasters : files of those that are no columns, with their SHA-256
     """
 
     path: Path
@@ -63,15 +66,24 @@ class Rows:
     dropped: dict[str, int]
     counted_as_one: int = 0
     counted_by: str = "tests"
+    covariates: tuple[str, ...] = ()
+    rasters: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def has_time(self) -> bool:
-        return self.X.shape[1] == 3
+        return self.X.shape[1] - len(self.covariates) == 3
+
+    @property
+    def n_rows(self) -> int:
+        """Of the file, usable or not."""
+        return self.table.num_rows
 
     @property
     def goal(self) -> Target:
         """What is mapped."""
-        return target_named(self.target).called(self.metadata.get("value_name"))
+        return target_named(self.target).called(
+            self.metadata.get("value_name"), self.metadata.get("value_better")
+        )
 
     @property
     def unit(self) -> str:
@@ -110,19 +122,37 @@ class Rows:
 
     def manifest(self) -> dict[str, Any]:
         """What a run keeps of its data: enough to check them, to map them and to say where they came from."""
-        quarters = self.quarters
-        return {
-            "path": str(self.path),
-            "sha256": self.sha256,
-            "rows": self.table.num_rows,
-            **{name: self.metadata.get(name) for name in KEPT},
-            "labels": np.unique(self.labels).tolist(),
-            "quarters": quarters,
-            "last_quarter": quarters[-1] if quarters else None,
-        }
+        return manifest_of(
+            self.path,
+            self.sha256,
+            self.table.num_rows,
+            self.metadata,
+            np.unique(self.labels).tolist(),
+            self.quarters,
+        )
 
 
-def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
+def manifest_of(
+    path: Path, digest: str, n: int, metadata: Mapping[str, Any], labels: list[str], quarters: list[str]
+) -> dict[str, Any]:
+    """What a run keeps of a file of n rows with these labels, of which usable rows have these quarters."""
+    return {
+        "path": str(path),
+        "sha256": digest,
+        "rows": n,
+        **{name: metadata.get(name) for name in KEPT},
+        "labels": labels,
+        "quarters": quarters,
+        "last_quarter": quarters[-1] if quarters else None,
+    }
+
+
+def read_rows(
+    path: str | Path,
+    target: str,
+    counts: str = "tests",
+    covariates: Mapping[str, str | Path | None] | None = None,
+) -> Rows:
     """Read an observations file for one target.
 
     Parameters
@@ -130,6 +160,7 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     path : GeoParquet made by ingest
     target : a key of `geogp.targets.TARGETS`
     counts : what the noise takes as the number of measurements, one of `COUNTS`
+    covariates : name -> raster with its value at each row, or None for the table's column of that name
 
     Raises
     ------
@@ -142,17 +173,45 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     a bad count never drops a download.
     """
     path = Path(path)
-    goal = target_named(target)
+    target_named(target)
     table, metadata = read(path, shapes=False)
+    rows = rows_of(table, metadata, path, sha256(path), target, counts, covariates)
+    refuse_none(rows.dropped, table.num_rows, path, target)
+    return rows
+
+
+def refuse_none(dropped: Mapping[str, int], n: int, path: Path, target: str) -> None:
+    """Refuse a file of n rows that were all dropped.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if sum(dropped.values()) >= n:
+        causes = ", ".join(f"{k:,} {cause}" for cause, k in dropped.items() if k)
+        raise InvalidInput(f"None of the {n:,} rows of {path} has a usable {target} ({causes}).")
+
+
+def rows_of(
+    table: pa.Table,
+    metadata: dict[str, Any],
+    path: Path,
+    digest: str,
+    target: str,
+    counts: str = "tests",
+    covariates: Mapping[str, str | Path | None] | None = None,
+) -> Rows:
+    """The rows of a table, or of a part of one, for one target: as `read_rows`, be they usable or not.
+
+    Parameters
+    ----------
+    metadata, path, digest : of the file that the table is from, its SHA-256 last
+    """
+    goal = target_named(target)
     missing = [name for name in ("easting_m", "northing_m") if name not in table.column_names]
     if missing:
         raise InvalidInput(f"{path} has no column {missing[0]}; make the table again with `geogp ingest`.")
     usable, dropped = for_target(table, goal.column, positive=goal.positive, name=target)
-    if not usable.any():
-        raise InvalidInput(
-            f"None of the {table.num_rows:,} rows of {path} has a usable {target} "
-            f"({', '.join(f'{n:,} {cause}' for cause, n in dropped.items() if n)})."
-        )
     values = numbers(table.column(goal.column))
     t = np.full(table.num_rows, np.nan)
     t[usable] = goal.to_score(values[usable])
@@ -165,14 +224,18 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
     lost = usable & ~(np.isfinite(X) & (np.abs(X) <= MOST_M)).all(axis=1)
     if lost.any():
         usable, dropped = usable & ~lost, {**dropped, "no_place_or_time": int(lost.sum())}
-        t[lost] = np.nan
+    if covariates:
+        X = np.column_stack([X, _covariates(table, covariates, X, metadata, path)])
+        if (without := usable & ~np.isfinite(X).all(axis=1)).any():
+            usable, dropped = usable & ~without, {**dropped, "without_covariates": int(without.sum())}
+    t[~usable] = np.nan
     if (again := usable & _repeated(table)).any():
         usable, dropped = usable & ~again, {**dropped, "repeated": int(again.sum())}
         t[again] = np.nan
     n, guessed = _counts(table, counts, path) if goal.counted else (None, None)
     return Rows(
         path=path.resolve(),
-        sha256=sha256(path),
+        sha256=digest,
         table=table,
         metadata=metadata,
         target=target,
@@ -184,6 +247,8 @@ def read_rows(path: str | Path, target: str, counts: str = "tests") -> Rows:
         dropped=dropped,
         counted_as_one=0 if guessed is None else int((guessed & usable).sum()),
         counted_by=counts,
+        covariates=tuple(covariates or ()),
+        rasters={name: file_of(file) for name, file in (covariates or {}).items() if file is not None},
     )
 
 
@@ -209,12 +274,42 @@ def observations_of(run: Run, data: str | Path | None = None) -> Rows:
 
 def rows_for(run: Run, path: str | Path) -> Rows:
     """A file read as a run reads its own: for the same target, counted in the same way."""
-    return read_rows(path, run.target.name, run.facts.get("counts", "tests"))
+    rasters = run.facts.get("covariate_rasters") or {}
+    covariates = {name: rasters.get(name, {}).get("path") for name in run.facts.get("covariates") or ()}
+    return read_rows(path, run.target.name, run.facts.get("counts", "tests"), covariates)
 
 
 def labels(run: Run, part: str) -> Flags:
     """Which rows of the run's own file belong to a part of its split: (N,)."""
     return run.tensors("split")["part"].numpy() == PARTS.index(part)
+
+
+def _covariates(
+    table: pa.Table,
+    wanted: Mapping[str, str | Path | None],
+    X: Array,
+    metadata: Mapping[str, Any],
+    path: Path,
+) -> Array:
+    """The covariates of each row: (N, k), NaN where one has none."""
+    out = []
+    for name, file in wanted.items():
+        if file is not None:
+            out.append(covariate_raster(file, metadata["crs"], X[:, :2], metadata.get("boundary"))(X))
+            continue
+        if name not in table.column_names:
+            kept = ", ".join(metadata.get("covariates") or [])
+            raise InvalidInput(
+                f"{path} has no column {name}, {f'it has {kept}' if kept else 'and no covariates'}; keep it with "
+                f"`geogp ingest --covariates {name}`, or name a raster: --covariates {name}=FILE.tif."
+            )
+        column = table.column(name)
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            raise InvalidInput(
+                f"Column {name} of {path} holds no numbers ({column.type}); a covariate is a number."
+            )
+        out.append(numbers(column))
+    return np.column_stack(out)
 
 
 def _repeated(table: pa.Table) -> Flags:

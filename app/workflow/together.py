@@ -15,6 +15,7 @@ from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.grids import Grid
 from app.workflow.means import of_draws
+from app.workflow.rasters.covariates import opened
 from app.workflow.rows import Rows, observations_of
 from app.workflow.weighing import AreaPoints
 from data_pipelines.splits import PARTS
@@ -23,11 +24,12 @@ from geogp.areas.change import carried
 from geogp.blocks import Blocks, LazyPlane, moments_of
 from geogp.errors import check_threshold
 from geogp.predictive import Predictive
-from geogp.run import Run, opened
+from geogp.run import Run
 
 Array = NDArray[np.float64]
 
-#: Rows that the correlation is learned from at most: its sd is then below .02.
+#: Rows that the correlation is learned from at most: the sd of that of all errors is then below .02. That of the surface's part,
+#: which counts, is larger (`Correlation.surface_sd`): fewer rows would be felt, and their number is most of the time.
 MOST_ROWS = 4000
 #: The cache's file; raise the number when the formula changes.
 NOTE, FORMAT = "together.json", 1

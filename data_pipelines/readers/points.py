@@ -1,6 +1,6 @@
 """Any other point measurement: a CSV or GeoParquet file with named columns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
 from data_pipelines.readers.delimited import DECIMAL_COMMA, dialect_of, places_among
+from data_pipelines.schema import POINT_COLUMNS
 from data_pipelines.sources.contract import Collected, Request
 
 Array = NDArray[np.float64]
@@ -81,6 +82,7 @@ def collect_geoparquet(request: Request) -> Collected:
             parquet = pq.ParquetFile(fetched.path, page_checksum_verification=True)
             there = set(parquet.schema_arrow.names)
             wanted = [n for role, n in request.columns.items() if role in ROLES and n in there]
+            wanted += [n for n in request.covariates or () if n in there and n not in wanted]
             table = parquet.read(columns=wanted)
         with refusing(f"{fetched.path} cannot be used"):
             return _collected(_File(fetched, table, request.columns), request)
@@ -134,9 +136,25 @@ class _File:
             if name not in names:
                 raise InvalidInput(f"{path} has no column {name!r} for {role}; it has {', '.join(names)}.")
 
+    def covariates(self, names: Sequence[str]) -> dict[str, Array]:
+        """Further columns by name, NaN where a row has none; refuses what is no column, or is called like one of ours."""
+        path, own = self.fetched.path, {c.name for c in POINT_COLUMNS} | {"geometry", "bbox"}
+        for name in names:
+            if name not in self.table.column_names:
+                there = ", ".join(self.table.column_names)
+                raise InvalidInput(f"{path} has no column {name!r} to keep as a covariate; it has {there}.")
+            if name in own:
+                raise InvalidInput(
+                    f"Tables have a column {name} of their own; rename that of {path} to keep it as a covariate."
+                )
+        return {name: self.of(name) for name in names}
+
     def numbers(self, role: str) -> Array:
         """The column of a role."""
-        name = self.columns[role]
+        return self.of(self.columns[role])
+
+    def of(self, name: str) -> Array:
+        """A column."""
         with refusing(
             f"Column {name} of {self.fetched.path} is not numeric",
             errors=(pa.ArrowInvalid, pa.ArrowNotImplementedError),
@@ -172,6 +190,8 @@ def _collected(file: _File, request: Request) -> Collected:
     none, infinite = np.isnan(given["value"]), np.isinf(given["value"])
     rows = np.flatnonzero(inside & ~none & ~infinite)
     columns: dict[str, NDArray[Any]] = {"value": given["value"][rows]}
+    further = file.covariates(request.covariates or ())
+    columns |= {name: values[rows] for name, values in further.items()}
     if "count" in given:
         counts = given["count"][rows]
         absurd = np.flatnonzero(np.abs(counts) > MOST_COUNT)
@@ -198,6 +218,8 @@ def _collected(file: _File, request: Request) -> Collected:
         about={
             "value_unit": request.value_unit,
             "value_name": request.value_name or file.columns["value"],
+            "value_better": request.better,
+            "covariates": list(further),
             "credit": request.credit,
         },
     )

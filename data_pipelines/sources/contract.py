@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # these import numpy, pyproj and shapely
     from data_pipelines.regions import Region
 
 
+#: Which of a file's values may be better.
+BETTER = ("higher", "lower")
+
+
 @dataclass(frozen=True)
 class Request:
     """What was asked of `ingest`, word for word: which fields count depends on the source.
@@ -31,6 +35,8 @@ class Request:
     crs: Any = None
     value_unit: str | None = None
     value_name: str | None = None
+    better: str | None = None
+    covariates: tuple[str, ...] | None = None
     credit: str | None = None
     region: str | None = None
     states: str | Path | None = None

@@ -166,17 +166,19 @@ def change_map(
         raise InvalidInput(
             f"at_least takes numbers in the target's unit, such as 0 or 10; got {list(at_least)}."
         )
-    time = run.inputs(np.zeros((1, 2)), end)[0, -1]
-    sign = -1.0 if run.target.better == "lower" else 1.0
+    column = run.model.engine_.plan.shape.time
+    assert column is not None  # `check_times` has refused it
+    time = run.inputs(np.zeros((1, 2)), end, gaps=True)[0, column]
+    sign = 1.0 if run.target.lowest_first else -1.0
 
     def planes(X: Array) -> Plane:
         later = X.copy()
-        later[:, -1] = time
+        later[:, column] = time
         found = pairs_at(run.model, X, later).differences(run.target.from_score, level, chosen, sign=sign)
         return found.astype(np.float32)
 
     words = f"of the surface's change from {start} to {end}"
-    more = f"probability that the surface improved by at least so much, {start} to {end}"
+    more = f"probability that the surface has {run.target.improved} by at least so much, {start} to {end}"
     out = _dataset(run, geobox, planes, start, chosen, words, more, level, where, max_distance_m)
     return out.assign_attrs(
         title=f"Change of {run.target.words} from {start} to {end}", quarter=f"{start} to {end}"
@@ -217,7 +219,7 @@ def difference_map(
     check_level(level)
     check_metres(max_distance_m, "max_distance_m")
     chosen = tuple(float(v) for v in at_least)
-    sign = -1.0 if run.target.better == "lower" else 1.0
+    sign = 1.0 if run.target.lowest_first else -1.0
     when = run.quarter(quarter)
 
     def planes(X: Array) -> Plane:
@@ -236,7 +238,8 @@ def difference_map(
         return pairs.differences(run.target.from_score, level, chosen, sign=sign).astype(np.float32)
 
     words = f"of what the surface of {names[1]} has more than that of {names[0]}"
-    more = f"probability that {names[1]} is better than {names[0]} by at least so much"
+    than = "better" if run.target.better else "higher"
+    more = f"probability that {names[1]} is {than} than {names[0]} by at least so much"
     out = _dataset(run, geobox, planes, when, chosen, words, more, level, where, max_distance_m)
     title = f"{run.target.heading}: {names[1]} less {names[0]}"
     return out.assign_attrs(title=title, quarter=when or "", other_method=other.model.method)
@@ -289,7 +292,9 @@ def _dataset(
         "change_upper": f"upper end of the credible interval {words}",
     }
     variables = {
-        name: LazyPlane(blocks, plane(i)).variable(("y", "x"), {"units": run.unit, "long_name": said})
+        name: LazyPlane(blocks, plane(i)).variable(
+            ("y", "x"), {"units": run.unit, "long_name": f"{run.target.words}: {said}"}
+        )
         for i, (name, said) in enumerate(named.items())
     }
     for name in ("change_lower", "change_upper"):
@@ -298,11 +303,13 @@ def _dataset(
         blocks, lambda values, x: values[3 + chosen.index(float(x or 0.0))], chosen
     ).variable(
         ("threshold", "y", "x"),
-        {"units": "1", "long_name": more},
+        {"units": "1", "long_name": f"{run.target.words}: {more}"},
     )
     coords = grid_coordinates(geobox)
     coords["threshold"] = xr.DataArray(
-        np.asarray(chosen), dims="threshold", attrs={"units": run.unit, "long_name": "improved by at least"}
+        np.asarray(chosen),
+        dims="threshold",
+        attrs={"units": run.unit, "long_name": f"{run.target.words} {run.target.improved} by at least"},
     )
     out = xr.Dataset(variables, coords=coords)
     reference = run.model.reference_count_

@@ -68,6 +68,12 @@ def grid_mapping_attrs(job: Job) -> dict[str, Any]:
     return attrs | {"GeoTransform": " ".join(repr(float(v)) for v in job.geobox.affine.to_gdal())}
 
 
+def threshold_attrs(job: Job) -> dict[str, str]:
+    """Of the coordinate of thresholds: its unit, and what the Dataset calls it."""
+    own = job.ds["threshold"].attrs.get("long_name", "threshold")
+    return {"units": str(job.attrs.get("target_unit", "1")), "long_name": str(own)}
+
+
 def variable_attrs(job: Job, key: str) -> dict[str, Any]:
     """Attributes of a data variable: those of the Dataset, else from `LAYERS`."""
     band = next(band for band in job.bands if band.key == key)
@@ -113,8 +119,7 @@ class NetcdfSink(Sink):
             threshold = f.create_variable(
                 "threshold", ("threshold",), "float64", data=np.array(job.thresholds)
             )
-            threshold.attrs["units"] = str(job.attrs.get("target_unit", "1"))
-            threshold.attrs["long_name"] = "threshold"
+            threshold.attrs.update(threshold_attrs(job))
         for key in job.variables:
             variable = f.create_variable(
                 key,

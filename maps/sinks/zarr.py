@@ -11,7 +11,7 @@ from maps.bands import Band
 from maps.grid import BLOCK, Window
 from maps.layers import LAYERS
 from maps.sinks.base import Job, Output, Sink
-from maps.sinks.netcdf import axis_attrs, global_attrs, grid_mapping_attrs, variable_attrs
+from maps.sinks.netcdf import axis_attrs, global_attrs, grid_mapping_attrs, threshold_attrs, variable_attrs
 
 #: How the levels say that they are such.
 CONVENTION: dict[str, Any] = {
@@ -80,9 +80,7 @@ class ZarrSink(Sink):
             mapping["GeoTransform"] = " ".join(repr(float(v)) for v in numbers)
         small("spatial_ref", [], np.array(0, np.int32), mapping)
         if job.thresholds:
-            unit = str(job.attrs.get("target_unit", "1"))
-            words = {"units": unit, "long_name": "threshold"}
-            small("threshold", ["threshold"], np.array(job.thresholds), words)
+            small("threshold", ["threshold"], np.array(job.thresholds), threshold_attrs(job))
         arrays = {}
         for key in job.variables:
             dims = LAYERS[key].dims

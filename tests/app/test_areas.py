@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import shapely
+import shapely.affinity
 import xarray as xr
 from pyproj import Transformer
 
-from app.workflow import areas
+from app.workflow import areas, polygons
 from app.workflow.means import covariance_of
-from app.workflow.polygons import Ground, in_plane, points_in, read_polygons
+from app.workflow.polygons import Ground, in_plane, points_in, points_in_each, read_polygons
 from app.workflow.steps.areas import READ_BACK, _holds
 from geogp import storage
 from geogp.areas import area_moments
@@ -167,6 +168,25 @@ def test_a_run_without_boundary_averages_where_its_data_reach(field, world, tmp_
     boxes(world, (-10, -10, 10, 10), (-300, -300, 300, 300)).to_file(path)
     table = areas(copy, path, tmp_path / "areas.parquet", n_samples=20).table
     assert table["share_inside"][0] > 0.9 and table["share_inside"][1] < 0.5
+
+
+@pytest.mark.parametrize("meshed", [1, 500, 1 << 18])
+def test_points_of_many_polygons_are_those_of_each(meshed, monkeypatch):
+    """However many are looked at together, slivers that take a closer mesh and polygons that are not there among them."""
+    monkeypatch.setattr(polygons, "MESHED", meshed)
+    rng = np.random.default_rng(0)
+    parts = []
+    for k in range(40):
+        x, y, angle = rng.uniform(0, 1e5, 2), rng.uniform(1, 3e4, 2), rng.uniform(0, 90)
+        sides = y * (1.0, 1e-4 if k % 5 == 0 else 1.0)
+        parts.append(shapely.affinity.rotate(shapely.box(*x, *(x + sides)), angle) if k % 7 else None)
+    wanted = rng.integers(0, 120, 40)
+    P, owner = points_in_each(parts, wanted)
+    each = {k: points_in(part, int(wanted[k])) for k, part in enumerate(parts) if part is not None}
+    np.testing.assert_array_equal(P, np.concatenate(list(each.values())))
+    np.testing.assert_array_equal(owner, np.repeat(list(each), [len(Q) for Q in each.values()]))
+    none, nobody = points_in_each([None, None], [5, 5])
+    assert none.shape == (0, 2) and len(nobody) == 0
 
 
 def test_points_fill_thin_and_tiny_polygons():

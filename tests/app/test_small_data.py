@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import rasterio
+import xarray as xr
 from scipy.spatial import cKDTree
 
 from app.workflow.evidence import near_m_of
@@ -71,6 +72,16 @@ def test_all_that_is_written_says_zinc_and_nothing_of_tiles(cli, survey, tmp_pat
         assert not re.search(
             rb"ookla|mbit|tile average|service on offer", path.read_bytes(), re.IGNORECASE
         ), path
+    many = ("--format", "netcdf,zarr,geoparquet,csv", "--layers", "median,latent_sd,exceedance,pi_width")
+    assert cli("export", survey, "-o", tmp_path / "more", *many, "--samples", "2").code == 0
+    plain = {"x", "y", "spatial_ref", "sample"}
+    for name in ("prediction.nc", "prediction.zarr", "samples.nc"):
+        with xr.open_dataset(tmp_path / "more" / name, decode_times=False) as ds:
+            named = {k: v.attrs["long_name"] for k, v in ds.variables.items() if k not in plain}
+        assert named and all("zinc" in words.lower() for words in named.values()), named
+    assert cli("slice", survey, "--at", 5.7014, 50.9009, "-o", tmp_path / "slice.tif").code == 0
+    with rasterio.open(tmp_path / "slice.tif") as raster:
+        assert "zinc" in str(raster.tags()).lower()
     report = cli("report", survey, "-o", tmp_path / "r.html")
     words = (tmp_path / "r.html").read_text()
     assert report.code == 0 and "the zinc averages" in words and "service on offer" not in words

@@ -53,7 +53,9 @@ def test_a_table_of_zinc_is_not_ooklas():
     ds = geogp.predict(run, BOX)
     words = str(ds.attrs) + "".join(str(v.attrs) for v in ds.variables.values())
     assert "tile" not in words and "Ookla" not in words and "service" not in words
-    assert ds["median"].attrs["long_name"] == "median of new measurements (all times)"
+    assert ds["median"].attrs["long_name"] == "lead: median of new measurements (all times)"
+    bare = {"quarter", "x", "y", "spatial_ref"}
+    assert all("lead" in v.attrs["long_name"] for name, v in ds.variables.items() if name not in bare)
     assert surface_of(run) == "" and ds.attrs["center"] == "mean"
 
 

@@ -87,7 +87,7 @@ WORDS = {
     ("download speed", "tile averages", "higher"): ("tile averages of 5 tests", "measurements", "vik_r"),
     ("latency", "tile averages", "lower"): ("tile averages of 5 tests", "measurements", "vik"),
     ("number of tests", "tile counts", "higher"): ("tile counts", "tile counts", "vik_r"),
-    ("value", "measurements", ""): ("measurements", "measurements", "vik_r"),
+    ("value", "measurements", ""): ("measurements", "measurements", "devon_r"),
 }
 
 

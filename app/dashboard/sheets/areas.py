@@ -13,6 +13,7 @@ from app.dashboard.jobs import Job, jobs
 from app.dashboard.sheets.bar import asked, outcome, table
 from app.dashboard.words import literal
 from app.errors import InvalidInput
+from geogp.targets import Target
 
 #: Rows shown at once.
 SHOWN = 300
@@ -20,7 +21,7 @@ OWN, HEXAGONS = "A file of your own", "Hexagons"
 #: The map goes to an area, wherever it was.
 ELSEWHERE = {"z": "", "lat": "", "lon": "", "at": ""}
 SIZES = {4: "45 km", 5: "17 km", 6: "6.5 km", 7: "2.4 km"}  # across, on average
-ORDERS = ("the worst first", "the best first", "by name", "the least certain first")
+ORDERS = ("the {worst} first", "the {best} first", "by name", "the least certain first")
 
 
 def draw(atlas: Atlas) -> None:
@@ -141,9 +142,12 @@ def _shown(atlas: Atlas, job: Job) -> None:
     if chosen is not None:
         st.info(literal(f"{chosen.name}: {areas.sentence(found, chosen)}"), icon=None)
     left, right = st.columns([2, 3])
-    order = left.selectbox("Order", ORDERS, key="order")
+    goal = atlas.run.target
+    order = left.selectbox(
+        "Order", ORDERS, format_func=lambda text: text.format(worst=goal.worst, best=goal.best), key="order"
+    )
     wanted = right.text_input("Only names with", key="only").lower()
-    rows = sorted(_ordered(found, inside, order), key=lambda row: row is not chosen)
+    rows = sorted(_ordered(found, inside, order, goal), key=lambda row: row is not chosen)
     rows = [row for row in rows if wanted in row.name.lower()]
     header, cells = _cells(found)
     query = st.query_params.to_dict()
@@ -168,14 +172,16 @@ def _shown(atlas: Atlas, job: Job) -> None:
     st.code(job.shown, language=None, wrap_lines=True)
 
 
-def _ordered(found: areas.Found, rows: list[areas.Row], order: str) -> list[areas.Row]:
+def _ordered(found: areas.Found, rows: list[areas.Row], order: str, goal: Target) -> list[areas.Row]:
     sd, first = ("change_sd", "change") if found.is_change else ("sd", "rank")
     how = ORDERS.index(order)
     if how == 2:
         return sorted(rows, key=lambda row: row.name)
     if how == 3:
         return sorted(rows, key=lambda row: -row.values[sd])
-    return sorted(rows, key=lambda row: row.values[first], reverse=how == 1)
+    # Ranks begin at the worst; of changes that is a fall, or a rise where lower is better.
+    falling = found.is_change and not goal.lowest_first
+    return sorted(rows, key=lambda row: row.values[first], reverse=(how == 1) != falling)
 
 
 def _cells(found: areas.Found) -> tuple[list[str], Any]:
@@ -189,13 +195,13 @@ def _cells(found: areas.Found) -> tuple[list[str], Any]:
             str(found.facts["to"]),
             f"change{unit}",
             level,
-            "P(better)",
+            "P(better)" if found.p_better == "p_improved_0" else "P(higher)",
         ]
 
         def changed(row: areas.Row) -> list[str]:
             v = row.values
             span = f"{v['change_lower']:+.3g} to {v['change_upper']:+.3g}"
-            return [f"{v['mean_from']:.3g}", f"{v['mean_to']:.3g}", f"{v['change']:+.3g}", span, f"{100 * v['p_improved_0']:.0f}%"]  # fmt: skip
+            return [f"{v['mean_from']:.3g}", f"{v['mean_to']:.3g}", f"{v['change']:+.3g}", span, f"{100 * v[found.p_better]:.0f}%"]  # fmt: skip
 
         return header, changed
     shares = [*found.limits, *(["share_either_missed"] if "with" in found.facts else [])]

@@ -38,6 +38,7 @@ from app.workflow.polygons import (
     slivers_words,
     without_slivers,
 )
+from app.workflow.rasters.covariates import opened
 from app.workflow.tables import kind_of, plain, write_table
 from app.workflow.together import columns_of, together
 from app.workflow.weighing import GROUND, PEOPLE, TILES, AreaPoints, points_of
@@ -45,7 +46,7 @@ from data_pipelines.atomic import refuse_existing
 from data_pipelines.staging import publish_files, room_for, staged
 from geogp.areas import p_below, surface
 from geogp.errors import check_level, check_threshold
-from geogp.run import Run, opened
+from geogp.run import Run
 from geogp.targets import Target
 
 if TYPE_CHECKING:
@@ -101,8 +102,9 @@ class Areas:
         """What the table shows."""
         when = "".join(f", {v}" for v in (self.facts["quarter"],) if v)
         known = int((self.table["n_points"] > 0).sum())
-        order = ", the worst first" if len(self.table) > SHOWN else ""
-        order = f", the {SHOWN} worst of {known:,}" if known > SHOWN else order
+        word = self.facts["rank_1"]
+        order = f", the {word} first" if len(self.table) > SHOWN else ""
+        order = f", the {SHOWN} {word} of {known:,}" if known > SHOWN else order
         over = "the people of areas" if self.facts["ranked_by"] == PEOPLE else "areas"
         return f"Mean of the {self.facts['target_title']} over {over}{when}{order}"
 
@@ -121,7 +123,7 @@ class Areas:
         return ["area", "km2", f"mean, {unit}", f"{level:g}% interval", *below, "rank", "evidence"]
 
     def rows(self) -> list[list[str]]:
-        """A table for people: all rows, or the worst of many."""
+        """A table for people: all rows, or the first by rank of many."""
         start = "" if (kind := self.facts["ranked_by"]) == GROUND else f"{kind}_"
         shown = self.table.assign(_name=self.names)
         if len(shown) > SHOWN:
@@ -181,7 +183,8 @@ def areas(
     joint draws; `p10` .. `p90`, below which the surface is expected to lie on 10% .. 90% of the area (of its people);
     `share_below_25` (posterior mean), `.._sd`, `.._lower`, `.._upper` of the share whose surface lies below a threshold.
     With people: `people`, `people_below_25` and its ends. Of all: `rank` (1 is worst: lowest, or highest where lower is
-    better), `rank_lower`, `rank_upper` and `p_worst_10`, by people where they are given, else by ground;
+    better), `rank_lower`, `rank_upper` and `p_worst_10` (`p_lowest_10` where nobody said which is better), by people where
+    they are given, else by ground;
     `latent_mean`, `latent_sd` of the area's mean on the model's scale (log10 of kbit/s, of ms);
     `n_tiles`, `n_tests` that the run learned from inside; `share_near` of the ground with data near; `evidence`:
     measured, partly, filled (see `app.workflow.evidence`); `area_km2` averaged over, `share_inside` of the polygon,
@@ -194,7 +197,7 @@ def areas(
     key : the column that names each row once; default GEOID, LAU_ID, .., see `app.workflow.polygons.KEYS`
     weights : raster of people per pixel
     weight_column : column of the polygons with the people of each area, spread as the raster lies, or evenly
-    worst : k of `p_worst_k`; default 10, of at most 20 areas 1
+    worst : k of `p_worst_k`, or `p_lowest_k`; default 10, of at most 20 areas 1
     pairs : (a, b) of keys whose P(a's mean lies below b's) is wanted: in `facts["pairs"]`
     data : the run's observations, if they were moved; only for `n_tests`
     quarter, level, thresholds : as for `export`; level of the credible intervals
@@ -235,8 +238,7 @@ def areas(
     wanted = [(_row_of(a, keys, column), _row_of(b, keys, column)) for a, b in pairs]
     given = _people_given(frame, weight_column)
     shapes, ground = in_plane(frame, run), Ground.of(run)
-    parts = [ground.part(shape) for shape in shapes]
-    parts, slivers = without_slivers(parts, shapes)
+    parts, slivers = without_slivers(ground.parts(shapes), shapes)
     if all(part is None for part in parts):
         raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
     evidence, notes = evidence_of(run, parts, ground, data)
@@ -269,7 +271,7 @@ def areas(
     by = PEOPLE if PEOPLE in others else GROUND
     facts: dict[str, Any] = {
         **about(run, run.quarter(quarter)), "unit": run.unit, "level": level, "thresholds": list(limits),
-        "n_samples": n_samples, "n_points": len(points.xy), "key": column, "ranked_by": by,
+        "n_samples": n_samples, "n_points": len(points.xy), "key": column, "ranked_by": by, "rank_1": goal.worst,
         "near_m": evidence.near_m, **attribution(run),
     }  # fmt: skip
     people = others[PEOPLE].total(len(frame)) if PEOPLE in others else None
@@ -290,7 +292,7 @@ def areas(
     k = worst or (WORST if len(points.inside) > MANY else 1)
     rank = ranks(draws, by, goal, k, level)
     columns |= {
-        "rank": rank.rank, "rank_lower": rank.lower, "rank_upper": rank.upper, f"p_worst_{k}": rank.p_worst,
+        "rank": rank.rank, "rank_lower": rank.lower, "rank_upper": rank.upper, f"p_{goal.worst}_{k}": rank.p_worst,
     }  # fmt: skip
     facts["pairs"] = [
         {"a": keys[a], "b": keys[b], "p_a_below_b": _p_below(draws, by, points, a, b)} for a, b in wanted
@@ -406,8 +408,14 @@ def _covariances(
 ) -> xr.Dataset:
     """Both covariances of the areas that have numbers, by their rows in the table; labels: keys and names of the rows."""
     words = {
-        "latent_covariance": (f"covariance of the areas' means on the model's scale, {exact}", "1"),
-        "covariance": ("covariance of the areas' means, from joint draws", f"({facts['unit']})2"),
+        "latent_covariance": (
+            f"covariance of the areas' mean {goal.words} on the model's scale, {exact}",
+            "1",
+        ),
+        "covariance": (
+            f"covariance of the areas' mean {goal.words}, from joint draws",
+            f"({facts['unit']})2",
+        ),
     }
     rows = points.inside
     variables = {
@@ -460,7 +468,8 @@ def _sum(covariance: xr.Dataset) -> str:
 def _holds(path: Path, written: memoryview) -> bool:
     """Whether a file holds these bytes, a few of them at a time."""
     with path.open("rb") as file:
-        parts = (written[start : start + READ_BACK] for start in range(0, len(written), READ_BACK))
+        # As bytes: a memoryview compares number by number.
+        parts = (bytes(written[start : start + READ_BACK]) for start in range(0, len(written), READ_BACK))
         return all(file.read(READ_BACK) == part for part in parts) and not file.read(1)
 
 

@@ -1,7 +1,7 @@
 """What a run says of places in a table: value, interval, exceedance and the nearest data, row by row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.console import Report
+from app.errors import InvalidInput
 from app.workflow.grids import length_words, usual_reach_m
 from app.workflow.outputs import attribution, file_entry
-from app.workflow.places import parts_of
+from app.workflow.places import parts_of, plain_numbers
 from app.workflow.polygons import Ground, about
+from app.workflow.rasters.covariates import opened
 from app.workflow.tables import inert, kind_of, write_table
 from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp.errors import check_level, check_threshold
 from geogp.prediction import values_at
-from geogp.run import Run, opened
+from geogp.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,13 +106,17 @@ def at(
         **about(run, run.quarter(quarter)), "unit": run.unit, "level": level, "thresholds": list(limits),
         "tests": run.model.typical_count_ if tests is None else tests, **attribution(run),
     }  # fmt: skip
+    names = [str(name) for name in run.facts.get("covariates") or ()]
     asked = {"quarter": quarter, "tests": tests, "level": level, "thresholds": limits}
     reach, ground = usual_reach_m(run), Ground.of(run)
-    tables, n, known, lost = [], 0, 0, 0
+    tables, n, known, lost, bare = [], 0, 0, 0, 0
 
     def told(frame: "pd.DataFrame", lonlat: Array) -> "pd.DataFrame":
-        nonlocal n, known, lost
-        columns = _columns(run, lonlat, ground, reach, asked)
+        nonlocal n, known, lost, bare
+        covariates = _covariates(run, frame, lonlat, names, places) if names else None
+        columns = _columns(run, lonlat, ground, reach, asked, covariates)
+        if covariates is not None:
+            bare += int((np.isfinite(lonlat).all(axis=1) & ~np.isfinite(covariates).all(axis=1)).sum())
         n, known = n + len(frame), known + int(np.isfinite(columns["median"]).sum())
         lost += int(np.isnan(lonlat).any(axis=1).sum())
         if progress is not None:
@@ -136,7 +142,12 @@ def at(
     notes = []
     if lost:
         notes.append(f"{lost:,} of {n:,} rows {'has' if lost == 1 else 'have'} no place")
-    if away := n - known - lost:
+    if bare:
+        have = "lacks" if bare == 1 else "lack"
+        notes.append(
+            f"{bare:,} of {n:,} rows {have} {' or '.join(names)}, and {'has' if bare == 1 else 'have'} no values"
+        )
+    elif away := n - known - lost:
         lie, have = ("lies", "has") if away == 1 else ("lie", "have")
         notes.append(
             f"{away:,} of {n:,} places {lie} outside the region, farther than {length_words(reach)} from any data, "
@@ -145,7 +156,27 @@ def at(
     return At(path, n, known, facts, tuple(notes))
 
 
-def _columns(run: Run, lonlat: Array, ground: Ground, reach: float, asked: dict[str, Any]) -> dict[str, Any]:
+def _covariates(
+    run: Run, frame: "pd.DataFrame", lonlat: Array, names: Sequence[str], places: str | Path
+) -> Array:
+    """What the run has learned by, of rows at longitudes and latitudes (n, 2): the table's columns, else rasters: (n, k)."""
+    out = np.full((len(lonlat), len(names)), np.nan)
+    lacking = [name for name in names if name not in frame.columns]
+    if not lacking:
+        return np.column_stack([plain_numbers(frame[name]) for name in names])
+    if run.covariates is None:
+        raise InvalidInput(
+            f"{places} has no column {lacking[0]}, by which {run.path} has learned; add it, or give rasters: --covariates "
+            f"{','.join(f'{name}=FILE.tif' for name in names)}."
+        )
+    placed = np.isfinite(lonlat).all(axis=1)
+    out[placed] = run.covariates(run.from_degrees(*lonlat[placed].T))
+    return out
+
+
+def _columns(
+    run: Run, lonlat: Array, ground: Ground, reach: float, asked: dict[str, Any], covariates: Array | None
+) -> dict[str, Any]:
     """Our columns (n,) at longitudes and latitudes (n, 2)."""
     import shapely
 
@@ -159,6 +190,10 @@ def _columns(run: Run, lonlat: Array, ground: Ground, reach: float, asked: dict[
         inside &= distance <= ground.reach_m
     # A coast is drawn roughly: what lies just off it is still in reach.
     wanted = inside | (distance <= reach)
+    if covariates is not None:
+        wanted &= np.isfinite(covariates).all(axis=1)
+        given = covariates[wanted]
+        run = replace(run, covariates=lambda _: given)
     names = [*NAMES, *(f"exceedance_{c:g}" for c in asked["thresholds"])]
     out: dict[str, Any] = {name: np.full(len(lonlat), np.nan) for name in names}
     if wanted.any():

@@ -24,13 +24,14 @@ from app.workflow.polygons import (
     slivers_words,
     without_slivers,
 )
+from app.workflow.rasters.covariates import opened
 from app.workflow.tables import plain, write_table
 from app.workflow.together import learned_together
 from app.workflow.weighing import AreaPoints, points_of
 from geogp.areas import change_map, difference_map, draws_together, surface
 from geogp.areas.change import carried, check_one_target, check_times
 from geogp.errors import check_level
-from geogp.run import Run, opened
+from geogp.run import Run
 from maps.raster import export as write_rasters
 from maps.sinks.base import Output
 
@@ -83,7 +84,8 @@ class Change:
     @property
     def header(self) -> list[str]:
         level, unit = 100 * self.facts["level"], self.facts["unit"]
-        improved = [f"P(improved by {x:g})" if x else "P(improved)" for x in self.facts["at_least"]]
+        word = self.facts["improved"]
+        improved = [f"P({word} by {x:g})" if x else f"P({word})" for x in self.facts["at_least"]]
         return [
             "area",
             self.facts["from"],
@@ -105,9 +107,10 @@ class Change:
             if not row["n_points"]:
                 out.append([name, "outside", *[""] * (len(self.header) - 2)])
                 continue
+            word = self.facts["improved"]
             cells = [name, f"{row['mean_from']:.4g}", f"{row['mean_to']:.4g}", f"{row['change']:+.4g}"]
             cells.append(f"{row['change_lower']:+.4g} to {row['change_upper']:+.4g}")
-            out.append([*cells, *(f"{row[f'p_improved_{x:g}']:.3f}" for x in self.facts["at_least"])])
+            out.append([*cells, *(f"{row[f'p_{word}_{x:g}']:.3f}" for x in self.facts["at_least"])])
         return out
 
     def summary(self) -> str:
@@ -141,8 +144,9 @@ def change(
 
     Of the surface: the level of tile averages of the run's reference count, without their noise; in the target's unit,
     the later quarter less the earlier. Files: `change.tif` (median), `change_lower.tif`, `change_upper.tif` and
-    `improved_10.tif`, P(improved by at least 10), where fallen is improved if lower is better. With polygons also
-    `areas.gpkg`: `mean_from`, `mean_to`, `change`, `change_sd`, `change_lower`, `change_upper`, `p_improved_10` of the
+    `improved_10.tif`, P(improved by at least 10): fallen if lower is better, risen if higher is or nobody said. With
+    polygons also `areas.gpkg`: `mean_from`, `mean_to`, `change`, `change_sd`, `change_lower`, `change_upper`,
+    `p_improved_10` (`p_risen_10` where nobody said which is better) of the
     mean over the ground of each area; `latent_change`, `latent_change_sd` on the model's scale.
 
     Parameters
@@ -180,6 +184,7 @@ def change(
         refuse_taken(folder / name, overwrite)
     facts: dict[str, Any] = {
         **about(run, what.quarter), "title": what.title, "from": what.names[0], "to": what.names[1], "unit": run.unit, "level": level, "at_least": [float(x) for x in at_least],
+        "improved": run.target.improved,
         **attribution(run),
     }  # fmt: skip
     facts = (
@@ -322,7 +327,7 @@ def _areas(
     frame = read_polygons(polygons)
     facts["key"], keys = keys_of(frame, key)
     shapes, ground = in_plane(frame, run), Ground.of(run)
-    parts, slivers = without_slivers([ground.part(shape) for shape in shapes], shapes)
+    parts, slivers = without_slivers(ground.parts(shapes), shapes)
     most = run.model.most_places
     points = (
         points_of(
@@ -356,14 +361,14 @@ def _columns(
         means[0, :, part], means[1, :, part] = W @ goal.from_score(before), W @ goal.from_score(after)
         latent[:, part] = W @ after - W @ before
     difference = means[1] - means[0]
-    better = -difference if goal.better == "lower" else difference
+    better = difference if goal.lowest_first else -difference
     said = of_draws(difference, facts["level"])
     return {
         "mean_from": means[0].mean(axis=1),
         "mean_to": means[1].mean(axis=1),
         "change": said["mean"],
         **{f"change_{name}": said[name] for name in ("sd", "lower", "upper")},
-        **{f"p_improved_{x:g}": (better >= x).mean(axis=1) for x in facts["at_least"]},
+        **{f"p_{goal.improved}_{x:g}": (better >= x).mean(axis=1) for x in facts["at_least"]},
         "latent_change": latent.mean(axis=1),
         "latent_change_sd": latent.std(axis=1, ddof=1),
     }

@@ -9,10 +9,11 @@ from app.errors import InvalidInput
 from app.workflow.certifying import FILE as CERTIFICATE
 from app.workflow.certifying import certify, count_groups
 from app.workflow.outputs import counted_by
+from app.workflow.rasters.covariates import opened
 from app.workflow.rows import labels, observations_of
 from app.workflow.scoring import far_m_of, scored, strata
 from geogp import storage
-from geogp.run import Run, opened
+from geogp.run import Run
 from geogp.storage import clock
 from geogp.targets import target
 

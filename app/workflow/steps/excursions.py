@@ -16,10 +16,11 @@ from app.workflow.means import check_draws
 from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
 from app.workflow.pixels import pixels_of
 from app.workflow.polygons import about
+from app.workflow.rasters.covariates import opened
 from geogp.areas import excursion, surface
 from geogp.blocks import grid_coordinates
 from geogp.errors import check_level, check_threshold
-from geogp.run import Run, opened
+from geogp.run import Run
 from maps.raster import export as write_rasters
 
 #: Pixels where nothing is said: their joint draws take seconds.
@@ -136,7 +137,7 @@ def excursions(
     }  # fmt: skip
     functions = np.stack([pixels.plane(law.function) for law in laws])
     sets = np.stack([pixels.plane(law.inside(level).astype(np.float64)) for law in laws])
-    words = f"the surface lies {side} the threshold"
+    words = f"the surface of {run.target.words} lies {side} the threshold"
     dims = ("threshold", "y", "x")
     attrs = {"units": "1", "grid_mapping": "spatial_ref"}
     ds = xr.Dataset(

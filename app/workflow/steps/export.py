@@ -21,6 +21,7 @@ from app.workflow.certifying import certificate_of
 from app.workflow.grids import Box, Grid, grid_of
 from app.workflow.machine import resident
 from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
+from app.workflow.rasters.covariates import files_of, opened
 from app.workflow.sampling import FILE as SAMPLES
 from app.workflow.sampling import check_samples, write_samples
 from app.workflow.together import Together, together, with_layer
@@ -28,7 +29,7 @@ from geogp import __version__
 from geogp.blocks import BLOCK, CACHE_BYTES
 from geogp.errors import check_count, check_level, check_threshold
 from geogp.prediction import predict
-from geogp.run import Run, opened
+from geogp.run import Run
 from maps.bands import bands
 from maps.raster import export as write_rasters
 from maps.sinks import SINKS
@@ -293,6 +294,7 @@ def export(
                 "weights": run.weights_sha256,
                 "others": others,
                 "max_distance_m": grid.max_distance_m,
+                "covariates": files_of(run),
             },
         )
     except Interrupted as stop:

@@ -19,12 +19,14 @@ from torch import Tensor
 
 from app.console import Report
 from app.errors import InvalidInput
+from app.workflow.fitting.parts import Parts, rows_at_once
+from app.workflow.fitting.unfinished import UnfinishedFit
 from app.workflow.knowing import Known, what_is_known
 from app.workflow.machine import peak_rss_mb, versions
 from app.workflow.outputs import refuse_taken, surface_of
-from app.workflow.predictors import raster_predictor
+from app.workflow.rasters.covariates import covariates_of, file_of
+from app.workflow.rasters.predictor import raster_predictor
 from app.workflow.rows import Array, Flags, Rows, read_rows
-from app.workflow.unfinished import UnfinishedFit
 from data_pipelines import former
 from data_pipelines.errors import DataWarning
 from data_pipelines.splits import PARTS, make_split
@@ -92,10 +94,12 @@ def fit(
     refit: str | None = None,
     counts: str = "tests",
     predictor: str | Path | None = None,
+    covariates: str | None = None,
     seed: int = 0,
     device: str = "auto",
     deterministic: bool = False,
     model: Mapping[str, Any] | None = None,
+    max_memory: int | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -118,10 +122,13 @@ def fit(
     counts : what the noise takes as the number of measurements behind a value: "tests", "devices" or "both" (their
         geometric mean)
     predictor : a raster file whose pixels, in the target's unit, are the mean; with method "fmgp"
+    covariates : "elevation,dist=dist.tif", columns of the table and rasters that the model takes beside the places
     seed : of split and training
     device : "cpu", "cuda" or "auto"
     deterministic : fit inside `geogp.deterministic`: the same weights, whatever the number of threads
     model : further parameters of `geogp.GPRegressor`, such as rank or steps
+    max_memory : bytes to stay below: a table that does not fit is read in parts by the methods that learn from minibatches,
+        with split "none"; a tenth of its rows, at most 65,536, choose the epoch
     overwrite : replace a finished run
     progress : called with (epochs done, epochs, words)
     checkpoint_seconds : least time between checkpoints
@@ -145,17 +152,42 @@ def fit(
     """
     output = Path(output)
     refuse_taken(output, overwrite)
-    rows = read_rows(observations, target, counts)
-    asked = [target, method, split, refit, counts, None if predictor is None else str(predictor), seed, model]
+    most = rows_at_once(observations, method, max_memory)
+    if most is not None and (split != "none" or refit):
+        raise InvalidInput(
+            f"A table read in parts is fitted whole, and {f'--refit {refit}' if refit else f'--split {split}'} asks for all "
+            "rows at once; leave it out, or allow more memory."
+        )
+    given = covariates_of(covariates or "")
+    rows = (
+        read_rows(observations, target, counts, given)
+        if most is None
+        else Parts.of(observations, target, counts, given, seed)
+    )
+    asked = [
+        target,
+        method,
+        split,
+        refit,
+        counts,
+        None if predictor is None else str(predictor),
+        seed,
+        model,
+        covariates,
+    ]
     name = _name(rows.sha256, *asked, deterministic)
-    log.info("fitting %s to a table of %d rows", method, rows.table.num_rows, extra={"work": f"fit {name}"})
+    log.info("fitting %s to a table of %d rows", method, rows.n_rows, extra={"work": f"fit {name}"})
     if other := former.note(rows.metadata, output.parent, (former.RUNS,)):
         warnings.warn(other, DataWarning, stacklevel=2)
-    part = make_split(rows.table, split, seed)
+    part = make_split(rows.table, split, seed) if isinstance(rows, Rows) else np.full(rows.n_rows, "train")
     masks = {name: rows.usable & (part == name) for name in PARTS}
     if not masks["train"].any():
         raise InvalidInput(f"Split {split!r} leaves no usable {target} row of {observations} to train on.")
-    raster = None if predictor is None else raster_predictor(predictor, rows, method)
+    raster = (
+        raster_predictor(predictor, rows, method)
+        if predictor is not None and isinstance(rows, Rows)
+        else None
+    )
     arguments: dict[str, Any] = {
         "observations_sha256": rows.sha256,
         "target": target,
@@ -164,21 +196,30 @@ def fit(
         "split_sha256": hashlib.sha256(_codes(part).tobytes()).hexdigest(),
         "refit": refit,
         "counts": counts,
-        "predictor": None if predictor is None else _file(predictor),
+        "predictor": None if predictor is None else file_of(predictor),
         "seed": seed,
         "model": dict(model or {}),
         "device": device_named(device),
         "versions": {name: versions()[name] for name in ("geogp", "torch")},
         **({"deterministic": True} if deterministic else {}),
+        **({"covariates": list(rows.covariates), "covariate_rasters": rows.rasters} if covariates else {}),
+        **({} if most is None else {"rows_at_once": most}),
     }
     make = partial(_estimator, arguments, rows, raster)
     training = UnfinishedFit(
         storage.partial_folder(output), arguments, progress, checkpoint_seconds, time_limit_seconds
     )
     with training.locked(), threads.deterministic() if deterministic else nullcontext():
-        estimator, refitted = _train(training, rows, masks, make, bool(refit))
-        fitted = _fitted(estimator, masks["train"] | masks["val"] if refit else masks["train"])
-        known, statistics = what_is_known(estimator, rows, fitted)
+        if isinstance(rows, Rows):
+            estimator, refitted = _train(training, rows, masks, make, bool(refit))
+            fitted = _fitted(estimator, masks["train"] | masks["val"] if refit else masks["train"])
+            known, statistics = what_is_known(estimator, rows, fitted)
+            dealt = _split(rows, part, fitted)
+        else:
+            assert most is not None
+            estimator, refitted = rows.fit(make(), most, training.hooks({"words": "fitting"})), {}
+            known, statistics = rows.what_is_known(estimator)
+            dealt = rows.split()
         facts = {
             **{setting: arguments[setting] for setting in SETTINGS},
             "fit": name,
@@ -186,6 +227,9 @@ def fit(
             "data": rows.manifest(),
             "rows": _counted(rows, masks, known),
             **refitted,
+            **(
+                {"covariates": list(rows.covariates), "covariate_rasters": rows.rasters} if covariates else {}
+            ),
             "reference_count": estimator.reference_count_,
             "center": estimator.center,
             "fit_seconds": round(training.seconds(), 2),
@@ -194,7 +238,7 @@ def fit(
             "created": clock.now().isoformat(timespec="seconds"),
             "scores": None,
         }
-        tensors = {"split": _split(rows, part, fitted), "support": known.to_tensors(), **statistics}
+        tensors = {"split": dealt, "support": known.to_tensors(), **statistics}
         training.clear()
         run = save(output, estimator, facts, extra=tensors, overwrite=overwrite)
     return Fit(run, training.resumed_from_epoch)
@@ -205,7 +249,9 @@ def _name(*asked: Any) -> str:
     return hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _estimator(arguments: Mapping[str, Any], rows: Rows, predictor: Any, **changes: Any) -> GPRegressor:
+def _estimator(
+    arguments: Mapping[str, Any], rows: Rows | Parts, predictor: Any, **changes: Any
+) -> GPRegressor:
     """The estimator that a fit's arguments describe, not fitted."""
     method, asked = arguments["method"], arguments["model"]
     options = {
@@ -291,10 +337,10 @@ def _fitted(estimator: GPRegressor, given: Flags) -> Flags:
     return fitted
 
 
-def _counted(rows: Rows, masks: Mapping[str, Flags], known: Known) -> dict[str, Any]:
+def _counted(rows: Rows | Parts, masks: Mapping[str, Flags], known: Known) -> dict[str, Any]:
     """How many rows went where."""
     return {
-        "read": rows.table.num_rows,
+        "read": rows.n_rows,
         "dropped": rows.dropped,
         "counted_as_one": rows.counted_as_one,
         "fitted": sum(known.rows.values()),
@@ -310,10 +356,6 @@ def _split(rows: Rows, part: NDArray[np.str_], fitted: Flags) -> dict[str, Tenso
         "fitted": torch.from_numpy(fitted),
         "quarter": torch.from_numpy(rows.quarter_codes),
     }
-
-
-def _file(path: str | Path) -> dict[str, str]:
-    return {"path": str(Path(path).resolve()), "sha256": storage.sha256(Path(path))}
 
 
 def _codes(part: NDArray[np.str_]) -> NDArray[np.int8]:

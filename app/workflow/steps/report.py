@@ -21,6 +21,7 @@ from app.workflow.evidence import near_m_of
 from app.workflow.grids import grid_of, length_words
 from app.workflow.outputs import attribution, now, surface_of, titled
 from app.workflow.pixels import Pixels, pixels_of
+from app.workflow.rasters.covariates import opened
 from app.workflow.reviewing.held_out import Picture, errors_by_cell, pit, reliability, widths
 from app.workflow.reviewing.learned import basis_functions, slices
 from app.workflow.rows import Rows, labels, observations_of
@@ -31,7 +32,7 @@ from app.workflow.steps.export import prediction
 from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp.areas import missed, surface
 from geogp.errors import check_level, check_threshold
-from geogp.run import Run, opened
+from geogp.run import Run
 from maps.figures import map_figure
 from maps.render import in_memory
 

@@ -10,7 +10,8 @@ from app.errors import InvalidInput
 from app.workflow.grids import Grid, grid_of
 from app.workflow.outputs import attribution, refuse_taken, titled
 from app.workflow.polygons import Ground
-from geogp.run import Run, opened
+from app.workflow.rasters.covariates import opened
+from geogp.run import Run
 from geogp.slices import kernel_slice
 from maps.raster import write_cog
 

@@ -16,6 +16,7 @@ from app.errors import InvalidInput
 from app.workflow.grids import of_tiled_source, usual_side_m
 from app.workflow.places import parts_of
 from app.workflow.polygons import Ground, about, in_plane, mesh, read_polygons
+from app.workflow.rasters.covariates import opened
 from app.workflow.rows import observations_of
 from data_pipelines import quadkey
 from data_pipelines.atomic import atomic_path, refuse_existing
@@ -23,7 +24,7 @@ from data_pipelines.sources import SOURCES
 from geogp.errors import check_count, check_metres, check_threshold
 from geogp.estimator import GPRegressor
 from geogp.prediction import model_scale
-from geogp.run import Run, opened
+from geogp.run import Run
 from geogp.suggest import Suggestions, suggest_places, try_suggestions
 from geogp.update import updatable
 

@@ -3,19 +3,15 @@
 from pathlib import Path
 
 import numpy as np
-from pyproj import CRS, Transformer
+from pyproj import CRS
 
 from app.errors import InvalidInput, Usage
+from app.workflow.rasters.covariates import FILL_PIXELS, around
 from app.workflow.rows import Rows
 from geogp.engines.check import engine_of
 from geogp.methods import METHODS
 from geogp.rasters import Raster
 from maps.reader import open_raster
-
-#: How far beyond the observations a raster is kept, as a share of their extent: maps reach the region's edge.
-MARGIN = 0.1
-#: Places on a coast often lie in a pixel that a raster of the land leaves empty: so many pixels on there is one.
-FILL_PIXELS = 3.0
 
 
 def raster_predictor(path: str | Path, rows: Rows, method: str) -> Raster:
@@ -61,10 +57,4 @@ def raster_predictor(path: str | Path, rows: Rows, method: str) -> Raster:
 
 def _degrees(rows: Rows, own: CRS) -> tuple[float, float, float, float]:
     """The observations' region with a margin: W, S, E, N."""
-    xy = rows.X[rows.usable, :2]
-    low, high = xy.min(axis=0), xy.max(axis=0)
-    reach = np.maximum(MARGIN * (high - low), 5000.0)
-    to_degrees = Transformer.from_crs(own, 4326, always_xy=True)
-    (left, bottom), (right, top) = low - reach, high + reach
-    west, south, east, north = to_degrees.transform_bounds(left, bottom, right, top, densify_pts=41)
-    return (west, south, east, north)
+    return around(rows.X[rows.usable, :2], own)

@@ -1,0 +1,1 @@
+"""Rasters of others that a fit or a map takes."""

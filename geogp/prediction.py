@@ -29,7 +29,7 @@ from geogp.data import Moments
 from geogp.errors import InvalidInput, check_count, check_level, check_metres, check_threshold
 from geogp.predictive import Predictive
 from geogp.storage.clock import now
-from geogp.targets import Target
+from geogp.targets import Target, digits
 from geogp.transforms import Identity
 
 Formula = Callable[[Mapped, Target, Moments, float], NDArray[np.float64]]
@@ -273,7 +273,7 @@ def values_at(
     for name in wanted:
         of = surface if name in SURFACE and surface is not None else new
         out[name] = VARIABLES[name][0](run, run.target, of, level)
-    return out | {f"exceedance_{c:g}": _new(run, new).exceedance(score) for c, score in scores.items()}
+    return out | {f"exceedance_{digits(c)}": _new(run, new).exceedance(score) for c, score in scores.items()}
 
 
 def _on_planes(run: Mapped, formula: Formula, level: float) -> Callable[[Plane, float | None], Plane]:

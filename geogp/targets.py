@@ -314,3 +314,16 @@ def target(name: str) -> Target:
     if name not in TARGETS:
         raise InvalidInput(f"there is no target {name!r}; choose from {', '.join(TARGETS)}.")
     return TARGETS[name]
+
+
+def digits(value: float) -> str:
+    """A number with the digits that tell it from all others, without an exponent: in the names of columns and layers.
+
+    Examples
+    --------
+    >>> digits(25.0), digits(101325.4), digits(1e-7)
+    ('25', '101325.4', '0.0000001')
+    """
+    import numpy as np
+
+    return np.format_float_positional(value, trim="-")

@@ -17,6 +17,7 @@ from app.dashboard.jobs import OUT, Job, jobs
 from app.errors import InvalidInput
 from app.workflow.polygons import Ground, keys_of, read_polygons
 from app.workflow.steps.areas import names_of
+from geogp.targets import digits
 from maps.grid import continuous
 from maps.region import around
 
@@ -167,7 +168,7 @@ class Found:
     @property
     def limits(self) -> list[str]:
         """Columns of shares below thresholds."""
-        return [f"share_below_{c:g}" for c in self.facts.get("thresholds", ())]
+        return [f"share_below_{digits(c)}" for c in self.facts.get("thresholds", ())]
 
     @property
     def p_better(self) -> str:

@@ -21,6 +21,7 @@ from app.dashboard.setting import Box, Setting, window
 from app.errors import InvalidInput
 from app.workflow.page import picture_grid, thinned
 from geogp.run import Run
+from geogp.targets import digits
 from maps.grid import geobox_like, geobox_of, pixel_of, wkt_of
 from maps.layers import LAYERS
 from maps.mercator import mercator, mercator_grid
@@ -124,7 +125,7 @@ class Exported:
         (west, east), (south, north) = mercator([box[0], box[2]], [box[1], box[3]])
         if (east - west) * (north - south) > MOST_READ * self.side_m**2:
             return None
-        chance = f"exceedance_{np.format_float_positional(threshold, trim='-')}"
+        chance = f"exceedance_{digits(threshold)}"
         names = {_layer(n): n for n in (*NEEDED, *TOLD, layer, chance) if n in self.files}
         rasters = {key: open_raster(self._whole(name), bounds=box) for key, name in names.items()}
         grid = geobox_of(rasters["median"].to_dataset(name="median"))

@@ -11,7 +11,7 @@ from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.weighing import GROUND, AreaPoints
 from geogp.areas import Ranks, Surface, ranked
-from geogp.targets import Target
+from geogp.targets import Target, digits
 from geogp.transforms import Identity
 
 Array = NDArray[np.float64]
@@ -125,7 +125,7 @@ def summaries(
         out |= {f"{start}p{p}": goal.from_score(v) for p, v in zip(PERCENTILES, percentiles)}
         for c, share in draws.below[kind].items():
             said = of_draws(share, level)
-            name = f"{start}share_below_{c:g}"
+            name = f"{start}share_below_{digits(c)}"
             out |= {name: said.pop("mean"), **{f"{name}_{k}": v for k, v in said.items() if k != "median"}}
     return out
 
@@ -150,7 +150,7 @@ def people_below(draws: Drawn, kind: str, people: Array, level: float) -> tuple[
     for c, share in draws.below[kind].items():
         count = np.nan_to_num(people)[:, None] * np.where(np.isfinite(share), share, 0.0)
         said, total = of_draws(count, level), of_draws(count.sum(axis=0)[None, :], level)
-        name = f"people_below_{c:g}"
+        name = f"people_below_{digits(c)}"
         columns |= {name: said["mean"], f"{name}_lower": said["lower"], f"{name}_upper": said["upper"]}
         whole[name] = {k: float(total[k][0]) for k in ("mean", "lower", "upper")}
     return columns, whole

@@ -1,6 +1,7 @@
 """Two runs of the same tiles: what their errors share, and where either target misses its threshold."""
 
 import hashlib
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,26 @@ from data_pipelines.splits import PARTS
 from geogp.areas import Correlation, Surface, cross_correlation, draws_together, either_below, missed, surface
 from geogp.areas.change import carried
 from geogp.blocks import Blocks, LazyPlane, moments_of
+from geogp.errors import InvalidInput as NotUpdatable
 from geogp.errors import check_threshold
+from geogp.estimator import GPRegressor
 from geogp.predictive import Predictive
 from geogp.run import Run
+from geogp.update import knowing
 
 Array = NDArray[np.float64]
 
 #: Rows that the correlation is learned from at most: the sd of that of all errors is then below .02. That of the surface's part,
 #: which counts, is larger (`Correlation.surface_sd`): fewer rows would be felt, and their number is most of the time.
 MOST_ROWS = 4000
+#: Of training rows one in so many, that the others still tell of their places; but so many as a correlation takes.
+LEFT_OUT, LEAST_ROWS = 5, 30
 #: The cache's file; raise the number when the formula changes.
-NOTE, FORMAT = "together.json", 1
+NOTE, FORMAT = "together.json", 2
+#: What rows are called that neither run was fitted to.
+HELD_OUT = "held-out"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,12 +238,27 @@ def _learned(run: Run, other: Run, data: str | Path | None) -> tuple[Correlation
     z, share = [], []
     for one, table, index in zip((run, other), pair, rows):
         counts = None if table.counts is None else table.counts[index]
-        moments = one.model.moments(table.X[index], counts)
+        model = one.model if learned_from == HELD_OUT else _without(one, table, index)
+        moments = model.moments(table.X[index], counts)
         latent, noise = (v.double().numpy() for v in (moments.latent_variance, moments.noise_variance))
         share.append(np.clip(latent / np.maximum(latent + noise, 1e-300), 0.0, 1.0))
-        p = one.model.distribution(moments).cdf(table.t[index])
+        p = model.distribution(moments).cdf(table.t[index])
         z.append(ndtri(np.clip(p, 1e-6, 1 - 1e-6)))
     return cross_correlation(*z, *share), learned_from
+
+
+def _without(run: Run, table: Rows, index: NDArray[np.int64]) -> GPRegressor:
+    """A run's model that knows all its rows but these: of rows it knows, errors of surface and noise offset each other.
+
+    Itself where its method cannot be told of other rows.
+    """
+    known = table.usable.copy()
+    known[index] = False
+    try:
+        return knowing(run.model, *table.select(known))
+    except NotUpdatable as error:
+        log.info("rows that %s was fitted to tell what two runs share: %s", run.path, error)
+        return run.model
 
 
 def _shared(
@@ -259,10 +284,11 @@ def _shared(
     parts = run.tensors("split")["part"].numpy()[first], other.tensors("split")["part"].numpy()[second]
     out = [PARTS.index(name) for name in ("val", "test")]
     held = np.isin(parts[0], out) & np.isin(parts[1], out)
-    words = "held-out"
+    words, most = HELD_OUT, MOST_ROWS
     if held.sum() < 100:
         held, words = np.ones(len(first), dtype=bool), "training"
+        most = min(MOST_ROWS, max(LEAST_ROWS, len(first) // LEFT_OUT))
     chosen = np.flatnonzero(held)
-    if len(chosen) > MOST_ROWS:
-        chosen = np.sort(np.random.default_rng(0).choice(chosen, MOST_ROWS, replace=False))
+    if len(chosen) > most:
+        chosen = np.sort(np.random.default_rng(0).choice(chosen, most, replace=False))
     return (first[chosen], second[chosen]), words

@@ -162,18 +162,33 @@ class _File:
             return arrow.numbers(self.table.column(name))
 
     def times(self) -> Array:
-        """Decimal years of numbers (taken as they are), dates or ISO strings; NaN where empty."""
+        """Decimal years of numbers (taken as they are), dates, ISO strings or quarters (their middle); NaN where empty."""
         name = self.columns["time"]
         column = self.table.column(name)
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
             return self.numbers("time")
+        if pa.types.is_string(column.type) and (named := _years_of_quarters(column)) is not None:
+            return named
         try:
             stamps = pc.cast(column, pa.timestamp("s"), safe=False).to_numpy()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidInput(
-                f"Column {name} of {self.fetched.path} is no time; give decimal years or dates such as 2023-11-20."
+                f"Column {name} of {self.fetched.path} is no time; give decimal years, dates such as 2023-11-20 or "
+                "quarters such as 2023Q4."
             ) from error
         return _decimal_years(stamps.astype("datetime64[s]"))
+
+
+def _years_of_quarters(column: pa.ChunkedArray) -> Array | None:
+    """Decimal years of a column that names quarters, NaN where empty; None where it names something else."""
+    texts = np.array([text.strip() if text else "" for text in column.to_pylist()])
+    there = texts != ""
+    names = np.unique(texts[there])
+    if not len(names) or not all(quarters.is_quarter(str(name)) for name in names):
+        return None
+    out = np.full(len(texts), np.nan)
+    out[there] = quarters.years(texts[there])
+    return out
 
 
 def _collected(file: _File, request: Request) -> Collected:

@@ -355,11 +355,11 @@ async function geogpPage(spec, map) {
   let typing = 0;
   $("threshold").addEventListener("input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => { const t = $("threshold").valueAsNumber; if (bounded(t) && S.free) set("threshold", t); }, 120);
+    typing = setTimeout(() => { const t = $("threshold").valueAsNumber; if (bounded(t) && S.free) set("threshold", t); }, 60);
   });
   $("limit").addEventListener("input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => { const t = $("limit").valueAsNumber; if (Number.isFinite(t) && Math.abs(t) <= S.most) set("limit", t); }, 120);
+    typing = setTimeout(() => { const t = $("limit").valueAsNumber; if (Number.isFinite(t) && Math.abs(t) <= S.most) set("limit", t); }, 60);
   });
   for (const t of S.thresholds) {
     const button = make("button", "", short(t));

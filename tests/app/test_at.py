@@ -148,3 +148,10 @@ def test_a_table_with_semicolons_and_decimal_commas(cli, run, tmp_path, encoding
     assert result.code == 0, result.err
     table = pd.read_csv(tmp_path / "out.csv")
     assert table["Straße"][0] == "Käsweg" and table["distance_m"][0] < 1 and table["median"][0] > 0
+
+
+def test_thresholds_that_six_digits_do_not_tell_apart_have_a_column_each(cli, run, schools, tmp_path):
+    out = tmp_path / "out.csv"
+    assert cli("at", run, schools, "-o", out, "--thresholds", "25.00001,25.00002,1000000").code == 0
+    names = [name for name in pd.read_csv(out).columns if name.startswith("exceedance_")]
+    assert names == ["exceedance_25.00001", "exceedance_25.00002", "exceedance_1000000"]

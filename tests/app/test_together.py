@@ -166,3 +166,47 @@ def test_how_two_runs_go_together_is_learned_once(run, upload, tmp_path, monkeyp
     note.write_text('{"correlation": 1}')
     with pytest.raises(AssertionError, match="again"):
         together.learned_together(a, b)  # what is no answer is none
+
+
+def test_rows_that_both_runs_were_fitted_to_are_predicted_as_if_they_were_not(table, tmp_path, monkeypatch):
+    """Of rows that it knows a run's errors are too small, and its surface's and noise's offset each other."""
+    from app.cli import main
+    from app.workflow import together
+
+    made = []
+    for target in ("download", "upload"):
+        path = tmp_path / target
+        settings = ("--set", "options={steps=4,n_targets=200,metric=false}")
+        line = ["fit", str(table), "--target", target, "--method", "local-gp", *settings, "-o", str(path)]
+        assert main([*line, "-q"]) == 0
+        made.append(load(path))
+    told = []
+
+    def kept(*columns):
+        told.append(columns)
+        return honest(*columns)
+
+    honest = together.cross_correlation
+    monkeypatch.setattr(together, "cross_correlation", kept)
+    _, words = together._learned(*made, None)
+    assert words == "training"
+    monkeypatch.setattr(together, "_without", lambda run, *_: run.model)
+    together._learned(*made, None)
+    (a, b, *shares), (known_a, known_b, *_) = told
+    assert np.mean(known_a**2) < 0.9 * np.mean(a**2) and np.mean(known_b**2) < 0.9 * np.mean(b**2)
+    assert all(0.8 < np.mean(z**2) < 1.25 for z in (a, b))
+    assert all(share.max() <= 1 for share in shares)
+
+
+def test_a_method_that_cannot_forget_is_taken_as_it_is(run, upload, table, tmp_path):
+    from app.cli import main
+    from app.workflow.rows import observations_of
+    from app.workflow.together import _without
+
+    path = tmp_path / "trees"
+    assert (
+        main(["fit", str(table), "--method", "dnn", "--hidden", "8", "--epochs", "1", "-o", str(path), "-q"])
+        == 0
+    )
+    found = load(path)
+    assert _without(found, observations_of(found, None), np.arange(50)) is found.model

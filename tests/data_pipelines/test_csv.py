@@ -115,6 +115,16 @@ def test_geoparquet_columns_can_be_named(tmp_path, out):
         )
 
 
+def test_times_may_be_quarters(tmp_path, out):
+    file = tmp_path / "quarters.csv"
+    file.write_text("x,y,v,when\n-157.8,21.3,1,2021Q4\n-157.9,21.3,2,2022q1 \n")
+    columns = {"x": "x", "y": "y", "value": "v", "time": "when"}
+    ingest_table(file=file, columns=columns, output=out)
+    rows = read(out)[0].to_pandas().sort_values("value")
+    assert rows.quarter.tolist() == ["2021Q4", "2022Q1"]
+    np.testing.assert_allclose(rows.time_years, [2021.875, 2022.125])
+
+
 @pytest.mark.parametrize(
     ("columns", "match"),
     [

@@ -47,7 +47,7 @@ from data_pipelines.staging import publish_files, room_for, staged
 from geogp.areas import p_below, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run
-from geogp.targets import Target
+from geogp.targets import Target, digits
 
 if TYPE_CHECKING:
     import geopandas
@@ -141,7 +141,7 @@ class Areas:
                 f"{row[f'{start}mean']:.4g}",
                 f"{row[f'{start}lower']:.4g} - {row[f'{start}upper']:.4g}",
             ]
-            shares = [f"share_below_{c:g}" for c in self.facts["thresholds"]]
+            shares = [f"share_below_{digits(c)}" for c in self.facts["thresholds"]]
             shares += ["share_either_missed"] if "with" in self.facts else []
             for share in (f"{start}{name}" for name in shares):
                 low, high = row[f"{share}_lower"], row[f"{share}_upper"]

@@ -20,6 +20,7 @@ from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp.errors import check_level, check_threshold
 from geogp.prediction import values_at
 from geogp.run import Run
+from geogp.targets import digits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,7 +195,7 @@ def _columns(
         wanted &= np.isfinite(covariates).all(axis=1)
         given = covariates[wanted]
         run = replace(run, covariates=lambda _: given)
-    names = [*NAMES, *(f"exceedance_{c:g}" for c in asked["thresholds"])]
+    names = [*NAMES, *(f"exceedance_{digits(c)}" for c in asked["thresholds"])]
     out: dict[str, Any] = {name: np.full(len(lonlat), np.nan) for name in names}
     if wanted.any():
         for name, values in values_at(run, xy[wanted], names=NAMES, **asked).items():

@@ -183,11 +183,10 @@ class Trials:
         alike = start.variation is None and follows is None
         return self._together(made) if self.each_together and alike else made
 
-    def taken_together(self, best: Candidate) -> Candidate:
-        """A candidate whose kernel is the same everywhere, fitted to all rows together; a stage."""
-        gp = best.gp
+    def taken_together(self, gp: LocalGP) -> LocalGP:
+        """A local GP whose kernel is the same everywhere, fitted to all rows together; a stage."""
         made = self.stages.once("together", lambda: self._together(gp).tensors())
-        return self.judged(LocalGP.from_tensors(made, gp.kernel, gp.rows))
+        return LocalGP.from_tensors(made, gp.kernel, gp.rows)
 
     def _together(self, gp: LocalGP) -> LocalGP:
         return fit_all_together(
@@ -266,12 +265,13 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         )
         if following.never_loses_to(best):
             best = replace(following, gp=following.gp.told(trials.says))
-    if trials.tell_together and not trials.each_together and best.gp.kernel.variation is None:
-        best = trials.taken_together(best)
-    if trials.per_count:
-        still = replace(best.gp, count_shift=torch.zeros_like(best.gp.count_shift))
-        best = _surely_better(trials.judged(still), best)
-    return best.gp
+    gp = best.gp
+    if trials.tell_together and not trials.each_together and gp.kernel.variation is None:
+        gp = trials.taken_together(gp)
+    if not trials.per_count:
+        return gp
+    still = replace(gp, count_shift=torch.zeros_like(gp.count_shift))
+    return _surely_better(trials.judged(still), best if gp is best.gp else trials.judged(gp)).gp
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:

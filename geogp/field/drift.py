@@ -32,10 +32,11 @@ ALL_OF = 150
 MOST = 200_000
 #: Solves with weights renewed in between; Gaussian observations need one.
 SOLVES = 3
-#: Fewer places than this tell of no plane: it would go through them, and leave nothing to tell how far it is off.
-PLANE_FROM = 10
-#: Rows looked at first.
-SOME = 2000
+#: Places to a weight of the plane, rows to a weight with the covariates': fewer tell of none, for what is fitted would go
+#: through them and leave nothing to tell how far it is off.
+TO_A_WEIGHT = 3
+#: Of more rows so many tell how they differ, or some more.
+SOME = 20_000
 #: The upper end of a 95% interval.
 UPPER = 0.975
 #: Beyond the data the plane goes on for about so many half extents, and never farther.
@@ -46,7 +47,7 @@ REACH = 2.0
 class Drift:
     """What Φ is made of, and what the observations say of w.
 
-    A plane over fewer than ten places is a constant.
+    Of fewer than nine places it has no plane, of fewer than three rows to a weight nothing linear in the covariates.
 
     center, scale : (q − 1,) of the columns of the coordinates but time
     axes : those columns
@@ -71,13 +72,17 @@ class Drift:
 
         Across a line of places, where there is none, the unit is that along it.
         """
-        axes = tuple(d for d in range(C.shape[1]) if d != time_axis)
-        if C.shape[1] and _few_places(C[:, :2]):
-            axes = ()
+        space = tuple(range(min(2, C.shape[1])))
+        others = tuple(d for d in range(2, C.shape[1]) if d != time_axis)
+        axes = space if space and _distinct(C[:, space]) >= TO_A_WEIGHT * (1 + len(space)) else ()
+        q = 1 + len(axes) + len(others)
+        if others and len(C) >= TO_A_WEIGHT * q and _distinct(C[:, others]) > len(others):
+            axes += others
         P = C[:, axes]
         low, high = P.amin(0), P.amax(0)
         half = 0.5 * (high - low)
-        half[:2] = torch.where(half[:2] > 0, half[:2], half[:2].amax() if axes else 1.0)
+        if 0 in axes:
+            half[:2] = torch.where(half[:2] > 0, half[:2], half[:2].amax())
         q = 1 + len(axes)
         zero, wide = torch.zeros(q, dtype=C.dtype), PRIOR_SD**2 * torch.eye(q, dtype=C.dtype)
         return cls(0.5 * (low + high), torch.where(half > 0, half, torch.ones_like(half)), axes, zero, wide)
@@ -134,10 +139,9 @@ class Drift:
         return Drift(self.center, self.scale, self.axes, covariance @ right, covariance)
 
 
-def _few_places(P: Float[Tensor, "n 2"]) -> bool:
-    """Whether there are fewer than a plane needs; of many rows some tell that at once."""
-    some = P[torch.linspace(0, len(P) - 1, min(len(P), SOME)).long()]
-    return all(len(torch.unique(part, dim=0)) < PLANE_FROM for part in (some, P))
+def _distinct(P: Float[Tensor, "n p"]) -> int:
+    """How many rows differ from all others, of some of them: values that few of many have tell little."""
+    return len(np.unique(P[:: max(len(P) // SOME, 1)].numpy(), axis=0))
 
 
 def left_open(n_rows: int, n_weights: int) -> float:

@@ -106,7 +106,7 @@ class LocalField:
         O(N log N + (targets + steps · batch) · k³); independent of the order of the rows and of units.
         """
         stages = stages or Stages()
-        X, y, n = canonical(X, y, counts)
+        X, y, n = canonical(X, y, counts, space, time)
         frame = frame_of(X.numpy(), space, time, _metric(X, y, space, time, options))
         C = frame.coordinates(X)
         left_out = leave_out(C, frame, options)

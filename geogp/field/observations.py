@@ -44,30 +44,40 @@ def canonical_order(
     [1, 0]
     """
     y, n = value.double().numpy(), counts.double().numpy()
-    return np.lexsort((n, y, _shuffled(y, n), *X.numpy().T[::-1]))
+    order = np.lexsort((n, y, *X.numpy().T[::-1]))
+    same = (X[order[1:]] == X[order[:-1]]).all(dim=1).numpy()
+    if not same.any():
+        return order
+    # Ranks, unlike values, change neither with the unit nor with rounding; those of each place are shuffled in their own way.
+    place = np.concatenate([[0], np.cumsum(~same)]).astype(np.uint64)
+    rank = np.arange(len(order)) - np.flatnonzero(np.append(True, ~same))[place]
+    return order[np.lexsort((_mixed(place << np.uint64(32) | rank.astype(np.uint64)), place))]
 
 
-def _shuffled(*columns: np.ndarray) -> np.ndarray:
-    """Keys (N,) of float64 columns (N,) each that follow none of them: their bits, mixed by the finaliser of SplitMix64.
+def _mixed(key: np.ndarray) -> np.ndarray:
+    """Whole numbers (N,) that follow none of the order of others, by the finaliser of SplitMix64.
 
     References
     ----------
     Steele, Lea and Flood 2014
     """
-    key = np.zeros(len(columns[0]), dtype=np.uint64)
-    for column in columns:
-        key ^= (column + 0.0).view(np.uint64)  # -0 is 0
-        key += np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-        key ^= key >> np.uint64(31)
-    return key
+    key = key + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+    return key ^ (key >> np.uint64(31))
 
 
 def canonical(
-    X: Float[Tensor, "N D"], value: Float[Tensor, " N"], counts: Num[Tensor, " N"] | None
+    X: Float[Tensor, "N D"],
+    value: Float[Tensor, " N"],
+    counts: Num[Tensor, " N"] | None,
+    space: tuple[int, int] = (0, 1),
+    time: int | None = None,
 ) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """X (N, D), values and counts (N,) in float64 and in `canonical_order`, the counts 1 where there are none."""
+    """X (N, D), values and counts (N,) in float64, the counts 1 where there are none: in `canonical_order` of place, time and
+    further columns, wherever these stand in X."""
     X, value, n = X.double(), value.double(), counted(counts, len(value))
-    order = canonical_order(X, value, n)
+    first = (*space, *(() if time is None else (time,)))
+    columns = [*first, *(d for d in range(X.shape[1]) if d not in first)]
+    order = canonical_order(X[:, columns], value, n)
     return X[order], value[order], n[order]

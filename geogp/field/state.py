@@ -35,6 +35,7 @@ def state_of(
         "seen.X": known.seen.X,
         "seen.value": known.seen.value,
         "seen.counts": known.seen.counts,
+        "drift.axes": torch.tensor(known.drift.axes, dtype=torch.int64),
         "drift.center": known.drift.center,
         "drift.scale": known.drift.scale,
         "drift.weights": known.drift.weights,
@@ -124,13 +125,16 @@ def _drift(tensors: dict[str, Tensor], frame: Frame) -> Drift:
         X = tensors["seen.X"]
         none = Drift.over(X[:, :0], None)
         return replace(none, covariance=torch.zeros_like(none.covariance))
-    weights = tensors["drift.weights"]
     axes = tuple(d for d in range(frame.n_axes) if d != frame.time_axis)
+    if "drift.axes" in tensors:  # before, there were all
+        axes = tuple(int(d) for d in tensors["drift.axes"])
+    if len(axes) + 1 != len(tensors["drift.weights"]) or not set(axes) <= set(range(frame.n_axes)):
+        raise ValueError("its drift has other weights than columns")
     return Drift(
         tensors["drift.center"],
         tensors["drift.scale"],
-        axes if len(weights) > 1 else (),
-        weights,
+        axes,
+        tensors["drift.weights"],
         tensors["drift.covariance"],
     )
 

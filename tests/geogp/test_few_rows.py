@@ -3,12 +3,14 @@
 import geogp  # noqa: F401  first: it sets OMP_WAIT_POLICY before torch loads
 
 # isort: split
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
 from geogp.estimator import GPRegressor
-from geogp.field.drift import PLANE_FROM, Drift
+from geogp.field.drift import Drift, left_open
 from geogp.field.observations import canonical, canonical_order
 
 FAR_M = 1e6
@@ -18,25 +20,95 @@ def fitted(X, y):
     return GPRegressor(target_transform="identity", random_state=0).fit(X, y)
 
 
-@pytest.mark.parametrize("n", [3, 6])
-def test_new_values_lie_in_their_intervals_as_often_as_promised(n):
-    """Of noise about a constant, and of a plane: where three rows would lie on a plane exactly."""
-    inside = []
+@pytest.mark.parametrize(("n", "widest"), [(3, 140.0), (6, 75.0)])
+def test_new_values_lie_in_their_intervals_as_often_as_promised(n, widest):
+    """Of noise about a constant, of sd 10: three rows would lie on a plane exactly. So wide as Student's t says, or twice."""
+    inside, width = [], []
     for seed in range(12):
         rng = np.random.default_rng(seed)
         X = rng.uniform(0, 1e5, (n + 40, 2))
         y = 30 + 10 * rng.standard_normal(n + 40)
         low, high = fitted(X[:n], y[:n]).predictive(X[n:]).interval(0.95)
         inside.append(((low <= y[n:]) & (y[n:] <= high)).mean())
+        width.append((high - low).mean())
     assert np.mean(inside) > 0.9
+    assert np.mean(width) < widest
 
 
-def test_a_plane_takes_ten_places():
-    C = torch.rand(PLANE_FROM, 2, generator=torch.Generator().manual_seed(0)).double()
-    assert Drift.over(C, None).n_weights == 3
+def test_a_plane_takes_nine_places():
+    C = torch.rand(9, 2, generator=torch.Generator().manual_seed(0)).double()
+    assert Drift.over(C, None).axes == (0, 1)
     few = C[1:].repeat(400, 1)
-    assert Drift.over(few, None).n_weights == 1
-    assert Drift.over(few, None).columns(C).tolist() == [[1.0]] * PLANE_FROM
+    assert Drift.over(few, None).axes == ()
+    assert Drift.over(few, None).columns(C).tolist() == [[1.0]] * 9
+    assert Drift.over(C.repeat(3_000, 1), None).axes == (0, 1)  # of which some are looked at
+
+
+def test_covariates_are_linear_at_however_few_places():
+    """Two stations and a dummy: what rows tell is not the places' to withhold; three rows to a weight are asked for."""
+    rng = np.random.default_rng(0)
+    C = torch.from_numpy(
+        np.column_stack([np.repeat([[0.0, 0.0], [1.0, 5.0]], 60, axis=0), np.arange(120) / 120])
+    )
+    dummy = torch.from_numpy((rng.random((120, 1)) < 0.5).astype(float))
+    assert Drift.over(torch.cat([C, dummy], dim=1), 2).axes == (3,)
+    many = torch.from_numpy(rng.normal(size=(120, 45)))
+    assert Drift.over(torch.cat([C, many[:, :39]], dim=1), 2).n_weights == 40
+    assert Drift.over(torch.cat([C, many], dim=1), 2).axes == ()
+
+
+def test_at_few_stations_a_covariate_is_followed_beyond_what_was_seen():
+    rng = np.random.default_rng(0)
+    stations, at, z = rng.uniform(0, 1e5, (8, 2)), rng.integers(0, 8, 500), rng.normal(size=500)
+    y = rng.normal(size=8)[at] + 2 * z + 0.2 * rng.normal(size=500)
+    z[350:] *= 2
+    y[350:] += z[350:]  # twice as far out
+    X = np.column_stack([stations[at], z])
+    model = GPRegressor("local-gp", spatial=(0, 1), target_transform="identity", random_state=0)
+    found = model.fit(X[:350], y[:350]).predictive(X[350:])
+    low, high = found.interval(0.95)
+    assert np.sqrt(np.mean((found.mean() - y[350:]) ** 2)) < 0.3
+    assert ((low <= y[350:]) & (y[350:] <= high)).mean() > 0.9
+
+
+def test_one_row_more_makes_no_interval_many_times_wider():
+    """Ten covariates of a dozen rows and of some more: none fitted exactly, none with a degree of freedom left."""
+    widths = []
+    for n in (12, 13, 14, 15, 38, 39, 40):
+        rng = np.random.default_rng(1)
+        X = np.column_stack([rng.uniform(0, 1e5, (60, 2)), rng.normal(size=(60, 10))])
+        y = rng.normal(size=60)
+        model = GPRegressor("local-gp", spatial=(0, 1), target_transform="identity", random_state=0)
+        low, high = model.fit(X[:n], y[:n]).predictive(X[50:]).interval(0.95)
+        widths.append(np.median(high - low))
+    assert max(b / a for a, b in itertools.pairwise(widths)) < 2.0
+    assert min(widths) > 2.5
+    assert left_open(40, 13) < 2.0
+
+
+@pytest.mark.parametrize("method", ["local-gp", "geogp"])
+def test_neither_order_nor_unit_decides_who_is_heard_of_many_at_a_place(method):
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.uniform(0, 1e4, (6, 2)), 55, axis=0)
+    y, new = rng.normal(size=330) + X[:, 0] / 4e3, rng.uniform(0, 1e4, (40, 2))
+
+    def told(X, y):
+        return GPRegressor(method, target_transform="identity", random_state=0).fit(X, y).predict(new)
+
+    one, order = told(X, y), rng.permutation(330)
+    np.testing.assert_allclose(told(X[order], y[order]), one, atol=1e-7)
+    np.testing.assert_allclose(told(X, 1000 * y) / 1000, one, atol=1e-7)
+    np.testing.assert_allclose((told(X, 1.8 * y + 32) - 32) / 1.8, one, atol=1e-7)
+
+
+def test_columns_may_stand_anywhere():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(0, 1e5, (380, 2)), rng.integers(0, 6, 380) / 4 + 2020])
+    y = np.sin(X[:, 0] / 2e4) + 0.3 * rng.normal(size=380)
+    settings = {"target_transform": "identity", "random_state": 0}
+    one = GPRegressor("local-gp", spatial=(0, 1), time=2, **settings).fit(X, y).predict(X[:40] + [9, 9, 0])
+    turned = GPRegressor("local-gp", spatial=(2, 1), time=0, **settings).fit(X[:, ::-1], y)
+    np.testing.assert_allclose(turned.predict((X[:40] + [9, 9, 0])[:, ::-1]), one, atol=1e-7)
 
 
 def test_across_a_line_the_unit_is_that_along_it():

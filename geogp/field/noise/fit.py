@@ -107,7 +107,7 @@ def fit_noise_and_calibration(
 
     The misses that calibrate come from the members that did not learn from the squares they judge.
     """
-    X, y, n = canonical(*validation)
+    X, y, n = canonical(*validation, known.frame.space, known.frame.time)
     places = outlook(known, X, n)
     one = torch.ones(len(y), dtype=torch.float64)
     asked = HeldOutRows(

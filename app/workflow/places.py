@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+#: Attribute of a data frame whose cells commas separated.
+COMMAS = "cells_between_commas"
 #: Rows read and predicted at once.
 ROWS = 20_000
 
@@ -86,7 +88,9 @@ def _frames(path: Path) -> Iterator["pd.DataFrame"]:
                 chunksize=ROWS,
             )
             with reader:
-                yield from reader
+                for part in reader:
+                    part.attrs[COMMAS] = found.separator == ","
+                    yield part
             return
         check_intact(path)
         if kind == ".parquet":
@@ -150,10 +154,11 @@ def _columns(frame: "pd.DataFrame", path: Path, x: str | None, y: str | None) ->
 
 
 def plain_numbers(column: Any) -> Array:
-    """Numbers (n,), NaN where a cell is none; a comma between digits is a decimal sign."""
+    """Numbers (n,), NaN where a cell is none; a comma between digits is a decimal sign, but where commas separate cells."""
     import pandas as pd
 
-    if column.dtype == object or pd.api.types.is_string_dtype(column):
+    texts = column.dtype == object or pd.api.types.is_string_dtype(column)
+    if texts and not column.attrs.get(COMMAS, False):
         column = column.map(
             lambda v: v.replace(",", ".") if isinstance(v, str) and DECIMAL_COMMA.fullmatch(v) else v
         )
@@ -167,4 +172,6 @@ def _plain(frame: Any) -> "pd.DataFrame":
 
     if isinstance(frame, geopandas.GeoDataFrame):
         frame = frame.drop(columns=frame.geometry.name)
-    return pd.DataFrame(frame)
+    plain = pd.DataFrame(frame)
+    plain.attrs = dict(frame.attrs)
+    return plain

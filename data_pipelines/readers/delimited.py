@@ -1,13 +1,14 @@
 """How a table of text is written: what separates its cells, in which letters, with which decimal sign."""
 
+import codecs
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-#: Signs between cells, the likeliest first; bytes of a file that are looked at.
-SEPARATORS, HEAD = (",", ";", "\t", "|"), 65_536
+#: Signs between cells, the likeliest first; bytes of a file that tell them; bytes read at once after these.
+SEPARATORS, HEAD, PART = (",", ";", "\t", "|"), 65_536, 1 << 22
 #: Names of the columns of places, however written, the first that is there.
 LONGITUDES = ("lon", "longitude", "lng", "long", "x", "intptlon")
 LATITUDES = ("lat", "latitude", "y", "intptlat")
@@ -25,7 +26,7 @@ class Dialect:
 
 
 def dialect_of(path: Path) -> Dialect:
-    """How a text table is written, from its beginning; may be compressed, as its name says.
+    """How a text table is written; may be compressed, as its name says. Read once, in parts, for its letters.
 
     The separator is the sign that its first line has most often, outside quotes. Spreadsheets write UTF-8 or UTF-16 with a
     mark at their head, or what Windows takes for Latin-1.
@@ -34,17 +35,18 @@ def dialect_of(path: Path) -> Dialect:
     ------
     OSError
     """
+    decoder, encoding = codecs.getincrementaldecoder("utf-8")(), "utf-8"
     with pa.input_stream(str(path), compression="detect") as stream:
-        head = bytes(stream.read(HEAD))
-    encoding = "utf-8"
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        encoding = "utf-16"
-    else:
+        part = head = bytes(stream.read(HEAD))
+        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            encoding, part = "utf-16", b""
         try:
-            head.decode("utf-8")
-        except UnicodeDecodeError as error:
-            if error.start < len(head) - 4:  # else a letter cut by the end of what was read
-                encoding = "cp1252"
+            while part:
+                decoder.decode(part)
+                part = bytes(stream.read(PART))
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            encoding = "cp1252"
     lines = head.decode(encoding, errors="replace").lstrip("\ufeff").splitlines()
     first = _QUOTED.sub("", lines[0]) if lines else ""
     return Dialect(max(SEPARATORS, key=first.count), encoding)

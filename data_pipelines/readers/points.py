@@ -58,11 +58,13 @@ def _read_csv(path: Path, columns: Mapping[str, str]) -> pa.Table:
         )
 
     table = read(".")
+    if found.separator == ",":  # a comma within a number stands for thousands there
+        return table
     asked = {*columns.values(), *places_among(table.column_names)}
     for field in table.schema:
         if field.name in asked and pa.types.is_string(field.type):
             told = (value for value in table.column(field.name).slice(0, LOOKED_AT).to_pylist() if value)
-            if DECIMAL_COMMA.fullmatch(next(told, "")):
+            if any(DECIMAL_COMMA.fullmatch(value) for value in told):
                 return read(",")
     return table
 

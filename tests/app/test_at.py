@@ -150,6 +150,16 @@ def test_a_table_with_semicolons_and_decimal_commas(cli, run, tmp_path, encoding
     assert table["Straße"][0] == "Käsweg" and table["distance_m"][0] < 1 and table["median"][0] > 0
 
 
+@pytest.mark.parametrize(("text", "lon"), [('x,y\n"41,25",7\n1,2\n', np.nan), ("x;y\n41,25;7\n1;2\n", 41.25)])
+def test_commas_between_digits_are_decimals_where_others_separate_cells(tmp_path, text, lon):
+    from app.workflow.places import parts_of
+
+    (tmp_path / "t.csv").write_text(text)
+    ((frame, places),) = parts_of(tmp_path / "t.csv")
+    np.testing.assert_equal(places[:, 0], [lon, 1.0])
+    assert frame["x"][0] == "41,25"  # its own words stay
+
+
 def test_thresholds_that_six_digits_do_not_tell_apart_have_a_column_each(cli, run, schools, tmp_path):
     out = tmp_path / "out.csv"
     assert cli("at", run, schools, "-o", out, "--thresholds", "25.00001,25.00002,1000000").code == 0

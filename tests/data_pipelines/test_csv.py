@@ -7,6 +7,7 @@ import shapely
 
 from data_pipelines.errors import InvalidInput
 from data_pipelines.observations import for_target, ingest_table, read
+from data_pipelines.readers.delimited import HEAD, dialect_of
 
 COLUMNS = {"x": "x", "y": "y", "value": "temperature"}
 
@@ -170,6 +171,29 @@ def test_a_table_as_a_german_spreadsheet_writes_it(tmp_path, out, encoding):
         and rows.lon.tolist() == [174.5, 175]
         and rows.tests.tolist() == [1, 3]
     )
+
+
+def test_thousands_between_commas_are_no_decimals(tmp_path, out):
+    (tmp_path / "t.csv").write_text('lon,lat,v\n-155,20,"1,234"\n-156,21,"2,100"\n')
+    with pytest.raises(InvalidInput, match=r"Column v of .* is not numeric"):
+        ingest_table(file=tmp_path / "t.csv", columns={"value": "v"}, output=out)
+
+
+def test_a_whole_number_first_hides_no_decimal_commas(tmp_path, out):
+    (tmp_path / "t.csv").write_text("lon;lat;v\n-155;20;21\n-155,25;20,5;21,5\n")
+    ingest_table(file=tmp_path / "t.csv", columns={"value": "v"}, output=out)
+    assert sorted(read(out)[0].column("value").to_pylist()) == [21.0, 21.5]
+
+
+@pytest.mark.parametrize("before", [0, 70_000])
+def test_letters_of_windows_are_known_wherever_they_stand(tmp_path, before):
+    file = tmp_path / "t.csv"
+    file.write_bytes(b"lon;lat;v;name\n" + before * b"1;2;3;a\n" + b"1;2;3;caf\xe9\n")
+    assert dialect_of(file).encoding == "cp1252"
+    file.write_bytes(
+        ("1;2;3;é" * (HEAD // 4)).encode()
+    )  # a letter of two bytes across what is looked at first
+    assert dialect_of(file).encoding == "utf-8"
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])

@@ -224,7 +224,8 @@ def without_slivers(
     """The parts of polygons that lie in a region, without those of which almost nothing does; and which these are.
 
     Two files rarely agree about a border: the counties of the next state keep a strip of some hundred metres, and its mean
-    would be ranked beside whole counties. Where nothing but strips was asked for, they stay.
+    would be ranked beside whole counties. A part is a strip beside its polygon and beside the largest part: a county around a small
+    region is none, and where nothing but strips was asked for, they stay.
 
     Examples
     --------
@@ -232,13 +233,12 @@ def without_slivers(
     >>> parts, slivers = without_slivers([box(0, 0, 1, 1), box(1, 0, 1.001, 1)], [box(0, 0, 1, 1), box(1, 0, 2, 1)])
     >>> parts[1], slivers.tolist()
     (None, [1])
+    >>> without_slivers([box(0, 0, 1, 1), box(0, 0, 1, 0.1)], [box(0, 0, 10, 10), box(0, 0, 1, 0.1)])[1].tolist()
+    []
     """
-    share = np.array(
-        [0.0 if part is None else part.area / max(s.area, 1e-9) for part, s in zip(parts, shapes)]
-    )
-    slight = np.flatnonzero((share > 0) & (share < SLIVER))
-    if not (share >= SLIVER).any():
-        return list(parts), np.empty(0, dtype=np.int64)
+    area = np.array([0.0 if part is None else part.area for part in parts])
+    share = area / np.maximum(shapely.area(np.asarray(shapes)), 1e-9)
+    slight = np.flatnonzero((share > 0) & (share < SLIVER) & (area < SLIVER * area.max(initial=0.0)))
     left = set(slight.tolist())
     return [None if i in left else part for i, part in enumerate(parts)], slight
 

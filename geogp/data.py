@@ -78,8 +78,8 @@ def features_of(X: Any, y: Any = None) -> Any:
 
 
 def writable(values: Any) -> Array:
-    """Numbers that torch may share: those of a data frame are locked, and are copied."""
-    return np.require(values, dtype=np.float64, requirements="W")
+    """Numbers that torch may share: those of a data frame are locked, those of a reversed array run backwards: both are copied."""
+    return np.require(values, dtype=np.float64, requirements=["C", "W"])
 
 
 def quarter_to_years(quarter: str) -> float:

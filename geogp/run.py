@@ -482,7 +482,8 @@ def predict(run: str | Path | Mapped | GPRegressor, geobox: GeoBox, **options: A
 def _run_of(model: GPRegressor, geobox: GeoBox) -> Run:
     """A run of an estimator in memory, its plane that of a grid."""
     columns = list(range(2 + model.has_time))
-    asked = [*(model.spatial or (0, 1)), *([] if model.time is None else [model.time])]
+    shape = model.engine_.plan.shape
+    asked = [*(shape.spatial or (0, 1)), *([] if shape.time is None else [shape.time])]
     if model.n_features_in_ != len(columns) or list(asked) != columns:
         raise InvalidInput(
             f"the estimator has {model.n_features_in_} columns, and a grid has only easting and northing (and a quarter's "

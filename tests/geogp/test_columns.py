@@ -6,7 +6,9 @@ import geopandas
 import numpy as np
 import pandas as pd
 import pytest
+from odc.geo.geobox import GeoBox
 
+import geogp
 from geogp import GPRegressor
 from geogp.errors import InvalidInput, NotDistanceAware
 
@@ -38,6 +40,20 @@ def test_names_are_the_columns_of_a_frame(frame):
     again = GPRegressor.from_state(*named.state())
     np.testing.assert_array_equal(told[0], again.predict(X[:9].to_numpy()))
     assert named.spatial == ("x", "y") and named.has_time and again.time == 0
+
+
+@pytest.mark.parametrize("asked", [{"spatial": ("x", "y")}, {"spatial": (0, -1)}, {"spatial": None}], ids=str)
+def test_a_grid_is_mapped_whatever_its_columns_are_called(frame, asked):
+    X, y = frame
+    model = GPRegressor(**asked, **QUICK).fit(X[["x", "y"]], y)
+    grid = GeoBox.from_bbox((0, 0, 1e4, 1e4), crs="EPSG:32604", resolution=5000)
+    assert geogp.predict(model, grid)["median"].shape == (2, 2)
+
+
+def test_arrays_that_run_backwards_are_taken(frame):
+    X, y = frame[0][["x", "y"]].to_numpy(), frame[1].to_numpy()
+    backwards = GPRegressor(**QUICK).fit(X[::-1], y[::-1]).predict(X[:9][::-1])
+    np.testing.assert_allclose(backwards[::-1], GPRegressor(**QUICK).fit(X, y).predict(X[:9]), atol=1e-9)
 
 
 def test_names_beside_points(frame):

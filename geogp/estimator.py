@@ -25,7 +25,7 @@ from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.transforms import Identity, Transform, from_dict, quartiles, transform_for, unit_of
+from geogp.transforms import Identity, Transform, from_dict, quartiles, quartiles_from, transform_for, unit_of
 
 Array = NDArray[np.float64]
 
@@ -468,7 +468,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             target_sd=model.target_sd_,
         )
         model.target_range_ = tuple(facts["target_range"])
-        model.target_quartiles_ = tuple(facts.get("target_quartiles") or ()) or None  # absent in older runs
+        model.target_quartiles_ = quartiles_from(facts.get("target_quartiles"))  # absent in older runs
         model.time_range_ = facts.get("time_range")  # absent in older runs
         model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
         model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs

@@ -299,6 +299,21 @@ def spread(y: Float[np.ndarray, " n"]) -> bool:
     return bool(y.std() > 1e-10 * np.abs(y).max())
 
 
+def quartiles_from(told: Any) -> tuple[float, float, float] | None:
+    """Quartiles as a run's facts have them, None where they have none.
+
+    Raises
+    ------
+    ValueError
+        something else.
+    """
+    if told is None:
+        return None
+    if not isinstance(told, list) or len(told) != 3 or not all(_is_number(v) for v in told):
+        raise ValueError(f"the target's quartiles are {told!r}")
+    return float(told[0]), float(told[1]), float(told[2])
+
+
 def unit_of(y: Float[np.ndarray, " n"]) -> float:
     """What targets are divided by: their standard deviation; where they do not differ their size, and 1 where they are 0.
 
@@ -307,7 +322,7 @@ def unit_of(y: Float[np.ndarray, " n"]) -> float:
     >>> unit_of(np.array([1.0, 3.0])), unit_of(np.full(3, -0.1)), unit_of(np.zeros(3))
     (1.0, 0.1, 1.0)
     """
-    return float(y.std()) if spread(y) else abs(float(y.mean())) or 1.0
+    return float(y.std()) if spread(y) else float(np.abs(y).max()) or 1.0
 
 
 def quartiles(

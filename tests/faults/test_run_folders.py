@@ -143,8 +143,19 @@ def test_a_model_of_other_columns_is_one_sentence(copy) -> None:
     facts["model"]["parameters"]["time"] = 0
     (copy / "run.json").write_text(json.dumps({k: v for k, v in facts.items() if k != "files"}))
     write_sums(copy)
-    with pytest.raises(InvalidInput, match="has a model of 2 columns") as caught:
-        geogp.load(copy).inputs([[0.0, 0.0]])
+    with pytest.raises(InvalidInput, match="columns of their own; got spatial None, time 0") as caught:
+        geogp.load(copy)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("told", [["a", 1, 2], [1, 2], {"a": 1}, 7, [1, 2, float("inf")]], ids=str)
+def test_quartiles_that_are_none_are_one_sentence(copy, told) -> None:
+    facts = json.loads((copy / "run.json").read_text())
+    facts["model"]["target_quartiles"] = told
+    (copy / "run.json").write_text(json.dumps({k: v for k, v in facts.items() if k != "files"}))
+    write_sums(copy)
+    with pytest.raises(InvalidInput, match="cannot be read as a run|cannot be read") as caught:
+        geogp.load(copy)
     assert "\n" not in str(caught.value)
 
 

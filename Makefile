@@ -99,6 +99,7 @@ bench: $(VENV)/.installed-bench
 
 bench-accuracy: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.small
 
 # RUN names a run folder: how long its maps, areas, changes and suggestions take, and in what memory.
 bench-maps: $(VENV)/.installed-test

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geogp
-from benchmarks import accuracy, cases, clouds, maps, page, slices, tables, targets
+from benchmarks import accuracy, cases, clouds, maps, page, slices, small, tables, targets
 from benchmarks.cases import CASES, Problem
 from benchmarks.measure import known
 from data_pipelines import synthetic
@@ -229,3 +229,42 @@ def test_a_promise_is_held_against_a_known_surface(tmp_path, monkeypatch):
     row = maps.kept_promises(tmp_path, "matern", 0, 120, 8)
     assert row["variance_said"] / row["mse_before"] == pytest.approx(1.0, abs=0.6)
     assert 0.0 < row["promised"] < 1.0 and row["achieved"] != row["at_random"]
+
+
+def test_small_surveys_are_told_fold_by_fold(tmp_path, monkeypatch, capsys):
+    """Of a made-up survey by the methods themselves: nobody sees the fold that is judged, and the best stand in bold."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "small").mkdir()
+    x, y, z = rng.uniform(0, 1e3, 60), rng.uniform(0, 1e3, 60), rng.normal(size=60)
+    value = 10 + np.sin(x / 200) + 2 * z + 0.1 * rng.normal(size=60)
+    value[7] = np.nan
+    rows = "\n".join(f"{a},{b},{c},{d}" for a, b, c, d in zip(x, y, z, value))
+    (tmp_path / "small" / "s.csv").write_text(f"x,y,z,v\n{rows}\n".replace("nan", ""))
+    monkeypatch.setenv("GEOGP_DATA", str(tmp_path))
+    monkeypatch.setattr(
+        small,
+        "SURVEYS",
+        {
+            "plain": small.Survey("Plain", "s.csv", ("x", "y"), "v"),
+            "known": small.Survey("Known", "s.csv", ("x", "y"), "v", ("z",)),
+            "away": small.Survey("Away", "none.csv", ("x", "y"), "v"),
+        },
+    )
+    seen = []
+
+    def spied(X, y, new):
+        seen.append(set(map(tuple, X)) & set(map(tuple, new)))
+        return small.scikit_learn(X, y, new)
+
+    monkeypatch.setattr(small, "METHODS", {"geogp": small.ours, "scikit-learn GP": spied})
+    assert small.main(["--out", str(tmp_path / "out.json")]) == 0
+    printed = capsys.readouterr()
+    assert "away: not in the data folder" in printed.err and not any(seen) and len(seen) == 10
+    rows = {(row["case"], row["method"]): row for row in page.read(tmp_path / "out.json")["rows"]}
+    assert len(rows) == 4 and {row["rows"] for row in rows.values()} == {59}
+    for method in small.METHODS:
+        assert rows["known", method]["mae"] < 0.5 * rows["plain", method]["mae"]
+        assert 0.8 <= rows["plain", method]["coverage"] <= 1.0
+    best = min(rows["known", method]["mae"] for method in small.METHODS)
+    assert f"**{best:.4g}**" in printed.out
+    assert small.main(["--only", "nowhere"]) == 2

@@ -45,7 +45,10 @@ def canonical_order(
     """
     y, n = value.double().numpy(), counts.double().numpy()
     order = np.lexsort((n, y, *X.numpy().T[::-1]))
-    same = (X[order[1:]] == X[order[:-1]]).all(dim=1).numpy()
+    same = np.ones(max(len(order) - 1, 0), dtype=bool)
+    for column in X.numpy().T:
+        sorted_column = column[order]
+        same &= sorted_column[1:] == sorted_column[:-1]
     if not same.any():
         return order
     # Ranks, unlike values, change neither with the unit nor with rounding; those of each place are shuffled in their own way.

@@ -71,6 +71,18 @@ def test_at_few_stations_a_covariate_is_followed_beyond_what_was_seen():
     assert ((low <= y[350:]) & (y[350:] <= high)).mean() > 0.9
 
 
+def test_a_drift_of_some_columns_comes_back():
+    """Two covariates at four stations: as many columns as a plane has."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.repeat(rng.uniform(0, 1e5, (4, 2)), 15, axis=0), rng.normal(size=(60, 2))])
+    model = GPRegressor("local-gp", spatial=(0, 1), target_transform="identity", random_state=0)
+    model.fit(X, X[:, 2] - X[:, 3] + 0.1 * rng.normal(size=60))
+    tensors, facts = model.state()
+    assert model.engine_.field.known.drift.axes == (2, 3)
+    again = GPRegressor.from_state(tensors, facts)
+    np.testing.assert_array_equal(again.predict(X[:9] + 0.1), model.predict(X[:9] + 0.1))
+
+
 def test_one_row_more_makes_no_interval_many_times_wider():
     """Ten covariates of a dozen rows and of some more: none fitted exactly, none with a degree of freedom left."""
     widths = []

@@ -99,7 +99,7 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
     ]
     noise = {f"noise.{name}" for name in ("level", "center", "scale", "trust", *parts)}
     kernel = {"kernel.log_lengthscale", "kernel.log_variance"}
-    drift = {f"drift.{name}" for name in ("center", "scale", "weights", "covariance")}
+    drift = {f"drift.{name}" for name in ("axes", "center", "scale", "weights", "covariance")}
     rows = {f"row_noise.{name}" for name in ("center", "scale", "coefficients")}
     assert set(tensors) == kernel | noise | drift | rows | {"shift", "seen.X", "seen.value", "seen.counts"}
     assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance", "newest", "span"}

@@ -35,6 +35,7 @@ from app.workflow.page import Legend, beside, draws_pack, legend_of, page_grid, 
 from app.workflow.together import together
 from geogp.run import Run
 from geogp.storage import SUMS
+from geogp.targets import digits
 from maps.bands import complete
 from maps.layers import LAYERS
 from maps.mercator import mercator_grid
@@ -324,7 +325,7 @@ class Atlas:
         words = (
             f"{plain(values['median'])}{unit}; {100 * setting.level:g}% prediction interval "
             f"{plain(values['lower'])} to {plain(values['upper'])}; "
-            f"P(> {setting.threshold:g}) {chance if chance[0] in '<>' else '= ' + chance}"
+            f"P(> {digits(setting.threshold)}) {chance if chance[0] in '<>' else '= ' + chance}"
         )
         return {"words": words, "values": values}
 

@@ -83,8 +83,10 @@ class Exported:
     def words(self) -> str:
         """What of the page it is behind, for people."""
         quarter = "" if self.quarter is None else self.quarter.replace("Q", " Q") + ", "
-        tests = "" if self.tests is None else f"averages of {self.tests:g} test{'s' * (self.tests != 1)}, "
-        over = " or ".join(f"{t:g}" for t in self.thresholds)
+        tests = (
+            "" if self.tests is None else f"averages of {digits(self.tests)} test{'s' * (self.tests != 1)}, "
+        )
+        over = " or ".join(digits(t) for t in self.thresholds)
         return (
             f"every pixel of {self.name}/: {quarter}{tests}{100 * self.level:g}% intervals, more than {over}"
         )

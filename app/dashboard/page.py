@@ -17,6 +17,7 @@ from app.dashboard.sheets.bar import bar
 from app.dashboard.words import degrees, literal
 from app.errors import InvalidInput
 from geogp.scores import LEVELS
+from geogp.targets import digits
 from maps.page_data import LEAST, MOST
 
 STYLE = Path(__file__).parent / "page.css"
@@ -196,7 +197,7 @@ def _threshold(atlas: Atlas, start: Setting) -> float:
         usual,
         key="preset",
         on_change=chosen,
-        format_func=lambda t: f"{t:g}",
+        format_func=digits,
         label_visibility="collapsed",
     )
     return float(value) if value is not None else start.threshold

@@ -27,6 +27,7 @@ from app.errors import InvalidInput
 from app.workflow.naming import area_at
 from app.workflow.polygons import Ground, in_plane, read_polygons
 from app.workflow.steps.areas import areas
+from geogp.targets import digits
 from maps.grid import continuous
 
 #: Corners of an area that is drawn.
@@ -119,15 +120,15 @@ def _line(atlas: Atlas, setting: Setting, other: str, limit: float | None) -> li
     """The command that says the same of the file."""
     line = ["areas", str(atlas.run.path), "--areas", FILE, "-o", "area.gpkg"]
     line += ["--quarter", setting.quarter] if setting.quarter else []
-    line += ["--level", f"{setting.level:g}", "--thresholds", f"{setting.threshold:g}"]
+    line += ["--level", digits(setting.level), "--thresholds", digits(setting.threshold)]
     if limit is not None:
         line += [
             "--with",
             str(held(other).path),
             "--below",
-            f"{setting.threshold:g}",
+            digits(setting.threshold),
             "--with-below",
-            f"{limit:g}",
+            digits(limit),
         ]
     return line
 
@@ -168,12 +169,14 @@ def _facts(found: Found, row: Row, setting: Setting, limit: float | None) -> Seq
         low, middle, high = (100 * v[f"{name}{end}"] for end in ("_lower", "", "_upper"))
         return f"{middle:.1f}% ({low:.1f} to {high:.1f})"
 
-    below = f"below_{setting.threshold:g}"
-    facts = [(f"Ground below {setting.threshold:g}{unit}", share(f"share_{below}"))]
+    below = f"below_{digits(setting.threshold)}"
+    facts = [(f"Ground below {digits(setting.threshold)}{unit}", share(f"share_{below}"))]
     if limit is not None:
         facts.append(("Ground where either limit is missed", share("share_either_missed")))
     if v.get("n_tiles"):
-        facts.append((f"Measured tiles below {setting.threshold:g}{unit}", share(f"tiles_share_{below}")))
+        facts.append(
+            (f"Measured tiles below {digits(setting.threshold)}{unit}", share(f"tiles_share_{below}"))
+        )
         facts.append(("Measured tiles", f"{v['n_tiles']:,.0f}"))
     facts.append(("Ground with data near", f"{100 * v['share_near']:.0f}%"))
     facts.append(("Ground averaged", f"{plain(v['area_km2'])} km²"))

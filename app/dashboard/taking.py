@@ -10,6 +10,7 @@ from app.dashboard.holding import held
 from app.dashboard.jobs import OUT, Job, jobs
 from app.dashboard.setting import place, window
 from app.errors import InvalidInput
+from geogp.targets import digits
 from maps.layers import LAYERS
 
 #: Formats to choose from.
@@ -46,9 +47,9 @@ def arguments(atlas: Atlas, params: Mapping[str, str], run: str, out: str) -> li
         other = held(params.get("other", ""))
         limit = other.atlas().choices.read({"t": params.get("ot", "")}).threshold
         line += ["--with", str(other.path.resolve() if run != str(atlas.run.path) else other.path)]
-        return [*line, "--below", f"{setting.threshold:g}", "--with-below", f"{limit:g}", "--layers", "either_missed", *_box(params)]  # fmt: skip
-    line += ["--tests", f"{setting.tests:g}"] if setting.tests is not None else []
-    line += ["--level", f"{setting.level:g}", "--thresholds", f"{setting.threshold:g}"]
+        return [*line, "--below", digits(setting.threshold), "--with-below", digits(limit), "--layers", "either_missed", *_box(params)]  # fmt: skip
+    line += ["--tests", digits(setting.tests)] if setting.tests is not None else []
+    line += ["--level", digits(setting.level), "--thresholds", digits(setting.threshold)]
     names = INSTEAD.get(layer, (layer,))
     if layer not in INSTEAD and layer not in LAYERS:
         raise InvalidInput(f"There is no layer {layer[:30]!r} to download.")

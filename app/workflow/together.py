@@ -28,6 +28,7 @@ from geogp.errors import check_threshold
 from geogp.estimator import GPRegressor
 from geogp.predictive import Predictive
 from geogp.run import Run
+from geogp.targets import digits
 from geogp.update import knowing
 
 Array = NDArray[np.float64]
@@ -66,7 +67,7 @@ class Together:
     def words(self) -> str:
         """What is missed."""
         said = (
-            f"{r.target.words} {'above' if r.target.better == 'lower' else 'below'} {c:g} {r.unit}"
+            f"{r.target.words} {'above' if r.target.better == 'lower' else 'below'} {digits(c)} {r.unit}"
             for r, c in zip((self.run, self.other), self.limits)
         )
         return " or ".join(said)

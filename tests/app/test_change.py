@@ -33,7 +33,7 @@ def test_maps_and_areas_are_the_joint_posteriors(cli, run, file, tmp_path):
         "-o",
         out,
         "--at-least",
-        "0,10",
+        "0,10.2345678",
         "--resolution",
         20_000,
         "--json",
@@ -46,7 +46,7 @@ def test_maps_and_areas_are_the_joint_posteriors(cli, run, file, tmp_path):
         "change_lower.tif",
         "change_upper.tif",
         "improved_0.tif",
-        "improved_10.tif",
+        "improved_10.2345678.tif",
         "areas.gpkg",
     ]
     listed = [entry["path"] for entry in document["files"] if entry["kind"] != "style"]
@@ -63,11 +63,11 @@ def test_maps_and_areas_are_the_joint_posteriors(cli, run, file, tmp_path):
             transform = src.transform
     inside = np.isfinite(planes["change.tif"])
     assert inside.any() and (planes["change_lower.tif"] < planes["change_upper.tif"])[inside].all()
-    assert (planes["improved_10.tif"] <= planes["improved_0.tif"])[inside].all()
+    assert (planes["improved_10.2345678.tif"] <= planes["improved_0.tif"])[inside].all()
     row, col = (int(v[0]) for v in np.nonzero(inside))
     xy = np.array([transform * (col + 0.5, row + 0.5)])
     found = pairs_at(loaded.model, loaded.inputs(xy, "2022Q1"), loaded.inputs(xy, "2023Q4"))
-    want = found.differences(loaded.target.from_score, 0.95, [0.0, 10.0])[:, 0]
+    want = found.differences(loaded.target.from_score, 0.95, [0.0, 10.2345678])[:, 0]
     assert [planes[n][row, col] for n in names[:5]] == pytest.approx(want, rel=1e-3, abs=1e-3)
 
     table = geopandas.read_file(out / "areas.gpkg")
@@ -75,6 +75,7 @@ def test_maps_and_areas_are_the_joint_posteriors(cli, run, file, tmp_path):
     assert "1 of 3 polygons lies outside the region of the run" in result.err
     np.testing.assert_allclose(table["change"][:2], (table["mean_to"] - table["mean_from"])[:2])
     assert (table["change_lower"] <= table["change"])[:2].all() and (table["p_improved_0"][:2] <= 1).all()
+    assert (table["p_improved_10.2345678"] <= table["p_improved_0"])[:2].all()
 
 
 def test_the_change_of_areas_has_the_variance_of_the_difference(run, world, tmp_path):

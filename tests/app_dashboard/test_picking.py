@@ -25,9 +25,10 @@ def ring(corners: Any = RING) -> str:
     return ";".join(f"{lon:.5f},{lat:.5f}" for lon, lat in corners)
 
 
-def test_the_card_says_what_the_command_says(atlas: Atlas, tmp_path: Path, capsys: Any) -> None:
+@pytest.mark.parametrize("limit", ["42", "41.2345678"])
+def test_the_card_says_what_the_command_says(limit: str, atlas: Atlas, tmp_path: Path, capsys: Any) -> None:
     """Of the file that one can download, by the command that is shown beside it."""
-    told = picking.told(atlas, {"ring": ring(), "t": "42", "q": "2023Q3", "level": "80"})
+    told = picking.told(atlas, {"ring": ring(), "t": limit, "q": "2023Q3", "level": "80"})
     (tmp_path / "area.geojson").write_text(told["file"])
     line = told["command"].split()[1:]
     where = {"area.geojson": str(tmp_path / "area.geojson"), "area.gpkg": str(tmp_path / "area.gpkg")}
@@ -37,8 +38,8 @@ def test_the_card_says_what_the_command_says(atlas: Atlas, tmp_path: Path, capsy
         f"mean {row['mean']:.3g} Mbit/s ({row['lower']:.3g} to {row['upper']:.3g})"
     )
     assert "rank" not in told["said"]
-    low, share, high = (100 * row[f"share_below_42{end}"] for end in ("_lower", "", "_upper"))
-    assert dict(told["facts"])["Ground below 42 Mbit/s"] == f"{share:.1f}% ({low:.1f} to {high:.1f})"
+    low, share, high = (100 * row[f"share_below_{limit}{end}"] for end in ("_lower", "", "_upper"))
+    assert dict(told["facts"])[f"Ground below {limit} Mbit/s"] == f"{share:.1f}% ({low:.1f} to {high:.1f})"
     assert 0 < share < 100 and low < share < high
     assert dict(told["facts"])["Measured tiles"] == f"{row['n_tiles']:,}"
     drawn = shapely.geometry.shape(told["geometry"])

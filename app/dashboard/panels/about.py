@@ -10,6 +10,7 @@ from app.dashboard.words import literal
 from app.workflow.grids import length_words
 from app.workflow.scoring import far_m_of
 from geogp.run import Run
+from geogp.targets import digits
 
 
 def draw(scene: Scene) -> None:
@@ -41,8 +42,8 @@ def command(run: Run, setting: Setting) -> str:
     if setting.quarter is not None:
         parts += ["--quarter", setting.quarter]
     if setting.tests is not None:
-        parts += ["--tests", f"{setting.tests:g}"]
-    return shlex.join([*parts, "--level", f"{setting.level:g}", "--thresholds", f"{setting.threshold:g}"])
+        parts += ["--tests", digits(setting.tests)]
+    return shlex.join([*parts, "--level", digits(setting.level), "--thresholds", digits(setting.threshold)])
 
 
 PANEL = Panel("About this map", "fold", draw)

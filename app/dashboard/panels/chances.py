@@ -12,6 +12,7 @@ from app.dashboard.panels.style import BLUE, HEIGHT, RED, rows, show
 from app.dashboard.setting import Setting
 from app.dashboard.words import percent
 from geogp.run import Run
+from geogp.targets import digits
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -50,7 +51,7 @@ def chart(curve: Line, setting: Setting, unit: str) -> Any:
     if curve[0].min() <= setting.threshold <= curve[0].max():
         p = float(np.interp(setting.threshold, *curve))
         mark = pd.DataFrame(
-            {"x": [setting.threshold], "p": [p], "said": [f"> {setting.threshold:g}: {percent(p)}"]}
+            {"x": [setting.threshold], "p": [p], "said": [f"> {digits(setting.threshold)}: {percent(p)}"]}
         )
         rule = alt.Chart(rows(mark)).mark_rule(color=RED, strokeDash=[4, 3]).encode(x)
         text = (

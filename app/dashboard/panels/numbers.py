@@ -6,6 +6,7 @@ from app.dashboard.panels.base import Panel, Scene
 from app.dashboard.panels.coverage import measured
 from app.dashboard.setting import Setting
 from app.dashboard.words import degrees, literal, percent, plain
+from geogp.targets import digits
 
 
 def draw(scene: Scene) -> None:
@@ -20,7 +21,7 @@ def draw(scene: Scene) -> None:
         f"{100 * setting.level:g}% prediction interval": (
             f"{plain(values['lower'])} to {plain(values['upper'])}{unit}"
         ),
-        f"P(> {setting.threshold:g}{unit})": percent(values["exceedance"]),
+        f"P(> {digits(setting.threshold)}{unit})": percent(values["exceedance"]),
     }
     beside = measured(atlas.run, setting.level)
     if beside is not None:
@@ -33,7 +34,9 @@ def draw(scene: Scene) -> None:
 def _of(setting: Setting) -> str:
     if setting.tests is None:
         return "Of a new measurement."
-    return f"Of the average of a new tile with {setting.tests:g} test{'' if setting.tests == 1 else 's'}."
+    return (
+        f"Of the average of a new tile with {digits(setting.tests)} test{'' if setting.tests == 1 else 's'}."
+    )
 
 
 PANEL = Panel("", "place", draw)

@@ -13,7 +13,7 @@ from app.dashboard.jobs import Job, jobs
 from app.dashboard.sheets.bar import asked, outcome, table
 from app.dashboard.words import literal
 from app.errors import InvalidInput
-from geogp.targets import Target
+from geogp.targets import Target, digits
 
 #: Rows shown at once.
 SHOWN = 300
@@ -69,7 +69,7 @@ def _form(atlas: Atlas) -> None:
                     "Change since", [None, *earlier], format_func=lambda q: "no" if q is None else _spaced(q),
                     key="since",
                 )  # fmt: skip
-        usual = ", ".join(f"{c:g}" for c in atlas.run.thresholds)
+        usual = ", ".join(digits(c) for c in atlas.run.thresholds)
         limits = right.text_input(
             f"Shares below ({literal(atlas.unit)})", usual, key="limits", disabled=since is not None
         )

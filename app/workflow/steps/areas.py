@@ -118,7 +118,7 @@ class Areas:
     @property
     def header(self) -> list[str]:
         level, unit = 100 * self.facts["level"], self.facts["unit"]
-        below = [f"below {c:g}" for c in self.facts["thresholds"]]
+        below = [f"below {digits(c)}" for c in self.facts["thresholds"]]
         below += ["either missed"] if "with" in self.facts else []
         return ["area", "km2", f"mean, {unit}", f"{level:g}% interval", *below, "rank", "evidence"]
 

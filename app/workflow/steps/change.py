@@ -32,6 +32,7 @@ from geogp.areas import change_map, difference_map, draws_together, surface
 from geogp.areas.change import carried, check_one_target, check_times
 from geogp.errors import check_level
 from geogp.run import Run
+from geogp.targets import digits
 from maps.raster import export as write_rasters
 from maps.sinks.base import Output
 
@@ -85,7 +86,7 @@ class Change:
     def header(self) -> list[str]:
         level, unit = 100 * self.facts["level"], self.facts["unit"]
         word = self.facts["improved"]
-        improved = [f"P({word} by {x:g})" if x else f"P({word})" for x in self.facts["at_least"]]
+        improved = [f"P({word} by {digits(x)})" if x else f"P({word})" for x in self.facts["at_least"]]
         return [
             "area",
             self.facts["from"],
@@ -110,7 +111,7 @@ class Change:
             word = self.facts["improved"]
             cells = [name, f"{row['mean_from']:.4g}", f"{row['mean_to']:.4g}", f"{row['change']:+.4g}"]
             cells.append(f"{row['change_lower']:+.4g} to {row['change_upper']:+.4g}")
-            out.append([*cells, *(f"{row[f'p_{word}_{x:g}']:.3f}" for x in self.facts["at_least"])])
+            out.append([*cells, *(f"{row[f'p_{word}_{digits(x)}']:.3f}" for x in self.facts["at_least"])])
         return out
 
     def summary(self) -> str:
@@ -368,7 +369,7 @@ def _columns(
         "mean_to": means[1].mean(axis=1),
         "change": said["mean"],
         **{f"change_{name}": said[name] for name in ("sd", "lower", "upper")},
-        **{f"p_{goal.improved}_{x:g}": (better >= x).mean(axis=1) for x in facts["at_least"]},
+        **{f"p_{goal.improved}_{digits(x)}": (better >= x).mean(axis=1) for x in facts["at_least"]},
         "latent_change": latent.mean(axis=1),
         "latent_change_sd": latent.std(axis=1, ddof=1),
     }

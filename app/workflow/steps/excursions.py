@@ -21,6 +21,7 @@ from geogp.areas import excursion, surface
 from geogp.blocks import grid_coordinates
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run
+from geogp.targets import digits
 from maps.raster import export as write_rasters
 
 #: Pixels where nothing is said: their joint draws take seconds.
@@ -52,7 +53,7 @@ class Excursions:
         """A table for people: the set, and what a map of single pixels would mark."""
         return [
             [
-                f"{row['threshold']:g} {self.facts['unit']}",
+                f"{digits(row['threshold'])} {self.facts['unit']}",
                 f"{row['set_km2']:,.4g}",
                 f"{100 * row['set_share']:.1f}%",
                 f"{row['single_km2']:,.4g}",

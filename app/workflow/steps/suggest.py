@@ -26,6 +26,7 @@ from geogp.estimator import GPRegressor
 from geogp.prediction import model_scale
 from geogp.run import Run
 from geogp.suggest import Suggestions, suggest_places, try_suggestions
+from geogp.targets import digits
 from geogp.update import updatable
 
 Array = NDArray[np.float64]
@@ -208,7 +209,7 @@ def suggest(
         weights = _undecided(run, run.model, places, boundary)
         if not weights.sum() > 1e-6 * len(weights):
             raise InvalidInput(
-                f"The map lies on one side of {boundary:g} {run.unit} everywhere; name a --boundary between its values."
+                f"The map lies on one side of {digits(boundary)} {run.unit} everywhere; name a --boundary between its values."
             )
     found = suggest_places(
         run.model,

@@ -11,7 +11,7 @@ from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
 from app.workflow.grids import of_tiled_source
-from app.workflow.polygons import Ground, points_in_each
+from app.workflow.polygons import Inside, points_in_each
 from app.workflow.rows import observations_of
 from app.workflow.weighing import Places, places_in
 from data_pipelines.arrow import numbers
@@ -63,9 +63,7 @@ def near_m_of(run: Run) -> float:
     return max(least, gap or 0.0)
 
 
-def evidence_of(
-    run: Run, parts: Sequence[BaseGeometry | None], ground: Ground, data: str | Path | None
-) -> tuple[Evidence, list[str]]:
+def evidence_of(run: Run, inside: Inside, data: str | Path | None) -> tuple[Evidence, list[str]]:
     """What each polygon's part rests on, and what could not be told.
 
     Parameters
@@ -77,10 +75,10 @@ def evidence_of(
     InvalidInput
         `data` that are not the run's.
     """
-    places, near_m, notes = run.support.positions_m, near_m_of(run), list[str]()
+    parts, places, near_m, notes = inside.parts, run.support.positions_m, near_m_of(run), list[str]()
     owner, row = places_in(parts, places)
     P, at = points_in_each(parts, [LOOKED_AT] * len(parts))
-    reached = ground.reached(P)
+    reached = inside.ground.reached(P)
     P, at = P[reached], at[reached]
     near = np.isfinite(run.support.distances_m(P, near_m))
     n = np.bincount(at, minlength=len(parts))

@@ -218,6 +218,48 @@ class Ground:
         return np.isfinite(self.support.distances_m(P, self.reach_m))
 
 
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """What of the polygons of a file has numbers in a run.
+
+    ground : of the run; parts : of each polygon what lies within its outline, or None
+    whole_m2 : size (A,) of the polygons as they came; slivers : rows of which almost nothing lies there
+    """
+
+    path: str | Path
+    ground: Ground
+    parts: list[BaseGeometry | None]
+    whole_m2: Array
+    slivers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, path: str | Path, frame: "geopandas.GeoDataFrame", run: Run) -> "Inside":
+        """Of a frame read from `path`.
+
+        Raises
+        ------
+        InvalidInput
+            as `in_plane`; no polygon that meets the region.
+        """
+        shapes, ground = in_plane(frame, run), Ground.of(run)
+        parts, slivers = without_slivers(ground.parts(shapes), shapes)
+        if all(part is None for part in parts):
+            raise nothing_inside(path)
+        return cls(path, ground, parts, np.array([shape.area for shape in shapes]), slivers)
+
+    def notes(self, names: Sequence[str], inside: NDArray[np.int64]) -> list[str]:
+        """Which rows have no numbers, in sentences; names : of all rows; inside : rows that have some."""
+        out = [slivers_words(self.slivers, names)] if len(self.slivers) else []
+        if outside := len(self.parts) - len(inside):
+            out.append(outside_words(outside, len(self.parts)))
+        return out
+
+
+def nothing_inside(path: str | Path) -> InvalidInput:
+    """What is said of a file whose polygons all lie elsewhere."""
+    return InvalidInput(f"No polygon of {path} meets the region of the run.")
+
+
 def without_slivers(
     parts: Sequence[BaseGeometry | None], shapes: Sequence[BaseGeometry]
 ) -> tuple[list[BaseGeometry | None], NDArray[np.int64]]:

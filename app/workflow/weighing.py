@@ -11,7 +11,7 @@ from scipy import sparse
 from shapely.geometry.base import BaseGeometry
 
 from app.errors import InvalidInput
-from app.workflow.polygons import Ground, points_in_each
+from app.workflow.polygons import Inside, nothing_inside, points_in_each
 
 Array = NDArray[np.float64]
 
@@ -84,9 +84,7 @@ class AreaPoints:
 
 
 def points_of(
-    parts: Sequence[BaseGeometry | None],
-    whole_m2: Array,
-    ground: Ground,
+    inside: Inside,
     resolution_m: float | None,
     most: int | None,
     others: Mapping[str, Places] | None = None,
@@ -95,8 +93,6 @@ def points_of(
 
     Parameters
     ----------
-    parts : of each polygon, what lies within the outline of the ground
-    whole_m2 : (A,) of the polygons as they came
     resolution_m : metres between points; None chooses by size
     most : points that the model takes at once; None for as many as one likes
     others : by kind, further places to average by: as many of each area's are taken as it has points of the ground,
@@ -105,14 +101,14 @@ def points_of(
     Raises
     ------
     InvalidInput
-        a resolution that takes too many.
+        a resolution that takes too many; polygons without any such place.
     """
-    others = others or {}
+    parts, others = inside.parts, others or {}
     kinds = 1 + len(others)
     sizes = np.array([0.0 if part is None else part.area for part in parts])
     wanted = _wanted(sizes, resolution_m, most, kinds)
     P, at = points_in_each(parts, np.maximum(np.round(wanted), 1).astype(np.int64))
-    reached = ground.reached(P)
+    reached = inside.ground.reached(P)
     blocks, own = [P[reached]], at[reached]
     each = np.bincount(own, minlength=len(parts))
     area = sizes * (each / np.maximum(np.bincount(at, minlength=len(parts)), 1))
@@ -128,7 +124,9 @@ def points_of(
         shares[kind] = np.concatenate([np.zeros(n), share])
         blocks.append(places.xy[chosen])
         own = np.concatenate([own, places.owner[chosen]])
-    return AreaPoints(np.concatenate(blocks), own, area, np.minimum(area / whole_m2, 1.0), shares)
+    if not len(own):
+        raise nothing_inside(inside.path)
+    return AreaPoints(np.concatenate(blocks), own, area, np.minimum(area / inside.whole_m2, 1.0), shares)
 
 
 def _wanted(area: Array, resolution_m: float | None, most: int | None, kinds: int) -> Array:

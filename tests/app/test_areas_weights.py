@@ -13,7 +13,7 @@ from rasterio.transform import from_bounds
 
 from app.workflow.evidence import MEASURED, PARTLY, near_m_of
 from app.workflow.people import people_of
-from app.workflow.polygons import Ground, in_plane, keys_of, read_polygons
+from app.workflow.polygons import Ground, Inside, in_plane, keys_of, read_polygons
 from app.workflow.rows import observations_of
 from app.workflow.weighing import Places, points_of
 from geogp.run import load
@@ -169,7 +169,8 @@ def test_many_places_are_met_in_their_proportion(run):
     part = shapely.box(0, 0, 10_000, 10_000)
     xy, weight = rng.uniform(0, 10_000, (5000, 2)), rng.gamma(0.3, 1.0, 5000)
     places = Places(xy, np.zeros(5000, dtype=np.int64), weight)
-    points = points_of([part], np.array([part.area]), Ground(part), None, None, {"people": places})
+    inside = Inside("areas.gpkg", Ground(part), [part], np.array([part.area]), np.empty(0, dtype=np.int64))
+    points = points_of(inside, None, None, {"people": places})
     share = points.shares["people"]
     assert share.sum() == pytest.approx(1) and points.shares["ground"].sum() == pytest.approx(1)
     assert (share > 0).sum() <= 400 < 5000

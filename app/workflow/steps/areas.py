@@ -29,14 +29,10 @@ from app.workflow.means import (
 from app.workflow.outputs import attribution, file_entry
 from app.workflow.people import covered_words, people_of
 from app.workflow.polygons import (
-    Ground,
+    Inside,
     about,
-    in_plane,
     keys_of,
-    outside_words,
     read_polygons,
-    slivers_words,
-    without_slivers,
 )
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import kind_of, plain, write_table
@@ -237,23 +233,15 @@ def areas(
     column, keys = keys_of(frame, key)
     wanted = [(_row_of(a, keys, column), _row_of(b, keys, column)) for a, b in pairs]
     given = _people_given(frame, weight_column)
-    shapes, ground = in_plane(frame, run), Ground.of(run)
-    parts, slivers = without_slivers(ground.parts(shapes), shapes)
-    if all(part is None for part in parts):
-        raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
-    evidence, notes = evidence_of(run, parts, ground, data)
-    if len(slivers):
-        notes.append(slivers_words(slivers, names_of(frame, slivers)))
+    inside = Inside.of(polygons, frame, run)
+    evidence, notes = evidence_of(run, inside, data)
     others = {TILES: evidence.tiles}
     if weights is not None:
-        others[PEOPLE] = people_of(weights, parts, run)
+        others[PEOPLE] = people_of(weights, inside.parts, run)
         covered = others[PEOPLE].covered
         if covered is not None and (words := covered_words(covered, weights)):
             notes.append(words)
-    whole_m2 = np.array([shape.area for shape in shapes])
-    points = points_of(parts, whole_m2, ground, resolution_m, run.model.most_places, others)
-    if not len(points.xy):
-        raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
+    points = points_of(inside, resolution_m, run.model.most_places, others)
     if progress is not None:
         progress(0, n_samples, f"predicting {len(points.xy):,} places")
     found = surface(run.model, run.inputs(points.xy, quarter))
@@ -313,8 +301,7 @@ def areas(
         files = files[:1]
         notes.append(f"covariances of more than {MOST_COVARIANCES:,} areas are not written")
     _write(table, covariance, files, facts, overwrite)
-    if outside := len(frame) - len(points.inside):
-        notes.append(outside_words(outside, len(frame)))
+    notes += inside.notes(names_of(frame, inside.slivers), points.inside)
     return Areas(table, names, covariance, files, facts, tuple(notes))
 
 

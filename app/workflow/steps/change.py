@@ -15,14 +15,10 @@ from app.workflow.grids import Box, check_resolution, grid_of
 from app.workflow.means import check_draws, of_draws
 from app.workflow.outputs import attribution, now, refuse_taken, titled
 from app.workflow.polygons import (
-    Ground,
+    Inside,
     about,
-    in_plane,
     keys_of,
-    outside_words,
     read_polygons,
-    slivers_words,
-    without_slivers,
 )
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import plain, write_table
@@ -327,26 +323,14 @@ def _areas(
     """Keys, the rows of a file with the change of each, and what was left out."""
     frame = read_polygons(polygons)
     facts["key"], keys = keys_of(frame, key)
-    shapes, ground = in_plane(frame, run), Ground.of(run)
-    parts, slivers = without_slivers(ground.parts(shapes), shapes)
     most = run.model.most_places
-    points = (
-        points_of(
-            parts, np.array([s.area for s in shapes]), ground, None, None if most is None else most // 2
-        )
-        if any(part is not None for part in parts)
-        else None
-    )
-    if points is None or not len(points.xy):
-        raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
+    inside = Inside.of(polygons, frame, run)
+    points = points_of(inside, None, None if most is None else most // 2)
     columns = _columns(what, points, facts, n_samples, seed)
     own = {"area_km2": points.area_m2 / 1e6, "n_points": points.numbers}
     own |= {name: points.of_all(values) for name, values in columns.items()}
     table = frame.rename(columns={name: f"{name}_given" for name in own if name in frame.columns})
-    notes = [slivers_words(slivers, keys)] if len(slivers) else []
-    if outside := len(frame) - len(points.inside):
-        notes.append(outside_words(outside, len(frame)))
-    return keys, table.assign(**own), notes
+    return keys, table.assign(**own), inside.notes(keys, points.inside)
 
 
 def _columns(

@@ -15,7 +15,7 @@ from shapely.geometry.base import BaseGeometry
 from app.errors import InvalidInput
 from app.workflow.grids import of_tiled_source, usual_side_m
 from app.workflow.places import parts_of
-from app.workflow.polygons import Ground, about, in_plane, mesh, read_polygons
+from app.workflow.polygons import Ground, about, in_plane, mesh, nothing_inside, read_polygons
 from app.workflow.rasters.covariates import opened
 from app.workflow.rows import observations_of
 from data_pipelines import quadkey
@@ -245,7 +245,7 @@ def _within(polygons: str | Path, run: Run, ground: Ground) -> BaseGeometry:
     """What of a file's polygons lies in the region."""
     shape = ground.part(shapely.union_all(in_plane(read_polygons(polygons), run)))
     if shape is None:
-        raise InvalidInput(f"No polygon of {polygons} meets the region of the run.")
+        raise nothing_inside(polygons)
     return shape
 
 

@@ -112,6 +112,7 @@ def test_too_little_memory_is_said_in_one_sentence(cli, table, said, words, tmp_
     [
         (("--split", "random"), "--split random"),
         (("--refit", "train+val"), "--refit train+val"),
+        (("--predictor", "mean.tif"), "--predictor mean.tif"),
         (("--covariates", "height=dem.tif"), "no rasters"),
         (("--covariates", "height"), "no column height"),
     ],

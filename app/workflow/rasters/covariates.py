@@ -36,7 +36,7 @@ def covariate_raster(
         no raster, or none of these places.
     """
     own = CRS.from_user_input(crs)
-    box = around(places[np.isfinite(places).all(axis=1)], own)
+    box = box_around(places[np.isfinite(places).all(axis=1)], own)
     if boundary is not None:
         outline = polygon(dict(boundary)).bounds
         box = (
@@ -132,7 +132,7 @@ def file_of(path: str | Path) -> dict[str, str]:
     return {"path": str(Path(path).resolve()), "sha256": sha256(Path(path))}
 
 
-def around(xy: Array, own: CRS) -> tuple[float, float, float, float]:
+def box_around(xy: Array, own: CRS) -> tuple[float, float, float, float]:
     """A box around places with a margin: W, S, E, N."""
     low, high = xy.min(axis=0), xy.max(axis=0)
     reach = np.maximum(MARGIN * (high - low), 5000.0)

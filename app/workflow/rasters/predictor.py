@@ -6,7 +6,7 @@ import numpy as np
 from pyproj import CRS
 
 from app.errors import InvalidInput, Usage
-from app.workflow.rasters.covariates import FILL_PIXELS, around
+from app.workflow.rasters.covariates import FILL_PIXELS, box_around
 from app.workflow.rows import Rows
 from geogp.engines.check import engine_of
 from geogp.methods import METHODS
@@ -33,7 +33,7 @@ def raster_predictor(path: str | Path, rows: Rows, method: str) -> Raster:
         )
     goal = rows.goal
     own = CRS.from_user_input(rows.metadata["crs"])
-    image = open_raster(path, bounds=_degrees(rows, own))
+    image = open_raster(path, bounds=box_around(rows.X[rows.usable, :2], own))
     unit, wanted = image.attrs.get("units"), rows.unit
     # Pure numbers and counts go by many names.
     if unit and wanted != "1" and unit != wanted:
@@ -53,8 +53,3 @@ def raster_predictor(path: str | Path, rows: Rows, method: str) -> Raster:
             "gaps (gdal_fillnodata), or take one that covers them."
         )
     return raster
-
-
-def _degrees(rows: Rows, own: CRS) -> tuple[float, float, float, float]:
-    """The observations' region with a margin: W, S, E, N."""
-    return around(rows.X[rows.usable, :2], own)

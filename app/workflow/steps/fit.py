@@ -153,29 +153,18 @@ def fit(
     output = Path(output)
     refuse_taken(output, overwrite)
     most = rows_at_once(observations, method, max_memory)
-    if most is not None and (split != "none" or refit):
-        raise InvalidInput(
-            f"A table read in parts is fitted whole, and {f'--refit {refit}' if refit else f'--split {split}'} asks for all "
-            "rows at once; leave it out, or allow more memory."
-        )
+    if most is not None:
+        _refuse_whole(split=split, refit=refit, predictor=predictor)
     given = covariates_of(covariates or "")
     rows = (
         read_rows(observations, target, counts, given)
         if most is None
         else Parts.of(observations, target, counts, given, seed)
     )
-    asked = [
-        target,
-        method,
-        split,
-        refit,
-        counts,
-        None if predictor is None else str(predictor),
-        seed,
-        model,
-        covariates,
-    ]
-    name = _name(rows.sha256, *asked, deterministic)
+    asked_mean = None if predictor is None else str(predictor)
+    name = _name(
+        rows.sha256, target, method, split, refit, counts, asked_mean, seed, model, covariates, deterministic
+    )
     log.info("fitting %s to a table of %d rows", method, rows.n_rows, extra={"work": f"fit {name}"})
     if other := former.note(rows.metadata, output.parent, (former.RUNS,)):
         warnings.warn(other, DataWarning, stacklevel=2)
@@ -188,6 +177,7 @@ def fit(
         if predictor is not None and isinstance(rows, Rows)
         else None
     )
+    beside = {"covariates": list(rows.covariates), "covariate_rasters": rows.rasters} if covariates else {}
     arguments: dict[str, Any] = {
         "observations_sha256": rows.sha256,
         "target": target,
@@ -202,7 +192,7 @@ def fit(
         "device": device_named(device),
         "versions": {name: versions()[name] for name in ("geogp", "torch")},
         **({"deterministic": True} if deterministic else {}),
-        **({"covariates": list(rows.covariates), "covariate_rasters": rows.rasters} if covariates else {}),
+        **beside,
         **({} if most is None else {"rows_at_once": most}),
     }
     make = partial(_estimator, arguments, rows, raster)
@@ -227,9 +217,7 @@ def fit(
             "data": rows.manifest(),
             "rows": _counted(rows, masks, known),
             **refitted,
-            **(
-                {"covariates": list(rows.covariates), "covariate_rasters": rows.rasters} if covariates else {}
-            ),
+            **beside,
             "reference_count": estimator.reference_count_,
             "center": estimator.center,
             "fit_seconds": round(training.seconds(), 2),
@@ -242,6 +230,16 @@ def fit(
         training.clear()
         run = save(output, estimator, facts, extra=tensors, overwrite=overwrite)
     return Fit(run, training.resumed_from_epoch)
+
+
+def _refuse_whole(**asked: str | Path | None) -> None:
+    """Refuse what takes all rows at once."""
+    for name, value in asked.items():
+        if value is not None and value != "none":
+            raise InvalidInput(
+                f"A table read in parts is fitted whole, and --{name} {value} asks for all rows at once; leave it out, or "
+                "allow more memory."
+            )
 
 
 def _name(*asked: Any) -> str:

@@ -92,17 +92,14 @@ def load(name: str, split: int, *, data: str | Path | None = None, limit: int | 
 
 def measure(method: str, split: Split, *, seed: int = 0, **keywords: Any) -> dict[str, float]:
     """Test scores in units of the training sd, and the seconds of the fit; once where a journal is kept."""
-    key = _key(method, split, seed, keywords)
-    return once(key, lambda: _measure(method, split, seed, keywords))
+    key = {"method": method, "split": split.name, "seed": seed, **keywords}
+    return once(key, lambda: _measure(method, split, seed, keywords, Attempt(key)))
 
 
-def _key(method: str, split: Split, seed: int, keywords: dict[str, Any]) -> dict[str, Any]:
-    return {"method": method, "split": split.name, "seed": seed, **keywords}
-
-
-def _measure(method: str, split: Split, seed: int, keywords: dict[str, Any]) -> dict[str, float]:
+def _measure(
+    method: str, split: Split, seed: int, keywords: dict[str, Any], attempt: Attempt
+) -> dict[str, float]:
     Xv, yv = split.validation
-    attempt = Attempt(_key(method, split, seed, keywords))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         model = GPRegressor(method=method, target_transform="identity", random_state=seed, **keywords)

@@ -137,7 +137,7 @@ def test_a_stopped_reproduction_goes_on_where_it_was(uci_folder, tmp_path, monke
     """Of nine fits the fifth is interrupted; the second start makes five, and its files are those of an unbroken one."""
     made, stop = [], 5
 
-    def fitted(method, split, seed, keywords):
+    def fitted(method, split, seed, keywords, attempt):
         if len(made) + 1 == stop:
             raise KeyboardInterrupt
         made.append((method, split.name, seed))

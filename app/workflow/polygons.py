@@ -1,7 +1,7 @@
 """Polygons that people bring: read from any vector file, carried to the plane of a run, and filled with points."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -322,21 +322,9 @@ def points_in_each(
     shapes = np.array([parts[i] for i in there], dtype=object)
     number = np.asarray(wanted, dtype=np.int64)[there]
     shapely.prepare(shapes)
-    bounds, sides = (
-        shapely.bounds(shapes).tolist(),
-        np.sqrt(shapely.area(shapes) / np.maximum(number, 1)).tolist(),
-    )
-    first = 0
-    while first < len(there):
-        meshes: list[Array] = []
-        size = 0
-        while first + len(meshes) < len(there) and size < MESHED:
-            k = first + len(meshes)
-            meshes.append(mesh(bounds[k], sides[k]))
-            size += len(meshes[-1])
-        some = np.arange(first, first := first + len(meshes))
-        at = np.repeat(some, [len(P) for P in meshes])
-        P = np.concatenate(meshes)
+    meshes = _Meshes.of(shapely.bounds(shapes), np.sqrt(shapely.area(shapes) / np.maximum(number, 1)))
+    for some in meshes.together():
+        P, at = meshes.points(some)
         inside = shapely.contains_xy(shapes[at], P[:, 0], P[:, 1])
         P, at = P[inside], at[inside]
         few = some[2 * np.bincount(at - some[0], minlength=len(some)) < number[some]]
@@ -353,13 +341,42 @@ def points_in_each(
 
 def mesh(bounds: Box, side: float) -> Array:
     """Centres of the cells of a square mesh within bounds, its lines at multiples of its side: (n, 2)."""
-    left, bottom, right, top = bounds
-    side = max(side, math.sqrt((right - left) * (top - bottom) / MOST_MESH))
-    x = (np.arange(math.floor(left / side), math.ceil(right / side)) + 0.5) * side
-    y = (np.arange(math.floor(bottom / side), math.ceil(top / side)) + 0.5) * side
-    out = np.empty((len(y), len(x), 2))
-    out[..., 0], out[..., 1] = x, y[:, None]
-    return out.reshape(-1, 2)
+    return _Meshes.of(np.array([bounds]), np.array([side])).points(np.arange(1))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Meshes:
+    """Square meshes within boxes, each with lines at multiples of its side.
+
+    side : (n,) of each; first : (n, 2) its lowest column and row; cells : (n, 2) how many columns and rows it has
+    """
+
+    side: Array
+    first: NDArray[np.int64]
+    cells: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, bounds: Array, side: Array) -> "_Meshes":
+        """Within bounds (n, 4), left, bottom, right, top; coarser where a box would hold too many cells."""
+        low, high = bounds[:, :2], bounds[:, 2:]
+        side = np.maximum(side, np.sqrt((high - low).prod(axis=1) / MOST_MESH))
+        first = np.floor(low / side[:, None]).astype(np.int64)
+        return cls(side, first, np.ceil(high / side[:, None]).astype(np.int64) - first)
+
+    def together(self) -> Iterator[NDArray[np.int64]]:
+        """Numbers of meshes that lie together and have about `MESHED` cells."""
+        group = np.cumsum(self.cells.prod(axis=1)) // MESHED
+        if len(group):
+            yield from np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1)
+
+    def points(self, some: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+        """Centres (n, 2) of the cells of some meshes, row by row, and the mesh of each (n,)."""
+        size = self.cells[some].prod(axis=1)
+        at = np.repeat(some, size)
+        row, column = np.divmod(
+            np.arange(len(at)) - np.repeat(np.cumsum(size) - size, size), self.cells[at, 0]
+        )
+        return (self.first[at] + np.column_stack([column, row]) + 0.5) * self.side[at, None], at
 
 
 def about(run: Run, quarter: str | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,8 @@ from geogp.linalg.threads import side_by_side
 ROWS, ROWS_SEEN_ONCE = 2.0, 16.0 / 3.0
 #: Observations that tell how the drift would have been without those left out.
 SAMPLE = 2000
+#: Places whose neighbours are looked for in one thread at once.
+SEARCHED_AT_ONCE = 512
 #: Share of the widest component's variance that is at least each place's own.
 LEAST_OF_A_PLACE = 0.25
 
@@ -125,7 +128,9 @@ class Conditioned:
     def neighbours_of(self, C: Tensor) -> Tensor:
         """(N, k) rows of the observations that predictions at C rest on, -1 for none."""
         k = min(self.options.neighbours, len(self.seen))
-        return torch.from_numpy(neighbours.query(self.search, self.frame.near(C).numpy(), k))
+        parts = self.frame.near(C).split(SEARCHED_AT_ONCE)
+        found = side_by_side(lambda part: neighbours.query(self.search, part.numpy(), k), parts)
+        return torch.from_numpy(np.concatenate(list(found)))
 
     def survey(
         self,

@@ -58,29 +58,31 @@ class PriorSampler:
         places, place = np.unique(X.double().numpy(), axis=0, return_inverse=True)
         order = np.random.default_rng(seed).permutation(len(places))
         P = torch.from_numpy(places[order])
-        self.n_drawn, self.drawn_as = len(places), np.argsort(order)[place.ravel()]
-        self.factors = [_factor(kernel.term(c), P, ancestors) for c in range(len(kernel.smoothness))]
+        self.n_drawn, drawn_as = len(places), np.argsort(order)[place.ravel()]
+        terms = [kernel.term(c) for c in range(len(kernel.smoothness))]
+        self.factors = list(side_by_side(lambda term: _factor(term, P, ancestors), terms))
+        self.drawn_as = [factor.place[drawn_as] for factor in self.factors]
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Array:
         """(n, n_samples)"""
-        n = self.n_drawn
-        total = np.zeros((n, n_samples))
+        total = np.zeros((len(self.drawn_as[0]), n_samples))
         for first in range(0, n_samples, DRAWS_AT_ONCE):
             width = min(DRAWS_AT_ONCE, n_samples - first)
-            for factor in self.factors:
-                total[:, first : first + width] += factor.drawn(torch.randn(n, width, generator=generator))
-        return total[self.drawn_as]
+            for factor, drawn_as in zip(self.factors, self.drawn_as):
+                noise = torch.randn(self.n_drawn, width, generator=generator)
+                total[:, first : first + width] += factor.drawn(noise)[drawn_as]
+        return total
 
 
 @dataclass(frozen=True)
 class _Factor:
     """f = A f + sd ε, where A takes each point's ancestors; points by generations, none of which has ancestors in its own.
 
-    at : (n,) the points in that order, those of a generation as they lie together, for what lies together has ancestors in
-        common; sd : (n,) likewise; generations : of each its last point, and its rows of A
+    place : (n,) where in that order each point stands, those of a generation as they lie together, for what lies together
+        has ancestors in common; sd : (n,) in that order; generations : of each its last point, and its rows of A
     """
 
-    at: Index
+    place: Index
     sd: Array
     generations: list[tuple[int, sparse.csr_array]]
 
@@ -98,16 +100,14 @@ class _Factor:
         starts = np.concatenate([[0], np.cumsum(inside.sum(axis=1))])
         A = sparse.csr_array((coefficients[at][inside], columns, starts), shape=(n, n))
         ends = np.cumsum(np.bincount(generation))
-        return cls(at, sd[at], [(int(e), A[b:e]) for b, e in pairwise(ends)])
+        return cls(place, sd[at], [(int(e), A[b:e]) for b, e in pairwise(ends)])
 
     def drawn(self, noise: Tensor) -> Array:
-        """(n, draws) from standard normal noise (n, draws)."""
-        f = noise.numpy()[self.at] * self.sd[:, None]
+        """(n, draws) in its order, from standard normal noise (n, draws)."""
+        f = noise.numpy() * self.sd[:, None]
         for end, A in self.generations:
             f[end - A.shape[0] : end] += A @ f
-        out = np.empty_like(f)
-        out[self.at] = f
-        return out
+        return f
 
 
 def generations(index: Index) -> Index:

@@ -15,6 +15,8 @@ class Schedule:
     average : share of the steps so far over which the parameters in use are averaged, see `ParameterAverage`; 0 for the
         last ones
     patience : training stops at this multiple of its best epoch, but not before a seventh of all epochs
+    quasi_newton : a step of L-BFGS an epoch, of all rows, which finds its own length: the rate, the average and the patience
+        do not matter, and training stops where the loss stands still
 
     Notes
     -----
@@ -29,6 +31,7 @@ class Schedule:
     weight_decay: float = 1e-2
     average: float = 0.1
     patience: float = 2.5
+    quasi_newton: bool = False
 
     def rate(self, share: float) -> float:
         """Learning rate, as a share of its peak, when `share` of the training is done: up over the first

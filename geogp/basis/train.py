@@ -1,4 +1,4 @@
-"""The one training loop: minibatches, AdamW, averaged parameters, a checkpoint rule that outliers cannot rule."""
+"""The one training loop: minibatches and AdamW, or all rows and L-BFGS; a checkpoint rule that outliers cannot rule."""
 
 import math
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from torch import Tensor
 from geogp.basis.averages import ParameterAverage
 from geogp.basis.model import LowRankGP, Trainable
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
+from geogp.basis.quasi_newton import QuasiNewton
 from geogp.basis.schedule import Schedule
 from geogp.data import Data, n_batches
 from geogp.densities import gaussian_crps, gaussian_nll
@@ -21,6 +22,8 @@ from geogp.errors import NumericalFailure
 SCORED_AT_ONCE = 8192
 #: Gradients longer than this are shortened to it.
 LONGEST_GRADIENT = 10.0
+#: A loss stands still that falls by less than this, relative to its size, in so many epochs.
+STILL, STILL_FOR = 1e-6, 4
 
 
 @dataclass
@@ -170,7 +173,7 @@ def train(
 
     Training begins anew or where a checkpoint stood. An epoch takes a step for each batch and moves the average of
     the parameters along; then the averaged model is scored, where the schedule says so, and the hooks hear of it.
-    It ends with the schedule, or well past the best epoch. The model is left with the parameters of its best epoch,
+    It ends with the schedule, or well past the best epoch (of L-BFGS where the loss stands still). The model is left with the parameters of its best epoch,
     or, where no epoch was scored, with the averaged ones.
 
     Raises
@@ -208,9 +211,14 @@ class Training:
         self.model, self.data, self.loss, self.schedule, self.seed = model, data, loss, schedule, seed
         self.epochs, self.size = schedule.n_epochs(n), min(schedule.batch_size, n)
         self.steps = n_batches(n, self.size)
-        self.optimiser = torch.optim.AdamW(parameter_groups(model, schedule), fused=False, foreach=True)
-        self.peaks = [g["lr"] for g in self.optimiser.param_groups]
-        self.average = ParameterAverage(model, schedule.average) if schedule.average else None
+        averaged = bool(schedule.average) and not schedule.quasi_newton
+        self.average = ParameterAverage(model, schedule.average) if averaged else None
+        self.optimiser: QuasiNewton | torch.optim.AdamW
+        if schedule.quasi_newton:
+            self.optimiser, self.peaks = QuasiNewton(model.parameters()), []
+        else:
+            self.optimiser = torch.optim.AdamW(parameter_groups(model, schedule), fused=False, foreach=True)
+            self.peaks = [g["lr"] for g in self.optimiser.param_groups]
         self.progress = Progress()
 
     def state(self) -> dict:
@@ -231,10 +239,16 @@ class Training:
             self.average = ParameterAverage(self.model, self.schedule.average, state.get("average"))
 
     def is_over(self) -> bool:
-        """Whether the schedule is at its end, or the best epoch far behind."""
+        """Whether the schedule is at its end, the best epoch far behind, or the loss standing still."""
         done, best = self.progress.epoch, self.progress.best_epoch + 1
+        if self.schedule.quasi_newton:
+            return done >= self.epochs or self._stands_still()
         past = bool(self.progress.best_state) and self.schedule.is_past_the_best(done, best, self.epochs)
         return done >= self.epochs or past
+
+    def _stands_still(self) -> bool:
+        last = [float(h["loss"] or 0.0) for h in self.progress.history[-STILL_FOR - 1 :]]
+        return len(last) > STILL_FOR and last[0] - last[-1] < STILL * (1.0 + abs(last[-1]))
 
     def run_epoch(self) -> float:
         """One pass over shuffled rows; the mean loss of its steps."""
@@ -244,7 +258,8 @@ class Training:
         if not self.model.training:  # walking the modules costs as much as a small step
             self.model.train()
         total = 0.0
-        for step, batch in enumerate(self.data.shuffled(self.size, generator)):
+        batches = [self.data] if self.schedule.quasi_newton else self.data.shuffled(self.size, generator)
+        for step, batch in enumerate(batches):
             self._set_rate((epoch + step / self.steps) / self.epochs)
             total += self._step(batch)
             if self.average is not None:
@@ -257,11 +272,15 @@ class Training:
         return total / self.steps
 
     def _set_rate(self, share: float) -> None:
+        if isinstance(self.optimiser, QuasiNewton):
+            return
         rate = self.schedule.rate(share)
         for group, peak in zip(self.optimiser.param_groups, self.peaks):
             group["lr"] = rate * peak
 
     def _step(self, batch: Data) -> float:
+        if isinstance(self.optimiser, QuasiNewton):
+            return self.optimiser.step(lambda: self.loss.backward(batch))
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.loss.backward(batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), LONGEST_GRADIENT)

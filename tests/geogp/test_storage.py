@@ -137,7 +137,9 @@ class Stop(Exception):
     """Raised by the test in the middle of a fit."""
 
 
-def test_an_interrupted_fit_goes_on_to_the_same_result(tmp_path):
+@pytest.mark.parametrize("method", ["dbk-rbf", "sgpr"])
+def test_an_interrupted_fit_goes_on_to_the_same_result(method, tmp_path):
+    small = {**SMALL, "method": method}
     arguments = {"method": "dbk-rbf", "seed": 0}
     seen = []
 
@@ -148,13 +150,13 @@ def test_an_interrupted_fit_goes_on_to_the_same_result(tmp_path):
             raise Stop
 
     validation = (X[:50], Y[:50], COUNTS[:50])
-    whole = geogp.GPRegressor(**SMALL).fit(X, Y, COUNTS, validation=validation)
+    whole = geogp.GPRegressor(**small).fit(X, Y, COUNTS, validation=validation)
     with pytest.raises(Stop):
-        geogp.GPRegressor(**SMALL).fit(X, Y, COUNTS, validation=validation, hooks=Hooks(checkpoint=interrupt))
+        geogp.GPRegressor(**small).fit(X, Y, COUNTS, validation=validation, hooks=Hooks(checkpoint=interrupt))
     assert read_checkpoint(tmp_path / "partial", {**arguments, "seed": 1}) is None
     resume = read_checkpoint(tmp_path / "partial", arguments)
     assert resume is not None and resume["progress"].epoch == 3
-    again = geogp.GPRegressor(**SMALL).fit(X, Y, COUNTS, validation=validation, hooks=Hooks(resume=resume))
+    again = geogp.GPRegressor(**small).fit(X, Y, COUNTS, validation=validation, hooks=Hooks(resume=resume))
     for a, b in zip(whole.state()[0].values(), again.state()[0].values()):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 

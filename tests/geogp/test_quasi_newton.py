@@ -1,0 +1,115 @@
+"""L-BFGS for losses of all rows: it goes down, it ends where the slope does, and it turns back from where nothing can be factorised."""
+
+from copy import deepcopy
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from geogp import GPRegressor
+from geogp.basis.quasi_newton import QuasiNewton
+from geogp.basis.train import Hooks
+from geogp.data import Data
+from geogp.engines.closed_form import full_batch_backward
+from geogp.errors import NumericalFailure
+
+KERNELS = ["sgpr", "fgp", "mgp", "gp-rbf"]
+
+
+def field(n=400, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.sin(2.0 * X[:, 0]) + np.tanh(X[:, 1] * X[:, 2]) + 0.1 * rng.standard_normal(n)
+
+
+def fitted(method, validated=True, **hooks):
+    X, y = field()
+    held = (X[300:], y[300:], None) if validated else None
+    rank = {} if method == "gp-rbf" else {"rank": 60}
+    return GPRegressor(method, target_transform="identity", **rank).fit(
+        X[:300], y[:300], validation=held, hooks=Hooks(**hooks)
+    )
+
+
+@pytest.mark.parametrize("method", KERNELS)
+def test_the_loss_falls_to_its_end(method):
+    """A step of fixed size overshot: the loss rose, and the fit stopped there as if it had been past its best."""
+    told = fitted(method).state()[1]["engine"]
+    losses = [h["loss"] for h in told["history"]]
+    assert all(later <= before + 1e-9 for before, later in pairwise(losses))
+    assert len(losses) == 400 or losses[-5] - losses[-1] < 1e-5
+    assert losses[0] - losses[-1] > 0.3
+
+
+@pytest.mark.parametrize("method", ["sgpr", "fgp"])
+def test_no_slope_is_left(method):
+    model = fitted(method, validated=False)
+    X, y = field()
+    z = torch.as_tensor((y[:300] - model.target_mean_) / model.target_sd_)
+    learned = model.engine_.model.double()
+    learned.zero_grad()
+    full_batch_backward(learned, model.engine_.plan.row.objective, Data(torch.as_tensor(X[:300]), z))
+    assert max(float(p.grad.abs().max()) for p in learned.parameters() if p.grad is not None) < 5e-3
+
+
+def test_it_turns_back_from_where_the_loss_has_no_value():
+    """Of log(1 - x²) + (x - .99)² · 50 there is nothing beyond 1, and the first steps lead there."""
+    x = nn.Parameter(torch.tensor([0.0], dtype=torch.float64))
+    beyond = []
+
+    def backward():
+        if abs(x.item()) >= 1:
+            beyond.append(x.item())
+            if len(beyond) % 2:
+                raise NumericalFailure("no factor")
+            return torch.log(1 - x.square()).sum()  # NaN, and no gradient is filled
+        loss = (-torch.log(1 - x.square()) + 50 * (x - 0.99).square() - 3 * x).sum()
+        loss.backward()
+        return loss
+
+    search = QuasiNewton([x])
+    losses = [search.step(backward) for _ in range(30)]
+    assert beyond and np.isfinite(losses).all()
+    best = np.linspace(-0.999, 0.999, 200_001)
+    value = -np.log(1 - best**2) + 50 * (best - 0.99) ** 2 - 3 * best
+    assert x.item() == pytest.approx(best[value.argmin()], abs=1e-4)
+
+
+def test_a_loss_without_a_value_at_the_start_is_said():
+    x = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+
+    def backward():
+        raise NumericalFailure("no factor")
+
+    with pytest.raises(NumericalFailure, match="no factor"):
+        QuasiNewton([x]).step(backward)
+
+
+def test_no_point_is_evaluated_twice():
+    x = nn.Parameter(torch.tensor([3.0, -2.0], dtype=torch.float64))
+    looked = []
+
+    def backward():
+        looked.append(tuple(x.tolist()))
+        loss = (x.square() @ torch.tensor([1.0, 30.0], dtype=torch.float64)).cosh().log()
+        loss.backward()
+        return loss
+
+    search = QuasiNewton([x])
+    for _ in range(12):
+        search.step(backward)
+    assert len(looked) == len(set(looked)) > 12
+
+
+@pytest.mark.parametrize("at", [1, 2, 30])
+def test_a_resumed_fit_ends_as_an_unbroken_one_bit_for_bit(at):
+    saved = {}
+    whole = fitted(
+        "sgpr", checkpoint=lambda state: saved.setdefault(state["progress"].epoch, deepcopy(state))
+    )
+    again = fitted("sgpr", resume=saved[at])
+    for a, b in zip(whole.state()[0].values(), again.state()[0].values()):
+        assert torch.equal(a, b)
+    assert len(saved) > 30

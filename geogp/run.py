@@ -24,6 +24,7 @@ from geogp.data import quarter_to_years
 from geogp.engines.asked import warn_not_measured
 from geogp.errors import InvalidInput
 from geogp.estimator import GPRegressor
+from geogp.holdout import gaps
 from geogp.prediction import predict as predict_map
 from geogp.rasters import Covariates, covariates_at
 from geogp.targets import Target, round_middle, target
@@ -68,10 +69,8 @@ class Support:
 
     @cached_property
     def gaps_m(self) -> Float[np.ndarray, " n"]:
-        """(n,) from each training place to its nearest other one; empty with fewer than two."""
-        if len(self.positions_m) < 2:
-            return np.empty(0)
-        return np.asarray(self._tree.query(self.positions_m, k=2)[0][:, 1])
+        """(m,) from each training place to its nearest other one, see `geogp.holdout.gaps`."""
+        return gaps(self.positions_m)
 
     @cached_property
     def usual_gap_m(self) -> float | None:

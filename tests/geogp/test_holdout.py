@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geogp import GPRegressor
 from geogp.data import Data
-from geogp.holdout import left_out_kinds, random_fifth, random_folds, random_part
+from geogp.holdout import gaps, left_out_kinds, random_fifth, random_folds, random_part, settled, spacing
 
 
 @given(st.integers(1, 60), st.integers(0, 3))
@@ -55,3 +56,44 @@ def test_a_sample_of_many_places_tells_their_spacing(monkeypatch):
     monkeypatch.setattr(holdout, "ASKED", 2000)
     assert holdout.spacing(P) == pytest.approx(whole, rel=0.05)
     assert len(holdout.sampled(P)) == 2000 and np.isin(holdout.sampled(P), P).all()
+
+
+@pytest.mark.parametrize("blur", [1e-9, 1e-6, 1e-4, 1e-3])
+def test_places_that_almost_coincide_are_one_place(blur):
+    rng = np.random.default_rng(0)
+    homes = rng.uniform(0, 10, (300, 2))
+    blurred = np.concatenate([homes, homes + blur * rng.standard_normal((300, 2))])
+    assert spacing(blurred) == pytest.approx(spacing(homes), rel=0.25)
+    assert len(settled(blurred)) < 360
+    assert np.median(gaps(blurred)) == spacing(blurred)
+
+
+@pytest.mark.parametrize("kind", ["lattice", "scattered", "line", "towns", "campuses", "few"])
+def test_places_that_differ_are_places(kind):
+    rng = np.random.default_rng(1)
+    made = {
+        "lattice": np.stack(np.meshgrid(np.arange(40.0), np.arange(30.0)), -1).reshape(-1, 2),
+        "scattered": rng.uniform(0, 1, (2000, 2)),
+        "line": np.column_stack([np.sort(rng.uniform(0, 1, 500)), np.zeros(500)]),
+        "towns": np.repeat(rng.uniform(0, 500, (30, 2)), 40, axis=0) + 3.0 * rng.standard_normal((1200, 2)),
+        "campuses": np.repeat(rng.uniform(0, 5e5, (20, 2)), 100, axis=0) + rng.uniform(0, 300, (2000, 2)),
+        "few": np.repeat(rng.uniform(0, 1, (5, 2)), 2, axis=0) + 1e-9 * rng.standard_normal((10, 2)),
+    }[kind]
+    assert len(settled(made)) == len(np.unique(made, axis=0))
+    assert spacing(made) == np.median(gaps(made))
+
+
+def test_a_field_of_blurred_places_is_learned():
+    """Each of 300 places measured twice, the second time a ten-millionth of the extent away: predictions were the mean."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.uniform(0, 10, (300, 2)), 2, axis=0)
+    X[::2] += 1e-6 * rng.standard_normal((300, 2))
+    new = rng.uniform(0, 10, (1000, 2))
+
+    def surface(P):
+        return np.sin(P[:, 0]) + np.cos(P[:, 1] / 2)
+
+    model = GPRegressor("geogp").fit(X, surface(X) + 0.3 * rng.standard_normal(600))
+    mean, sd = model.predict(new, return_std=True, latent=True)
+    assert np.sqrt(np.mean((mean - surface(new)) ** 2)) < 0.12
+    assert np.mean(np.abs(mean - surface(new)) < 1.96 * sd) > 0.9

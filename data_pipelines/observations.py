@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_pipelines import former, geoparquet
+from data_pipelines import former, geoparquet, quadkey
 from data_pipelines.arrow import numbers
 from data_pipelines.assemble import assemble, causes
 from data_pipelines.atomic import refuse_existing
@@ -23,8 +23,10 @@ from data_pipelines.schema import MEASURED
 from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import BETTER, Request, Source
 
+#: Rows a tile and quarter from which a table looks like single measurements.
+CROWDED = 8
 #: What is asked of tables of points alone.
-OF_FILES = ("crs", "value_unit", "value_name", "better", "covariates", "credit")
+OF_FILES = ("crs", "value_unit", "value_name", "better", "covariates", "average", "credit")
 
 __all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read"]
 
@@ -46,11 +48,11 @@ class IngestReport:
         """One line for people: rows kept and dropped by cause, quarters, region, time."""
         m = self.metadata
         dropped = causes(m["dropped"], none="")
-        quarters = m["quarters"]
+        quarters, averaged = m["quarters"], m.get("averaged_rows")
+        kept = f"{m['rows_kept']:,} averages over {averaged:,}" if averaged else f"{m['rows_kept']:,}"
         span = f"{quarters[0]}..{quarters[-1]}" if len(quarters) > 1 else "".join(quarters)
         parts = [
-            f"{self.path}: {m['rows_kept']:,} of {m['rows_read']:,} rows kept"
-            + (f" ({dropped})" if dropped else ""),
+            f"{self.path}: {kept} of {m['rows_read']:,} rows kept" + (f" ({dropped})" if dropped else ""),
             f"{len(quarters)} quarters {span}" if len(quarters) > 1 else span,
             f"{len(m['missing_quarters'])} missing" if m["missing_quarters"] else "",
             f"region {m['region']}" if m["region"] else "",
@@ -73,6 +75,7 @@ def ingest(
     value_name: str | None = None,
     better: str | None = None,
     covariates: Sequence[str] | None = None,
+    average: bool | None = None,
     credit: str | None = None,
     region: str | None = None,
     states: str | Path | None = None,
@@ -105,6 +108,8 @@ def ingest(
     value_name : what a file's value is, for titles; None is its column's name
     better : "higher" or "lower", which of a file's values is better, for ranks, colours and words; None judges nothing
     covariates : further columns of a file, kept beside the value for `fit` to learn by
+    average : of a file of single measurements, whose places are blurred or many at one place: rows become the mean of each
+        zoom-16 tile and quarter, their number the count
     credit : who measured a file's values, for the attribution of maps
     region, states : state code, and the Census states file to find it in (path or URL; None downloads one)
     bbox : W, S, E, N in degrees; W > E crosses 180 degrees, when that way is at most 180 degrees wide
@@ -157,7 +162,8 @@ def ingest(
     entry = SOURCES[source]
     asked = Request(
         root=root, file=file, type=_type(source, entry, type), quarters=quarters, columns=columns or {}, crs=crs,
-        value_unit=value_unit, value_name=value_name, better=better, covariates=None if covariates is None else tuple(covariates), credit=credit,
+        value_unit=value_unit, value_name=value_name, better=better, covariates=None if covariates is None else tuple(covariates),
+        average=average or None, credit=credit,
         region=region, states=states, bbox=bbox, boundary=boundary, urban=urban, seed=seed, size=size, progress=progress,
     )  # fmt: skip
     _check(source, entry, asked)
@@ -171,7 +177,7 @@ def ingest(
         table, metadata = assemble(collected, entry.tiled, place, place_record, request.urban, about)
         other = former.note(metadata, output.parent)
         geoparquet.write(table, metadata, output, overwrite=overwrite)
-    notes = _notes(metadata) + ((other,) if other else ())
+    notes = _notes(metadata) + _single(table, entry, metadata) + ((other,) if other else ())
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=2)
     return IngestReport(output, metadata, time.perf_counter() - started, notes)
@@ -288,6 +294,22 @@ def _place(request: Request, optional: bool) -> tuple[Region | None, dict[str, A
     else:
         place, fetched = census.boundary(request.boundary or "")
     return place, fetched.record
+
+
+def _single(table: pa.Table, entry: Source, metadata: dict[str, Any]) -> tuple[str, ...]:
+    """What to do with a table that looks like single measurements, many at about one place and time."""
+    if not entry.takes_file or "averaged_rows" in metadata:
+        return ()
+    lon, lat = (numbers(table.column(name)) for name in ("lon", "lat"))
+    tile = quadkey.pack(*quadkey.tile_of(lon, lat))
+    when = table.column("quarter").fill_null("").dictionary_encode().combine_chunks().indices.to_numpy()
+    tiles = len(np.unique(tile * (int(when.max()) + 1) + when))
+    if table.num_rows < CROWDED * tiles:
+        return ()
+    return (
+        f"{table.num_rows:,} rows lie in {tiles:,} tiles of some 600 m and quarters; if they are single tests, ingest them with "
+        "--average (average=True), which makes averages of them that know their counts.",
+    )
 
 
 def _notes(metadata: dict[str, Any]) -> tuple[str, ...]:

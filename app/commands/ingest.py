@@ -82,6 +82,12 @@ def ingest(
         str | None,
         typer.Option(metavar="LIST", help=f"Further columns, kept for `fit --covariates`, for {TABLES}."),
     ] = None,
+    average: Annotated[
+        bool,
+        typer.Option(
+            "--average", help=f"Average the rows of each tile of some 600 m and quarter, for {TABLES}."
+        ),
+    ] = False,
     credit: Annotated[
         str | None, typer.Option(metavar="WORDS", help=f"Who measured, to be named on maps, for {TABLES}.")
     ] = None,
@@ -113,6 +119,7 @@ def ingest(
             value_name=value_name,
             better=better,
             covariates=options.names_of(covariates),
+            average=average,
             credit=credit,
             region=region,
             states=states,

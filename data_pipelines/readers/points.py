@@ -17,6 +17,7 @@ from data_pipelines import arrow, download, quarters
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
+from data_pipelines.readers.averages import averaged
 from data_pipelines.readers.delimited import DECIMAL_COMMA, dialect_of, places_among
 from data_pipelines.schema import POINT_COLUMNS
 from data_pipelines.sources.contract import Collected, Request
@@ -220,7 +221,7 @@ def _collected(file: _File, request: Request) -> Collected:
         columns["tests"] = np.round(counts)
     if "time" in file.columns:
         columns |= _timed(file, rows)
-    return Collected(
+    collected = Collected(
         columns=columns,
         at=(lon[rows], lat[rows]),
         quarters=sorted(set(columns["quarter"].tolist())) if "quarter" in columns else [],
@@ -240,6 +241,7 @@ def _collected(file: _File, request: Request) -> Collected:
             "credit": request.credit,
         },
     )
+    return averaged(collected) if request.average else collected
 
 
 def _timed(file: _File, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:

@@ -37,6 +37,7 @@ class Request:
     value_name: str | None = None
     better: str | None = None
     covariates: tuple[str, ...] | None = None
+    average: bool | None = None
     credit: str | None = None
     region: str | None = None
     states: str | Path | None = None

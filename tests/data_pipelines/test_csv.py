@@ -2,10 +2,12 @@
 
 import geopandas
 import numpy as np
+import pandas as pd
 import pytest
 import shapely
 
-from data_pipelines.errors import InvalidInput
+from data_pipelines import quadkey
+from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.observations import for_target, ingest_table, read
 from data_pipelines.readers.delimited import HEAD, dialect_of
 
@@ -210,3 +212,62 @@ def test_empty_times_are_refused(tmp_path, out):
         ingest_table(
             file=tmp_path / "t.csv", columns={"x": "x", "y": "y", "value": "v", "time": "t"}, output=out
         )
+
+
+def test_single_measurements_become_averages_of_their_tiles(tmp_path, out):
+    """As pandas groups them, one by one; the count that a row has weighs."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    homes = np.column_stack([rng.uniform(-157.9, -157.8, 40), rng.uniform(21.3, 21.4, 40)])
+    home = rng.integers(0, 40, n)
+    lon, lat = (homes[home] + 1e-5 * rng.standard_normal((n, 2))).T
+    frame = pd.DataFrame({"lon": lon, "lat": lat, "mbps": rng.lognormal(4, 1, n), "n": rng.integers(0, 4, n)})
+    frame["when"] = np.where(rng.random(n) < 0.5, "2023-02-01", "2023-08-20")
+    frame["height"] = np.where(rng.random(n) < 0.1, np.nan, 10.0 * home)
+    frame.to_csv(tmp_path / "tests.csv", index=False)
+    columns = {"value": "mbps", "count": "n", "time": "when"}
+    asked = {"file": tmp_path / "tests.csv", "columns": columns, "covariates": ["height"]}
+    with pytest.warns(DataWarning, match=r"3,000 rows lie in \d+ tiles .* --average"):
+        ingest_table(**asked, output=tmp_path / "plain.parquet")
+    report = ingest_table(**asked, average=True, output=out)
+    table, metadata = read(out)
+    rows = table.to_pandas()
+    tile = quadkey.encode(*quadkey.tile_of(frame.lon, frame.lat))
+    frame = frame.assign(
+        tile=tile, quarter=np.where(frame.when < "2023-04", "2023Q1", "2023Q3"), w=frame.n.clip(1)
+    )
+    want = frame.groupby(["tile", "quarter"]).apply(
+        lambda g: pd.Series(
+            {
+                "value": np.average(g.mbps, weights=g.w),
+                "tests": g.w.sum(),
+                "height": np.average(g.height.dropna(), weights=g.w[g.height.notna()])
+                if g.height.notna().any()
+                else np.nan,
+            }
+        )
+    )
+    assert len(rows) == len(want) == report.rows_kept == metadata["rows_kept"] < n / 20
+    assert (
+        metadata["averaged_rows"] == n
+        and f"{len(want):,} averages over 3,000 of 3,000 rows kept" in report.summary()
+    )
+    where = quadkey.encode(*quadkey.tile_of(rows.lon, rows.lat))
+    got = rows.assign(tile=where).set_index(["tile", "quarter"]).loc[want.index]
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-9)
+    centre = quadkey.centre(*quadkey.tile_of(rows.lon, rows.lat))
+    np.testing.assert_allclose(np.stack(centre), rows[["lon", "lat"]].to_numpy().T, atol=1e-9)
+
+
+def test_averages_without_counts_or_times_count_their_rows(csv, out):
+    ingest_table(file=csv, columns=COLUMNS, average=True, output=out)
+    table, _ = read(out)
+    assert table.column("tests").to_pylist() == [1, 1, 1] and table.column("quarter").null_count == 3
+
+
+def test_there_are_no_tiles_at_a_pole(tmp_path, out):
+    (tmp_path / "ice.csv").write_text("x,y,temperature\n10,89.5,-30\n20,70,-3\n")
+    with pytest.raises(InvalidInput, match=r"latitude 89.5, and tiles end at 85.05"):
+        ingest_table(file=tmp_path / "ice.csv", columns=COLUMNS, average=True, output=out)
+    assert not out.exists()

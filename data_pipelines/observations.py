@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from data_pipelines import former, geoparquet, quadkey
 from data_pipelines.arrow import numbers
@@ -25,6 +26,8 @@ from data_pipelines.sources.contract import BETTER, Request, Source
 
 #: Rows a tile and quarter from which a table looks like single measurements.
 CROWDED = 8
+#: Where half the rows have another one within these metres; so many are asked.
+ONE_PLACE_M, ASKED = 10.0, 100_000
 #: What is asked of tables of points alone.
 OF_FILES = ("crs", "value_unit", "value_name", "better", "covariates", "average", "credit")
 
@@ -302,9 +305,15 @@ def _single(table: pa.Table, entry: Source, metadata: dict[str, Any]) -> tuple[s
         return ()
     lon, lat = (numbers(table.column(name)) for name in ("lon", "lat"))
     tile = quadkey.pack(*quadkey.tile_of(lon, lat))
+    metres = np.stack([numbers(table.column(name)) for name in ("easting_m", "northing_m")], axis=1)
+    beside = (
+        cKDTree(metres)
+        .query(metres[:ASKED], k=min(2, len(metres)))[0]
+        .reshape(len(metres[:ASKED]), -1)[:, -1]
+    )
     when = table.column("quarter").fill_null("").dictionary_encode().combine_chunks().indices.to_numpy()
     tiles = len(np.unique(tile * (int(when.max()) + 1) + when))
-    if table.num_rows < CROWDED * tiles:
+    if table.num_rows < CROWDED * tiles or np.median(beside) > ONE_PLACE_M:
         return ()
     return (
         f"{table.num_rows:,} rows lie in {tiles:,} tiles of some 600 m and quarters; if they are single tests, ingest them with "

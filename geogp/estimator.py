@@ -54,8 +54,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         minibatches on some 3,000 or more rows; else 1, 4, 12. None: those
     epochs : None trains for about `steps` steps
     steps, batch_size, learning_rate : of the schedule. `geogp` and `local-gp` take steps as those of the kernel's fit,
-        epochs and hidden as those of the smooth noise (`geogp.field.FieldOptions`)
-
+        epochs and hidden as those of the smooth noise (`geogp.field.FieldOptions`); `sgpr`, `gp-rbf` and others without a
+        network find the length of their steps
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
         them on the training rows ("identity" for a method that fixes the scale); quantiles and exceedance go through it
         exactly. Ask for "identity" where only that is wanted: a covariance, the published method

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 from torch import Tensor
 
@@ -34,9 +36,9 @@ TENTH_FROM = 1000
 FIFTH_FROM = 40
 #: Places whose nearest one tells the spacing of all.
 ASKED = 100_000
-#: Places are looked at in cells of so many median gaps, then in cells four times as wide, while there are so many clusters;
-#: so many times, and m^1.5, as far apart as wide do clusters of m places lie that count as one each; cells along the extent at most.
-CELL, CLUSTERS, TOGETHER, MOST_CELLS = 16.0, 16, 3.0, 2**36
+#: Places are looked at in cells of so many median gaps, then in cells twice as wide, up to this share of the extent, while
+#: there are so many clusters; these stand for a place each where so many times as far apart as wide.
+CELL, BLUR, CLUSTERS, APART = 16.0, 1e-4, 16, 8.0
 #: Farther from training places than so many times what nine of ten training rows are from the next is a gap.
 GAP = 1.5
 
@@ -123,40 +125,44 @@ def _gap(P: Float[np.ndarray, "N D"]) -> float:
 
 
 def settled(P: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "M D"]:
-    """The distinct places of P (N, D); one of each cluster, where clusters lie far apart beside their width.
+    """The distinct places of P (N, D), those that almost coincide as one.
 
-    Positions that are measured anew each time, or blurred, never repeat to the last digit, and their distances say
-    nothing of how far apart places lie. Clusters of m places in cells of side s stand for a place each where their
-    median gap is above `TOGETHER` m^1.5 s: pairs 8.5 s apart, but no campuses of a hundred sensors each.
+    Positions that are measured anew each time never repeat to the last digit, and the distances between them say nothing of
+    how far apart places lie. Clusters narrower than `BLUR` of the extent, some metres in 100 km, stand for a place each
+    where they lie `APART` times as far from each other as they are wide. Wider ones may be sensors of a campus or tiles
+    of a village: they stay as they are.
 
     Notes
     -----
-    O(N log N), a level for each factor 4 between the smallest gaps and the extent.
+    O(N log N), twice or thrice where places almost coincide.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> homes = rng.uniform(0, 1000, (100, 2))
     >>> blurred = np.repeat(homes, 3, axis=0) + 0.001 * rng.standard_normal((300, 2))
-    >>> len(settled(homes)), len(settled(blurred)) < 150
-    (100, True)
+    >>> len(settled(homes)), len(settled(blurred)), len(settled(homes + [1e9, 0]))
+    (100, 100, 100)
     """
     P = np.unique(P, axis=0)
     if len(P) < 2 * CLUSTERS:
         return P
     low, extent = P.min(axis=0), float(np.ptp(P, axis=0).max())
-    side, kept = max(CELL * _gap(P), extent / MOST_CELLS), P
-    while side < extent:
-        cell = np.floor((kept - low) / side).astype(np.int64)
-        key = np.zeros(len(kept), dtype=np.int64)
-        for column in cell.T:  # ranks again and again: no product of the axes' cells overflows
-            key = np.unique(key * (int(column.max()) + 1) + column, return_inverse=True)[1]
-        kept = kept[np.unique(key, return_index=True)[1]]
-        if len(kept) < CLUSTERS:
+    side = CELL * _gap(P)
+    while side <= BLUR * extent:
+        cells, cell = np.unique(np.floor((P - low) / side).astype(np.int64), axis=0, return_inverse=True)
+        beside = cKDTree(cells).query_pairs(1.5, output_type="ndarray")
+        links = coo_array((np.ones(len(beside)), beside.T), shape=(len(cells), len(cells)))
+        n, cluster = connected_components(links, directed=False)
+        if n < CLUSTERS:
             break
-        if _gap(kept) > TOGETHER * (len(P) / len(kept)) ** 1.5 * side:
-            return settled(kept)
-        side *= 4.0
+        cluster = cluster[cell.ravel()]
+        first, last = np.full((n, P.shape[1]), np.inf), np.full((n, P.shape[1]), -np.inf)
+        np.minimum.at(first, cluster, P)
+        np.maximum.at(last, cluster, P)
+        if _gap(first) > APART * max(side, float(np.median((last - first).max(axis=1)))):
+            return P[np.unique(cluster, return_index=True)[1]]
+        side *= 2.0
     return P
 
 

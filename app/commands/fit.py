@@ -54,7 +54,10 @@ def fit(
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows a step.", rich_help_panel=_MODEL)] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Peak of the one-cycle schedule.", rich_help_panel=_MODEL)
+        float | None,
+        typer.Option(
+            help="Peak of the schedule; kernels without a network find theirs.", rich_help_panel=_MODEL
+        ),
     ] = None,
     settings: Annotated[list[str] | None, options.settings(rich_help_panel=_MODEL)] = None,
     max_memory: Annotated[

@@ -112,16 +112,16 @@ class Asked:
             return [*start, "--format", "none", "-o", out]
         line = ["areas", str(run), "--areas", file, "-o", out]
         line += ["--quarter", self.quarter] if self.quarter else []
-        line += ["--thresholds", ",".join(f"{digits(c)}" for c in self.thresholds)] if self.thresholds else []
+        line += ["--thresholds", ",".join(digits(c) for c in self.thresholds)] if self.thresholds else []
         if self.beside is not None:
             other, below, with_below = self.beside
             line += [
                 "--with",
                 str(other),
                 "--below",
-                f"{digits(below)}",
+                digits(below),
                 "--with-below",
-                f"{digits(with_below)}",
+                digits(with_below),
             ]
         return line
 

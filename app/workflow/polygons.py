@@ -341,7 +341,11 @@ def points_in_each(
 
 def mesh(bounds: Box, side: float) -> Array:
     """Centres of the cells of a square mesh within bounds, its lines at multiples of its side: (n, 2)."""
-    return _Meshes.of(np.array([bounds]), np.array([side])).points(np.arange(1))[0]
+    one = _Meshes.of(np.array([bounds]), np.array([side]))
+    x, y = ((one.first[0, k] + np.arange(one.cells[0, k]) + 0.5) * one.side[0] for k in (0, 1))
+    out = np.empty((len(y), len(x), 2))
+    out[..., 0], out[..., 1] = x, y[:, None]
+    return out.reshape(-1, 2)
 
 
 @dataclass(frozen=True, eq=False)

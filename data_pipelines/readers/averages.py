@@ -13,16 +13,30 @@ from data_pipelines.sources.contract import Collected
 Array = NDArray[np.float64]
 
 
-def averaged(collected: Collected) -> Collected:
-    """Points as the mean of each zoom-16 tile (some 600 m) and quarter, at the tile's centre; `tests` is how many they are.
-
-    Rows that stand for several measurements weigh, and count, as many; a count that is missing or below one is one. A
-    covariate is the mean of the rows that have it.
+def centred(lon: Array, lat: Array, usable: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """The centres of the tiles that hold places (n,), of those that can be used: where their averages will lie.
 
     Raises
     ------
     InvalidInput
-        A row nearer to a pole than tiles are.
+        A place nearer to a pole than tiles are.
+    """
+    beyond = np.flatnonzero(usable & (np.abs(lat) > quadkey.MAX_LATITUDE))
+    if beyond.size:
+        raise InvalidInput(
+            f"Row {beyond[0] + 1} lies at latitude {lat[beyond[0]]:g}, and tiles end at {quadkey.MAX_LATITUDE:.2f}; average such "
+            "rows yourself."
+        )
+    lon, lat = lon.copy(), lat.copy()
+    lon[usable], lat[usable] = quadkey.centre(*quadkey.tile_of(lon[usable], lat[usable]))
+    return lon, lat
+
+
+def averaged(collected: Collected) -> Collected:
+    """Points as the mean of each zoom-16 tile (some 600 m) and quarter, at its centre; `tests` is how many they are.
+
+    Rows that stand for several measurements weigh, and count, as many; a count that is missing or below one is one. A
+    covariate is the mean of the rows that have it.
 
     Notes
     -----
@@ -37,12 +51,6 @@ def averaged(collected: Collected) -> Collected:
     ([2.5, 10.0], [4.0, 1.0])
     """
     given, n = collected.columns, len(collected.at[0])
-    beyond = np.flatnonzero(np.abs(collected.at[1]) > quadkey.MAX_LATITUDE)
-    if beyond.size:
-        raise InvalidInput(
-            f"A row lies at latitude {collected.at[1][beyond[0]]:g}, and tiles end at {quadkey.MAX_LATITUDE:.2f}; average such "
-            "rows yourself, or name a place without them."
-        )
     tile = quadkey.pack(*quadkey.tile_of(*collected.at))
     quarters, when = np.unique(given.get("quarter", np.full(n, "")), return_inverse=True)
     (tiles, told), group = np.unique(np.stack([tile, when.ravel()]), axis=1, return_inverse=True)
@@ -51,7 +59,7 @@ def averaged(collected: Collected) -> Collected:
     weight = np.maximum(counts, 1.0)
 
     def mean(values: NDArray[Any]) -> Array:
-        there = np.isfinite(values)
+        there = ~np.isnan(values)
         total = np.bincount(group, np.where(there, weight, 0.0), minlength=len(tiles))
         sums = np.bincount(group, np.where(there, values, 0.0) * weight, minlength=len(tiles))
         return np.where(total > 0, sums / np.where(total > 0, total, 1.0), np.nan)

@@ -17,7 +17,7 @@ from data_pipelines import arrow, download, quarters
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
-from data_pipelines.readers.averages import averaged
+from data_pipelines.readers.averages import averaged, centred
 from data_pipelines.readers.delimited import DECIMAL_COMMA, dialect_of, places_among
 from data_pipelines.schema import POINT_COLUMNS
 from data_pipelines.sources.contract import Collected, Request
@@ -164,14 +164,15 @@ class _File:
         ):
             return arrow.numbers(self.table.column(name))
 
-    def times(self) -> Array:
-        """Decimal years of numbers (taken as they are), dates, ISO strings or quarters (their middle); NaN where empty."""
+    def times(self) -> tuple[Array, NDArray[np.datetime64] | None]:
+        """Decimal years of numbers (taken as they are), dates, ISO strings or quarters (their middle), NaN where empty; and
+        the dates, where the column holds some."""
         name = self.columns["time"]
         column = self.table.column(name)
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            return self.numbers("time")
+            return self.numbers("time"), None
         if pa.types.is_string(column.type) and (named := _years_of_quarters(column)) is not None:
-            return named
+            return named, None
         try:
             stamps = pc.cast(column, pa.timestamp("s"), safe=False).to_numpy()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -179,7 +180,8 @@ class _File:
                 f"Column {name} of {self.fetched.path} is no time; give decimal years, dates such as 2023-11-20 or "
                 "quarters such as 2023Q4."
             ) from error
-        return _decimal_years(stamps.astype("datetime64[s]"))
+        stamps = stamps.astype("datetime64[s]")
+        return _decimal_years(stamps), stamps
 
 
 def _years_of_quarters(column: pa.ChunkedArray) -> Array | None:
@@ -202,6 +204,8 @@ def _collected(file: _File, request: Request) -> Collected:
     x, y = file.xy or (given["x"], given["y"])
     lon, lat = _degrees(x, y, request.crs, file.fetched.path)
     usable = np.isfinite(lon) & np.isfinite(lat)
+    if request.average:
+        lon, lat = centred(lon, lat, usable)
     inside = usable.copy()
     if request.place is not None:
         inside[usable] = request.place.holds_points(lon[usable], lat[usable])
@@ -246,7 +250,8 @@ def _collected(file: _File, request: Request) -> Collected:
 
 def _timed(file: _File, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """The columns that say when, of rows that all have a time."""
-    times = file.times()[rows]
+    years, dates = file.times()
+    times = years[rows]
     empty = int((~np.isfinite(times)).sum())
     if empty:
         raise InvalidInput(
@@ -259,7 +264,9 @@ def _timed(file: _File, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
             f"Column {file.columns['time']} of {file.fetched.path} has a time of {odd[0]:g}, which is no year of four digits; "
             "give decimal years or dates such as 2023-11-20."
         )
-    return {"time_years": times, "quarter": quarters.of_years(times)}
+    # By the month: a quarter of a year in days ends on another day than the third month.
+    named = quarters.of_years(times) if dates is None else quarters.of_dates(dates[rows])
+    return {"time_years": times, "quarter": named}
 
 
 def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:

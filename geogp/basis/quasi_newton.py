@@ -40,7 +40,7 @@ class QuasiNewton:
 
     Notes
     -----
-    Memory: 2 `REMEMBERED` vectors. A step takes one gradient of all rows, now and then two or three.
+    Memory: 2 `REMEMBERED` vectors and the points of one line search. A step takes 1.1 to 1.7 gradients of all rows.
 
     References
     ----------
@@ -109,7 +109,14 @@ class QuasiNewton:
             if first != first:
                 raise
             loss = torch.tensor(float("nan"))
-        if not bool(torch.isfinite(loss)) and first == first:
+        finite = bool(torch.isfinite(loss)) and all(
+            bool(torch.isfinite(p.grad).all()) for p in self.parameters if p.grad is not None
+        )
+        if not finite and first != first:
+            raise NumericalFailure(
+                f"the loss or its slope is not finite where the search stands ({float(loss)})."
+            )
+        if not finite:
             self._search.zero_grad(set_to_none=True)
             loss = torch.as_tensor(first + FAR * (1.0 + abs(first)), dtype=x.dtype)
         self._seen.append(
@@ -120,11 +127,11 @@ class QuasiNewton:
     # -- state: tensors alone, to the last bit -------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` takes: of one slot, in float64."""
+        """What `load_state_dict` takes: of one slot."""
         state = dict(self._search.state[self.parameters[0]])
         state.pop("al", None)
         slot = {
-            name: torch.stack(list(value)) if name in LISTS else torch.as_tensor(value, dtype=torch.float64)
+            name: torch.stack(list(value)) if name in LISTS else _number(value)
             for name, value in state.items()
             if value is not None and not (name in LISTS and not value)
         }
@@ -132,10 +139,16 @@ class QuasiNewton:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Stand where another stood."""
-        slot = state["state"].get(0, {})
+        device = self.parameters[0].device
+        slot = {name: value.to(device) for name, value in state["state"].get(0, {}).items()}
         told: dict[str, Any] = {name: list(value.unbind()) for name, value in slot.items() if name in LISTS}
         told |= {name: [] for name in LISTS if slot and name not in told}
         told |= {name: int(slot[name]) for name in ("func_evals", "n_iter") if name in slot}
         told |= {name: float(slot[name]) for name in ("t", "prev_loss") if name in slot}
         told |= {name: slot[name].clone() for name in ("d", "prev_flat_grad", "H_diag") if name in slot}
         self._search.state[self.parameters[0]].update(told)
+
+
+def _number(value: Tensor | float) -> Tensor:
+    """A number with all its digits; a tensor as it is."""
+    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)

@@ -16,7 +16,7 @@ class Schedule:
         last ones
     patience : training stops at this multiple of its best epoch, but not before a seventh of all epochs
     quasi_newton : a step of L-BFGS an epoch, of all rows, which finds its own length: the rate, the average and the patience
-        do not matter, and training stops where the loss stands still
+        do not matter, and training stops where the loss stands still or with the last epoch
 
     Notes
     -----

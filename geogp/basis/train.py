@@ -196,6 +196,7 @@ def train(
             hooks.on_epoch(training.progress.epoch, training.epochs, score)
         if hooks.checkpoint is not None:
             hooks.checkpoint(training.state())
+    training.look_at_the_end(watch)
     training.finish()
     return training.progress
 
@@ -289,14 +290,24 @@ class Training:
 
     def look(self, watch: Watch) -> float | None:
         """Score of the averaged model after this epoch, where it is time for one; the best is kept."""
-        progress, epoch = self.progress, self.progress.epoch
+        epoch = self.progress.epoch
         if not watch or not self.schedule.is_scored(epoch + 1, self.epochs):
             return None
         with nullcontext() if self.average is None else self.average.worn():
-            score = watch.look(self.model)
-            if score < progress.best_score:
-                progress.best_score, progress.best_epoch = score, epoch
-                progress.best_state = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+            return self._kept(watch.look(self.model), epoch)
+
+    def look_at_the_end(self, watch: Watch) -> None:
+        """Score of a model whose loss stands still, wherever the schedule looks next."""
+        done = self.progress.history[-1:]
+        if self.schedule.quasi_newton and watch and done and done[0]["validation"] is None:
+            done[0]["validation"] = self._kept(watch.look(self.model), self.progress.epoch - 1)
+
+    def _kept(self, score: float, epoch: int) -> float:
+        """A score of the model as it is, which stands for the whole training if it is the best."""
+        progress = self.progress
+        if score < progress.best_score:
+            progress.best_score, progress.best_epoch = score, epoch
+            progress.best_state = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         return score
 
     def note(self, loss: float, score: float | None) -> None:

@@ -33,8 +33,11 @@ log = logging.getLogger(__name__)
 
 #: Rows whose activations are kept at once by a full-batch step; beyond, exact gradients in two passes.
 STEP_ROWS = 16384
-#: Without a network a fit in batches bears longer steps.
+#: Without a network a fit bears longer steps, and in batches yet longer ones.
+KERNEL_RATE = 6.0
 BATCH_RATE = 7.0
+#: Rows from which kernel and noise go where the evidence is largest: of fewer it says too little, and so many steps are enough.
+SEARCHED_FROM = 50
 #: Full-batch steps end where steps n r² reaches this (three minutes of one core), but not before the 100th.
 WORK, FEWEST_STEPS = 1.5e11, 100
 #: Rows in a batch for each point that its evidence has to place.
@@ -209,7 +212,7 @@ def learn(model: LowRankGP, plan: Plan, data: Data, validation: Data | None, hoo
 
 
 def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0) -> Schedule:
-    """One batch an epoch unless the objective takes batches, and steps of L-BFGS where there is no network.
+    """One batch an epoch unless the objective takes batches; without a network steps of L-BFGS, of few rows longer ones.
 
     A batch (SoftKI) is at least 4 rows for each point: the evidence of fewer rows asks for a smoother function than
     all rows support.
@@ -219,7 +222,14 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
         epochs = schedule.epochs or min(60 + n, max(4, round(schedule.steps / math.ceil(n / size))))
         rate = BATCH_RATE * schedule.learning_rate
         return replace(schedule, epochs=epochs, batch_size=size, learning_rate=rate)
-    schedule = replace(schedule, batch_size=n, quasi_newton=not BACKBONES[row.backbone].is_network)
+    plain = not BACKBONES[row.backbone].is_network
+    rate = KERNEL_RATE if plain else 1.0
+    schedule = replace(
+        schedule,
+        batch_size=n,
+        learning_rate=rate * schedule.learning_rate,
+        quasi_newton=plain and n >= SEARCHED_FROM,
+    )
     if schedule.epochs is not None or not rank:
         return schedule
     affordable = max(FEWEST_STEPS, int(WORK / (n * rank**2)))

@@ -1,5 +1,7 @@
 """Other measurements, from CSV and GeoParquet: places in any CRS, times, counts, and what is refused."""
 
+import warnings
+
 import geopandas
 import numpy as np
 import pandas as pd
@@ -258,6 +260,42 @@ def test_single_measurements_become_averages_of_their_tiles(tmp_path, out):
         np.testing.assert_allclose(got[name], want[name], rtol=1e-9)
     centre = quadkey.centre(*quadkey.tile_of(rows.lon, rows.lat))
     np.testing.assert_allclose(np.stack(centre), rows[["lon", "lat"]].to_numpy().T, atol=1e-9)
+
+
+def test_a_date_belongs_to_the_quarter_of_its_month(tmp_path, out):
+    """The first days of April lie within the first quarter of the days of a year."""
+    days = [f"2023-{month:02d}-{day}" for month in range(1, 13) for day in ("01", "02", "28")]
+    path = tmp_path / "days.csv"
+    path.write_text("x,y,t,when\n" + "".join(f"{k},1,2,{day}\n" for k, day in enumerate(days)))
+    ingest_table(file=path, columns={"value": "t", "x": "x", "y": "y", "time": "when"}, output=out)
+    rows = read(out)[0].to_pandas().sort_values("lon")
+    assert rows.quarter.tolist() == [f"2023Q{(int(day[5:7]) + 2) // 3}" for day in days]
+
+
+def test_averages_lie_in_the_place_by_their_tiles(tmp_path, out):
+    rng = np.random.default_rng(0)
+    lon, lat = rng.uniform(5.0, 5.02, (2, 2000))
+    path = tmp_path / "here.csv"
+    path.write_text("x,y,t\n" + "".join(f"{a:.6f},{b:.6f},1\n" for a, b in zip(lon, lat)))
+    box = (5.003, 5.003, 5.017, 5.017)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        ingest_table(file=path, columns={**COLUMNS, "value": "t"}, bbox=box, average=True, output=out)
+    table, metadata = read(out)
+    where = np.stack([table.column(name).to_numpy() for name in ("lon", "lat")])
+    assert (where > 5.003).all() and (where < 5.017).all()
+    kept = metadata["sources"][0]["rows_kept"]
+    assert sum(table.column("tests").to_pylist()) == kept == metadata["averaged_rows"]
+    assert kept + metadata["dropped"]["outside"] == 2000
+
+
+def test_a_dense_survey_is_not_taken_for_single_tests(tmp_path, out):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "soil.csv"
+    path.write_text("x,y,t\n" + "".join(f"{a:.6f},{b:.6f},1\n" for a, b in rng.uniform(5.0, 5.01, (150, 2))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        ingest_table(file=path, columns={**COLUMNS, "value": "t"}, output=out)
 
 
 def test_averages_without_counts_or_times_count_their_rows(csv, out):

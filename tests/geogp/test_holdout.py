@@ -58,29 +58,47 @@ def test_a_sample_of_many_places_tells_their_spacing(monkeypatch):
     assert len(holdout.sampled(P)) == 2000 and np.isin(holdout.sampled(P), P).all()
 
 
-@pytest.mark.parametrize("blur", [1e-9, 1e-6, 1e-4, 1e-3])
-def test_places_that_almost_coincide_are_one_place(blur):
+@pytest.mark.parametrize("times", [2, 10])
+@pytest.mark.parametrize("angle", [0.0, 0.3, 1.1])
+@pytest.mark.parametrize("blur", [1e-10, 1e-8, 1e-7])
+def test_places_that_almost_coincide_are_one_place(blur, angle, times):
+    """However often and in whatever direction they were blurred, by a share of the extent."""
     rng = np.random.default_rng(0)
-    homes = rng.uniform(0, 10, (300, 2))
-    blurred = np.concatenate([homes, homes + blur * rng.standard_normal((300, 2))])
-    assert spacing(blurred) == pytest.approx(spacing(homes), rel=0.25)
-    assert len(settled(blurred)) < 360
-    assert np.median(gaps(blurred)) == spacing(blurred)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    homes = 5e4 + 1e5 * rng.uniform(0, 1, (300, 2)) @ turn
+    blurred = np.repeat(homes, times, axis=0) + 1e5 * blur * rng.standard_normal((300 * times, 2))
+    assert len(settled(blurred)) == 300
+    nearest = np.sort(np.linalg.norm(homes[:, None] - homes, axis=2), axis=1)[:, 1]
+    assert spacing(blurred) == pytest.approx(np.median(nearest), rel=0.01)
+    np.testing.assert_allclose(np.sort(gaps(blurred)), np.sort(nearest), atol=1e6 * blur)
 
 
-@pytest.mark.parametrize("kind", ["lattice", "scattered", "line", "towns", "campuses", "few"])
+def around(centres, n, metres, rng):
+    return np.repeat(centres, n, axis=0) + rng.uniform(-metres, metres, (n * len(centres), 2))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["lattice", "scattered", "line", "towns", "campuses", "nested", "villages", "atolls", "crowd", "few"],
+)
 def test_places_that_differ_are_places(kind):
+    """Sensors of a campus, points metres apart at each site of a survey, tiles of villages: each with a surface of its own."""
     rng = np.random.default_rng(1)
+    far = rng.uniform(0, 1, (60, 2))
+    tiles = np.array([[0, 0], [600, 0], [0, 600], [600, 600], [1200, 0]])
     made = {
         "lattice": np.stack(np.meshgrid(np.arange(40.0), np.arange(30.0)), -1).reshape(-1, 2),
         "scattered": rng.uniform(0, 1, (2000, 2)),
         "line": np.column_stack([np.sort(rng.uniform(0, 1, 500)), np.zeros(500)]),
-        "towns": np.repeat(rng.uniform(0, 500, (30, 2)), 40, axis=0) + 3.0 * rng.standard_normal((1200, 2)),
-        "campuses": np.repeat(rng.uniform(0, 5e5, (20, 2)), 100, axis=0) + rng.uniform(0, 300, (2000, 2)),
-        "few": np.repeat(rng.uniform(0, 1, (5, 2)), 2, axis=0) + 1e-9 * rng.standard_normal((10, 2)),
+        "towns": np.repeat(500 * far, 40, axis=0) + 3.0 * rng.standard_normal((2400, 2)),
+        "campuses": around(5e5 * far, 100, 150, rng),
+        "nested": around(1e5 * far, 4, 10, rng),
+        "villages": (2e6 * far[:, None] + tiles[None, :2]).reshape(-1, 2),
+        "atolls": (3e6 * far[:48, None] + tiles[None]).reshape(-1, 2),
+        "crowd": np.concatenate([5e5 * far, around(far[:1], 500, 150, rng)]),
+        "few": around(far[:5], 4, 1e-9, rng),
     }[kind]
     assert len(settled(made)) == len(np.unique(made, axis=0))
-    assert spacing(made) == np.median(gaps(made))
 
 
 def test_a_field_of_blurred_places_is_learned():

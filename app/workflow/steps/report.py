@@ -33,6 +33,7 @@ from data_pipelines.atomic import atomic_path, refuse_existing
 from geogp.areas import missed, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run
+from geogp.targets import digits
 from maps.figures import map_figure
 from maps.render import in_memory
 
@@ -196,7 +197,7 @@ class Spoken:
         mean = f"{f['mean']:.4g} ({f['mean_lower']:.4g} to {f['mean_upper']:.4g}) {unit}".rstrip()
         side = "above" if run.target.better == "lower" else "below"
         shares = [
-            f"{100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%) lies {side} {row['threshold']:g} {unit}".rstrip()
+            f"{100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%) lies {side} {digits(row['threshold'])} {unit}".rstrip()
             for row in f["missed"]
         ]
         first = f"Over the ground the {run.target.words} averages {mean}" + (

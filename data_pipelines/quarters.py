@@ -58,19 +58,6 @@ def of_years(time_years: ArrayLike) -> NDArray[np.str_]:
     return np.array([_name(int(i)) for i in unique], dtype="U6")[inverse]
 
 
-def of_dates(stamps: NDArray[np.datetime64]) -> NDArray[np.str_]:
-    """Quarter that holds each date, by its month.
-
-    Examples
-    --------
-    >>> of_dates(np.array(["2023-03-31", "2023-04-01"], dtype="datetime64[s]")).tolist()
-    ['2023Q1', '2023Q2']
-    """
-    index = stamps.astype("datetime64[M]").astype(np.int64) // 3 + 4 * 1970
-    unique, inverse = np.unique(index, return_inverse=True)
-    return np.array([_name(int(i)) for i in unique], dtype="U6")[inverse]
-
-
 def _index(quarter: str, text: str) -> int:
     match = _QUARTER.fullmatch(quarter)
     if not match:

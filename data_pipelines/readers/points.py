@@ -164,15 +164,14 @@ class _File:
         ):
             return arrow.numbers(self.table.column(name))
 
-    def times(self) -> tuple[Array, NDArray[np.datetime64] | None]:
-        """Decimal years of numbers (taken as they are), dates, ISO strings or quarters (their middle), NaN where empty; and
-        the dates, where the column holds some."""
+    def times(self) -> Array:
+        """Decimal years of numbers (taken as they are), dates, ISO strings or quarters (their middle); NaN where empty."""
         name = self.columns["time"]
         column = self.table.column(name)
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            return self.numbers("time"), None
+            return self.numbers("time")
         if pa.types.is_string(column.type) and (named := _years_of_quarters(column)) is not None:
-            return named, None
+            return named
         try:
             stamps = pc.cast(column, pa.timestamp("s"), safe=False).to_numpy()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -180,8 +179,7 @@ class _File:
                 f"Column {name} of {self.fetched.path} is no time; give decimal years, dates such as 2023-11-20 or "
                 "quarters such as 2023Q4."
             ) from error
-        stamps = stamps.astype("datetime64[s]")
-        return _decimal_years(stamps), stamps
+        return _decimal_years(stamps.astype("datetime64[s]"))
 
 
 def _years_of_quarters(column: pa.ChunkedArray) -> Array | None:
@@ -250,8 +248,7 @@ def _collected(file: _File, request: Request) -> Collected:
 
 def _timed(file: _File, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """The columns that say when, of rows that all have a time."""
-    years, dates = file.times()
-    times = years[rows]
+    times = file.times()[rows]
     empty = int((~np.isfinite(times)).sum())
     if empty:
         raise InvalidInput(
@@ -264,9 +261,7 @@ def _timed(file: _File, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
             f"Column {file.columns['time']} of {file.fetched.path} has a time of {odd[0]:g}, which is no year of four digits; "
             "give decimal years or dates such as 2023-11-20."
         )
-    # By the month: a quarter of a year in days ends on another day than the third month.
-    named = quarters.of_years(times) if dates is None else quarters.of_dates(dates[rows])
-    return {"time_years": times, "quarter": named}
+    return {"time_years": times, "quarter": quarters.of_years(times)}
 
 
 def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:
@@ -310,8 +305,10 @@ def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:
 
 
 def _decimal_years(stamps: NDArray[np.datetime64]) -> Array:
-    """The year and the share of it that has gone; NaN for no time."""
-    year = stamps.astype("datetime64[Y]")
-    start, end = year.astype("datetime64[s]"), (year + 1).astype("datetime64[s]")
+    """The year, its quarters that have gone, and the share of the next: each quarter is a fourth of a year, whatever its
+    days, so that the quarter of a time is that of its month. NaN for no time."""
+    month = stamps.astype("datetime64[M]").astype(np.int64)
+    first = (month - month % 3).astype("datetime64[M]")
+    start, end = first.astype("datetime64[s]"), (first + 3).astype("datetime64[s]")
     share = (stamps - start).astype(float) / (end - start).astype(float)
-    return np.where(np.isnat(stamps), np.nan, year.astype(float) + 1970 + share)
+    return np.where(np.isnat(stamps), np.nan, 1970 + (month // 3 + share) / 4)

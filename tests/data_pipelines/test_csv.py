@@ -11,6 +11,7 @@ import shapely
 from data_pipelines import quadkey
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.observations import for_target, ingest_table, read
+from data_pipelines.quarters import of_years
 from data_pipelines.readers.delimited import HEAD, dialect_of
 
 COLUMNS = {"x": "x", "y": "y", "value": "temperature"}
@@ -47,7 +48,7 @@ def test_csv_becomes_observations_of_value(csv, out):
     rows = table.to_pandas().sort_values("quarter")
     assert rows.quarter.tolist() == ["2023Q1", "2023Q4"] and rows.quadkey.isna().all()
     assert rows.tests.tolist() == [1, 3] and rows.devices.isna().all() and rows.urban.isna().all()
-    np.testing.assert_allclose(rows.time_years, [2023.0, 2023 + 364 / 365])
+    np.testing.assert_allclose(rows.time_years, [2023.0, 2023.75 + 91 / 92 / 4])
     mask, dropped = for_target(table, "value", positive=False)
     assert dropped == {"null_value": 0, "nonpositive_value": 0} and mask.sum() == 2
     assert "2 of 7 rows kept (1 no place, 1 outside, 2 without value, 1 infinite value)" in report.summary()
@@ -270,6 +271,8 @@ def test_a_date_belongs_to_the_quarter_of_its_month(tmp_path, out):
     ingest_table(file=path, columns={"value": "t", "x": "x", "y": "y", "time": "when"}, output=out)
     rows = read(out)[0].to_pandas().sort_values("lon")
     assert rows.quarter.tolist() == [f"2023Q{(int(day[5:7]) + 2) // 3}" for day in days]
+    assert rows.quarter.tolist() == of_years(rows.time_years).tolist()  # by which `update` forgets
+    assert (np.diff(rows.time_years) > 0).all() and rows.time_years.iloc[9] == 2023.25
 
 
 def test_averages_lie_in_the_place_by_their_tiles(tmp_path, out):

@@ -173,8 +173,8 @@ def train(
 
     Training begins anew or where a checkpoint stood. An epoch takes a step for each batch and moves the average of
     the parameters along; then the averaged model is scored, where the schedule says so, and the hooks hear of it.
-    It ends with the schedule, or well past the best epoch (of L-BFGS where the loss stands still). The model is left with the parameters of its best epoch,
-    or, where no epoch was scored, with the averaged ones.
+    It ends with the schedule, or well past the best epoch (of L-BFGS where the loss stands still). The model is left with
+    the parameters of its best epoch, or, where no epoch was scored, with the averaged ones.
 
     Raises
     ------

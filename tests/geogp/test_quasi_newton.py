@@ -1,4 +1,4 @@
-"""L-BFGS for losses of all rows: it goes down, it ends where the slope does, and it turns back from where nothing can be factorised."""
+"""L-BFGS for losses of all rows: it goes down, ends where the slope does, and turns back from what has no value."""
 
 import math
 from copy import deepcopy

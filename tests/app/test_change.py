@@ -158,6 +158,14 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(case, cli, run, tmp_path):
     assert len(result.err.strip().splitlines()) == 1 and not (tmp_path / "out").exists()
 
 
+def test_a_quarter_that_is_none_is_refused_before_anything_is_learned(cli, run, tmp_path, monkeypatch):
+    from app.workflow.steps import change
+
+    monkeypatch.setattr(change, "learned_together", lambda *runs: pytest.fail("learned for nothing"))
+    result = cli("change", run, "--with", run, "--quarter", "bogus", "-o", tmp_path / "out")
+    assert result.code == 3 and "2023Q4; got 'bogus'" in result.err
+
+
 def test_a_folder_with_results_is_refused_unless_overwritten(cli, run, file, tmp_path):
     out = tmp_path / "out"
     out.mkdir()

@@ -289,7 +289,7 @@ def _between(
         return Between(run, (start, end), run.quarter(end))
     if start is not None or end is not None:
         raise InvalidInput("--with compares two runs in one --quarter; leave --from and --to out.")
-    other = opened(beside)
+    when, other = run.quarter(quarter), opened(beside)
     check_one_target(run, other)
     kinds = tuple(str(r.data.get("type") or "") for r in (run, other))
     named = kinds if all(kinds) and kinds[0] != kinds[1] else (run.path.name, other.path.name)
@@ -298,7 +298,6 @@ def _between(
         r, said = learned.surface, f"learned from {learned.n:,} {rows} rows of both"
     except InvalidInput as error:
         r, said = 0.0, f"taken for independent: {str(error).rstrip('.')}"
-    when = run.quarter(quarter)
     facts = {
         "with": {
             "run": other.path.name,

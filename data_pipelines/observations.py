@@ -305,15 +305,12 @@ def _single(table: pa.Table, entry: Source, metadata: dict[str, Any]) -> tuple[s
         return ()
     lon, lat = (numbers(table.column(name)) for name in ("lon", "lat"))
     tile = quadkey.pack(*quadkey.tile_of(lon, lat))
-    metres = np.stack([numbers(table.column(name)) for name in ("easting_m", "northing_m")], axis=1)
-    beside = (
-        cKDTree(metres)
-        .query(metres[:ASKED], k=min(2, len(metres)))[0]
-        .reshape(len(metres[:ASKED]), -1)[:, -1]
-    )
     when = table.column("quarter").fill_null("").dictionary_encode().combine_chunks().indices.to_numpy()
     tiles = len(np.unique(tile * (int(when.max()) + 1) + when))
-    if table.num_rows < CROWDED * tiles or np.median(beside) > ONE_PLACE_M:
+    if table.num_rows < CROWDED * tiles:
+        return ()
+    metres = np.stack([numbers(table.column(name)) for name in ("easting_m", "northing_m")], axis=1)
+    if np.median(cKDTree(metres).query(metres[:ASKED], k=[2])[0]) > ONE_PLACE_M:
         return ()
     return (
         f"{table.num_rows:,} rows lie in {tiles:,} tiles of some 600 m and quarters; if they are single tests, ingest them with "

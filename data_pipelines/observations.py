@@ -78,7 +78,7 @@ def ingest(
     value_name: str | None = None,
     better: str | None = None,
     covariates: Sequence[str] | None = None,
-    average: bool | None = None,
+    average: bool = False,
     credit: str | None = None,
     region: str | None = None,
     states: str | Path | None = None,

@@ -115,14 +115,7 @@ class Asked:
         line += ["--thresholds", ",".join(digits(c) for c in self.thresholds)] if self.thresholds else []
         if self.beside is not None:
             other, below, with_below = self.beside
-            line += [
-                "--with",
-                str(other),
-                "--below",
-                digits(below),
-                "--with-below",
-                digits(with_below),
-            ]
+            line += ["--with", str(other), "--below", digits(below), "--with-below", digits(with_below)]
         return line
 
 

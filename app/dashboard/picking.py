@@ -122,14 +122,8 @@ def _line(atlas: Atlas, setting: Setting, other: str, limit: float | None) -> li
     line += ["--quarter", setting.quarter] if setting.quarter else []
     line += ["--level", digits(setting.level), "--thresholds", digits(setting.threshold)]
     if limit is not None:
-        line += [
-            "--with",
-            str(held(other).path),
-            "--below",
-            digits(setting.threshold),
-            "--with-below",
-            digits(limit),
-        ]
+        line += ["--with", str(held(other).path), "--below", digits(setting.threshold)]
+        line += ["--with-below", digits(limit)]
     return line
 
 

@@ -53,8 +53,8 @@ def averaged(collected: Collected) -> Collected:
     given, n = collected.columns, len(collected.at[0])
     tile = quadkey.pack(*quadkey.tile_of(*collected.at))
     quarters, when = np.unique(given.get("quarter", np.full(n, "")), return_inverse=True)
-    (tiles, told), group = np.unique(np.stack([tile, when.ravel()]), axis=1, return_inverse=True)
-    group = group.ravel()
+    keys, group = np.unique(tile * len(quarters) + when.ravel(), return_inverse=True)
+    tiles, told = np.divmod(keys, len(quarters))
     counts = np.nan_to_num(np.asarray(given.get("tests", np.ones(n)), np.float64), nan=1.0)
     weight = np.maximum(counts, 1.0)
 

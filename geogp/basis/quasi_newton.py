@@ -40,7 +40,7 @@ class QuasiNewton:
 
     Notes
     -----
-    Memory: 2 `REMEMBERED` vectors and the points of one line search. A step takes 1.1 to 1.7 gradients of all rows.
+    Memory: 2 `REMEMBERED` vectors and the points of one line search. A step takes a gradient of all rows, now and then some more.
 
     References
     ----------
@@ -82,20 +82,20 @@ class QuasiNewton:
         # Where a step begins, the line search before has been.
         here = parameters_to_vector(self.parameters).detach()
         self._seen = [seen for seen in self._seen if torch.equal(seen.x, here)]
-        first = float("nan")
+        first: float | None = None
 
         def closure() -> Tensor:
             nonlocal first
             loss = self._evaluated(backward, first)
-            if first != first:
-                first = float(loss)
+            first = float(loss) if first is None else first
             return loss
 
         self._search.step(closure)
+        assert first is not None  # the search begins with a look at where it stands
         return first
 
-    def _evaluated(self, backward: Callable[[], Tensor], first: float) -> Tensor:
-        """The loss, its gradients filled; a large one, flat, beyond where it has a value. first : NaN before any other."""
+    def _evaluated(self, backward: Callable[[], Tensor], first: float | None) -> Tensor:
+        """The loss, its gradients filled; a large one, flat, beyond where it has a value. first : of the step, None before any."""
         x = parameters_to_vector(self.parameters).detach().clone()
         for seen in self._seen:
             if torch.equal(seen.x, x):
@@ -106,17 +106,17 @@ class QuasiNewton:
         try:
             loss = backward().detach()
         except NumericalFailure:
-            if first != first:
+            if first is None:
                 raise
             loss = torch.tensor(float("nan"))
         finite = bool(torch.isfinite(loss)) and all(
             bool(torch.isfinite(p.grad).all()) for p in self.parameters if p.grad is not None
         )
-        if not finite and first != first:
-            raise NumericalFailure(
-                f"the loss or its slope is not finite where the search stands ({float(loss)})."
-            )
         if not finite:
+            if first is None:
+                raise NumericalFailure(
+                    f"the loss or its slope is not finite where the search stands ({float(loss)})."
+                )
             self._search.zero_grad(set_to_none=True)
             loss = torch.as_tensor(first + FAR * (1.0 + abs(first)), dtype=x.dtype)
         self._seen.append(

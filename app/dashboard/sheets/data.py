@@ -70,9 +70,8 @@ def sentence(data: dict[str, Any], rows: dict[str, Any]) -> str:
     """What was read and kept."""
     where = ", ".join(str(v) for v in (data.get("source"), data.get("type"), place_of(data)) if v)
     read, kept = data.get("rows_read"), data.get("rows_kept") or data.get("rows")
-    averaged = data.get("averaged_rows")
-    rows_kept = f"{kept:,} averages over {averaged:,} rows" if averaged else f"{kept:,} rows" if kept else ""
-    parts = [f"{where}: {rows_kept}" + (f" of {read:,} read" if read else "") if kept else where]
+    what = f"averages over {data['averaged_rows']:,} rows" if data.get("averaged_rows") else "rows"
+    parts = [f"{where}: {kept:,} {what}" + (f" of {read:,} read" if read else "") if kept else where]
     if rows.get("fitted"):
         parts.append(
             f"{rows['fitted']:,} of them fitted, {rows.get('val', 0):,} for validation, {rows.get('test', 0):,} held out"

@@ -28,12 +28,7 @@ from app.workflow.means import (
 )
 from app.workflow.outputs import attribution, file_entry
 from app.workflow.people import covered_words, people_of
-from app.workflow.polygons import (
-    Inside,
-    about,
-    keys_of,
-    read_polygons,
-)
+from app.workflow.polygons import Inside, about, keys_of, read_polygons
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import kind_of, plain, write_table
 from app.workflow.together import columns_of, together

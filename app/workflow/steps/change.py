@@ -14,12 +14,7 @@ from app.errors import InvalidInput
 from app.workflow.grids import Box, check_resolution, grid_of
 from app.workflow.means import check_draws, of_draws
 from app.workflow.outputs import attribution, now, refuse_taken, titled
-from app.workflow.polygons import (
-    Inside,
-    about,
-    keys_of,
-    read_polygons,
-)
+from app.workflow.polygons import Inside, about, keys_of, read_polygons
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import plain, write_table
 from app.workflow.together import learned_together

@@ -161,9 +161,8 @@ def fit(
         if most is None
         else Parts.of(observations, target, counts, given, seed)
     )
-    asked_mean = None if predictor is None else str(predictor)
     name = _name(
-        rows.sha256, target, method, split, refit, counts, asked_mean, seed, model, covariates, deterministic
+        rows.sha256, target, method, split, refit, counts, predictor, seed, model, covariates, deterministic
     )
     log.info("fitting %s to a table of %d rows", method, rows.n_rows, extra={"work": f"fit {name}"})
     if other := former.note(rows.metadata, output.parent, (former.RUNS,)):

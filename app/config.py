@@ -25,6 +25,7 @@ from app.errors import InvalidInput
 from geogp.errors import check_settings
 from geogp.methods import DEFAULT
 from geogp.methods import method as check_method
+from geogp.registry import check_names
 
 #: Parameters of the estimator that a run sets by itself.
 _OWN = ("spatial", "time", "device", "random_state")
@@ -79,7 +80,7 @@ def fit_config(file: str | Path | None, given: Mapping[str, Any], model: Mapping
     InvalidInput
         naming the field and what was got.
     ImpossibleCombination
-        a method that there is not.
+        a method, or a piece of one, that there is not.
 
     Examples
     --------
@@ -100,6 +101,7 @@ def fit_config(file: str | Path | None, given: Mapping[str, Any], model: Mapping
         raise InvalidInput(f"In {where}: {_words(error, options)}.") from None
     check_settings(checked)
     check_method(chosen.method)
+    check_names(checked)
     return chosen
 
 

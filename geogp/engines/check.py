@@ -2,30 +2,18 @@
 
 from dataclasses import replace
 
-from geogp.basis.backbones import BACKBONES
-from geogp.basis.encoders import ENCODERS
 from geogp.basis.expansions import EXPANSIONS, expansion_named
 from geogp.basis.noise import NOISES
 from geogp.basis.objectives import OBJECTIVES
-from geogp.basis.posterior import POSTERIORS
 from geogp.basis.residuals import RESIDUALS
 from geogp.basis.spread import SPREADS
 from geogp.engines import ENGINES, Engine
 from geogp.errors import ImpossibleCombination
 from geogp.methods import METHODS, Method
-from geogp.registry import choose
+from geogp.registry import REGISTRIES, choose, parts, registered
 
-#: The choices of a row, and where each value must be registered.
-CHOICES: dict[str, dict] = {
-    "encoder": ENCODERS,
-    "backbone": BACKBONES,
-    "expansion": EXPANSIONS,
-    "residual": RESIDUALS,
-    "noise": NOISES,
-    "objective": OBJECTIVES,
-    "posterior": POSTERIORS,
-    "spread": SPREADS,
-}
+#: The choices of a row, and what each value must be one of.
+CHOICES: dict[str, dict] = {kind: registered(kind) for kind in REGISTRIES}
 
 
 def engine_of(row: Method) -> type[Engine]:
@@ -42,7 +30,7 @@ def check(row: Method) -> None:
     ImpossibleCombination
     """
     for kind, entries in CHOICES.items():
-        for name in getattr(row, kind).split("+" if kind == "expansion" else None):
+        for name in parts(kind, getattr(row, kind)):
             choose(entries, kind, name)
     engine = choose(ENGINES, "engine", row.engine)
     carrier = engine_of(row)

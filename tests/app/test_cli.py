@@ -54,6 +54,8 @@ LIGHT = {
     "no rate": (("fit", "t.parquet", "-o", "new", "--set", "learning_rate=nan"), 3),
     "no number": (("fit", "t.parquet", "-o", "new", "--set", "rank=many"), 3),
     "no setting": (("fit", "t.parquet", "-o", "new", "--set", "bogus=1"), 3),
+    "no such noise": (("fit", "t.parquet", "-o", "new", "--set", "noise=bogus"), 2),
+    "no such sum": (("compare", "t.parquet", "--methods", "geogp", "--set", "expansion=rbf+bogus"), 2),
     "a run is there": (("fit", "t.parquet", "-o", "run"), 3),
     "no such paper": (("reproduce", "bogus"), 3),
     "no table": (("fit", "nowhere.parquet", "-o", "new"), 3),

@@ -1,6 +1,7 @@
 """A piece or a row is added by one file and one line: each is written to a folder of its own here, and seen everywhere."""
 
 import importlib
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from geogp.basis.residuals import RESIDUALS
 from geogp.engines import ENGINES
 from geogp.methods import METHODS
 from geogp.pages import choices, formula, page
-from geogp.registry import registry
+from geogp.registry import REGISTRIES, check_names, registry
 from geogp.update import updatable
 from tests.geogp import test_contracts as contracts
 
@@ -158,3 +159,23 @@ def test_a_row_of_any_engine_has_its_page_its_fit_and_its_place_in_the_lists(eng
 def test_every_value_in_a_row_is_registered_and_has_words(name):
     for kind, value, words in choices(METHODS[name]):
         assert words, (kind, value)
+
+
+@pytest.mark.parametrize("kind", list(REGISTRIES))
+def test_names_are_read_from_the_source_as_they_are_registered(kind):
+    """What has not been imported, for that takes seconds, is read; a name that is none is refused either way."""
+    code = (
+        "import sys; from geogp import registry\n"
+        f"names = list(registry._names({kind!r})); assert registry.REGISTRIES[{kind!r}].rpartition('.')[0] not in sys.modules\n"
+        f"assert 'torch' not in sys.modules and names == list(registry.registered({kind!r})) and names, names\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(geogp.errors.ImpossibleCombination, match=f"there is no {kind} 'bogus'; choose from"):
+        check_names({"rank": 7, kind: "bogus"})
+
+
+@pytest.mark.parametrize("noise", ["", "counts smooth", "counts+smooth"])
+def test_a_noise_that_is_none_is_refused_by_methods_that_have_one_of_their_own_too(noise):
+    X, y = contracts.field()
+    with pytest.raises(geogp.errors.ImpossibleCombination, match="there is no noise"):
+        geogp.GPRegressor("geogp", noise=noise).fit(X, y)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     TargetName: TypeAlias = str
 else:
     TargetName = Literal[tuple(TARGETS)]
+#: Characters of a CRS that a sentence repeats.
+SHOWN = 80
 #: What may count the measurements behind a value: repeated tests of one device agree more than those of many.
 CountedBy = Literal["tests", "devices", "both"]
 
@@ -84,11 +86,11 @@ def map_crs(text: str, of: str = "") -> "CRS":
     from pyproj import CRS, Transformer
     from pyproj.exceptions import CRSError, ProjError
 
-    words = f"The CRS of {of}" if of else f"The CRS {text!r}"
+    words = f"The CRS of {of}" if of else f"The CRS {text[:SHOWN]!r}"
     try:
         found = CRS.from_user_input(text)
         Transformer.from_crs(4326, found, always_xy=True)  # one of another body has no way from Earth
-    except (CRSError, ProjError):
+    except (CRSError, ProjError, RecursionError):
         raise InvalidInput(f"{words} is not known to PROJ; give one such as EPSG:32604.") from None
     if not (found.is_projected or found.is_geographic):
         raise InvalidInput(f"{words} ({found.name}) is not one of a map; give a projected or geographic one.")

@@ -203,7 +203,7 @@ class Run:
         try:
             crs = CRS.from_user_input(self.data["crs"])
             Transformer.from_crs(crs, 4326, always_xy=True)
-        except (CRSError, ProjError, TypeError, ValueError) as error:
+        except (CRSError, ProjError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
                 f"{self.path} records a CRS that cannot be read ({_line(error)}); fit it again."
             ) from error

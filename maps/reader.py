@@ -2,6 +2,7 @@
 
 import json
 import threading
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from xarray.core import indexing
 from maps.errors import InvalidInput
 from maps.grid import BLOCK, open_plain
 
+#: Kinds of files that hold a whole export, in the order in which they are taken, and what of xarray reads each.
+ENGINES = {"netcdf": "h5netcdf", "zarr": "zarr", "cog": None}
 NUMBERS = {"level": float, "tests": float}  # attributes that a GeoTIFF tag turned into text
 
 
@@ -26,7 +29,7 @@ def open_export(folder: str | Path) -> xr.Dataset:
 
     Raises
     ------
-    InvalidInput : no manifest, or none of these formats in it, or a named file is missing
+    InvalidInput : no manifest, or none of these formats in it, or a named file is missing, outside or damaged
 
     Examples
     --------
@@ -40,23 +43,31 @@ def open_export(folder: str | Path) -> xr.Dataset:
     if not manifest.is_file():
         raise InvalidInput(f"{folder} holds no manifest.json; give the folder that `geogp export` wrote.")
     try:
-        files = json.loads(manifest.read_text("utf-8"))["files"]
-        kinds = {
-            kind: [folder / f["path"] for f in files if f["kind"] == kind]
-            for kind in ("netcdf", "zarr", "cog")
-        }
-    except (ValueError, KeyError, TypeError):
+        files = [(f["kind"], folder / f["path"]) for f in json.loads(manifest.read_text("utf-8"))["files"]]
+        outside = [path for _, path in files if not path.resolve().is_relative_to(folder.resolve())]
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidInput(f"{manifest} is not a manifest of an export.") from None
-    missing = [str(path) for paths in kinds.values() for path in paths if not path.exists()]
+    kinds = {kind: [path for k, path in files if k == kind] for kind in ENGINES}
+    kind = next((kind for kind in ENGINES if kinds[kind]), None)
+    if kind is None:
+        raise InvalidInput(f"{folder} holds neither NetCDF nor Zarr nor COG; export one of them.")
+    if outside:
+        raise InvalidInput(
+            f"{outside[0]} is named in {manifest.name} and leads out of the folder; export again."
+        )
+    missing = [path for path in chain.from_iterable(kinds.values()) if not path.exists()]
     if missing:
         raise InvalidInput(f"{missing[0]} is named in {manifest.name} but is not there; export again.")
-    if kinds["netcdf"]:
-        return xr.open_dataset(kinds["netcdf"][0], engine="h5netcdf", decode_times=False, cache=False)
-    if kinds["zarr"]:
-        return xr.open_dataset(kinds["zarr"][0], engine="zarr", decode_times=False, cache=False, chunks=None)
-    if kinds["cog"]:
-        return open_cogs(kinds["cog"])
-    raise InvalidInput(f"{folder} holds neither NetCDF nor Zarr nor COG; export one of them.")
+    first = kinds[kind][0]
+    try:
+        engine = ENGINES[kind]
+        if engine is None:
+            return open_cogs(kinds[kind])
+        return xr.open_dataset(first, engine=engine, decode_times=False, cache=False)
+    except InvalidInput:
+        raise
+    except Exception as error:  # HDF5, Zarr and GDAL raise of many kinds
+        raise InvalidInput(f"{first} cannot be read ({_line(error)}); export again.") from error
 
 
 #: Pixels of a band in memory: 3.2 GB of float64 and its mask.

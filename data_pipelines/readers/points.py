@@ -274,13 +274,14 @@ def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:
                 "and latitude; swap x and y, or say which CRS they are in, such as --crs EPSG:32604."
             )
         return x, y
+    shown = repr(str(crs)[:80])
     try:
         source = pyproj.CRS.from_user_input(crs)
-    except pyproj.exceptions.CRSError as error:
-        raise InvalidInput(f"The CRS {crs!r} is not known to PROJ; give one such as EPSG:32604.") from error
+    except (pyproj.exceptions.CRSError, RecursionError) as error:
+        raise InvalidInput(f"The CRS {shown} is not known to PROJ; give one such as EPSG:32604.") from error
     if not (source.is_geographic or source.is_projected):
         raise InvalidInput(
-            f"The CRS {crs!r} ({source.name}) has no x and y on a map; give a projected or geographic one."
+            f"The CRS {shown} ({source.name}) has no x and y on a map; give a projected or geographic one."
         )
     if source == pyproj.CRS.from_epsg(4326):
         return _degrees(x, y, None, path)

@@ -105,6 +105,20 @@ def test_rasters_and_tables_of_no_place_on_earth(run, tmp_path, crs) -> None:
         list(parts_of(tmp_path / "p.csv", x="lon", y="lat", crs=crs))
 
 
+@pytest.mark.parametrize("crs", ["[" * 100_000, '{"a":' * 100_000], ids=["list", "object"])
+def test_a_crs_that_is_deep_or_long_is_one_sentence(points, tmp_path, crs) -> None:
+    """Of a map and of a table; PROJ takes JSON, too."""
+    from app.choices import map_crs
+
+    for ask in (
+        lambda: map_crs(crs),
+        lambda: ingest(source="csv", file=points, columns=COLUMNS, crs=crs, output=tmp_path / "o.parquet"),
+    ):
+        with pytest.raises((InvalidInput, Refused), match="is not known to PROJ") as caught:
+            ask()
+        assert len(str(caught.value)) < 200
+
+
 def test_pixels_that_do_not_meet_the_region(run, tmp_path) -> None:
     """They would make a map without a value."""
     loaded = geogp.load(run)

@@ -219,6 +219,38 @@ def test_a_folder_that_is_no_export_is_refused(ds, tmp_path) -> None:
         open_cogs([])
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"files":' * 100_000, "9" * 5000, "[]", "7", '{"files": 7}', '{"files": [7]}', '{"files": [{"kind": "cog"}]}',
+     '{"files": [{"kind": "cog", "path": 7}]}', '{"files": [{"kind": "cog", "path": "a\\u0000b"}]}', "\xff"],
+    ids=lambda text: text[:30],
+)  # fmt: skip
+def test_a_manifest_of_others_is_refused_in_a_sentence(tmp_path, text) -> None:
+    (tmp_path / "manifest.json").write_text(text, "latin-1")
+    with pytest.raises(InvalidInput, match=r"manifest\.json is not a manifest of an export"):
+        open_export(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["netcdf", "zarr", "cog"])
+def test_what_a_manifest_names_lies_in_its_folder_and_is_what_it_says(tmp_path, kind) -> None:
+    """It was opened wherever it lay, and what was something else met the reader with its library's own error."""
+    folder, outside = tmp_path / "export", tmp_path / "secret"
+    folder.mkdir()
+    outside.write_text("secret")
+    (folder / "link").symlink_to(outside)
+    for path in ("../secret", str(outside), "link"):
+        (folder / "manifest.json").write_text(json.dumps({"files": [{"kind": kind, "path": path}]}))
+        with pytest.raises(InvalidInput, match="leads out of the folder; export again"):
+            open_export(folder)
+    (folder / "manifest.json").write_text(json.dumps({"files": [{"kind": kind, "path": "a"}]}))
+    (folder / "a").mkdir() if kind == "zarr" else (folder / "a").write_text("[" * 100_000)
+    if kind == "zarr":
+        (folder / "a" / "zarr.json").write_text("[" * 100_000)
+    with pytest.raises(InvalidInput, match=r"export/a cannot be read \(.*export again") as caught:
+        open_export(folder)
+    assert len(str(caught.value)) < 400
+
+
 def test_layers_and_single_thresholds_can_be_chosen(ds, tmp_path) -> None:
     paths = write_cogs(ds, tmp_path, layers=["median", "exceedance_100"])
     assert [p.name for p in paths] == ["median.tif", "exceedance_100.tif"]

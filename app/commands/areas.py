@@ -75,7 +75,8 @@ def areas(
 
     `mean`, `sd`, `median`, `lower`, `upper`, `p10` .. `p90`, `share_below_25`: over the ground; `tiles_..` over the
     measured tiles, `people_..` over the people, if given. `rank` 1 is the worst, with its interval;
-    the lowest where `ingest` was not told which values are `--better`.
+    the lowest where `ingest` was not told which values are `--better`. An interval holds its mean: a share that few draws
+    make up is an end of it.
 
     `evidence`: measured, partly or filled, by how much of the ground has data near (`share_near`).
 

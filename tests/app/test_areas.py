@@ -12,7 +12,7 @@ import xarray as xr
 from pyproj import Transformer
 
 from app.workflow import areas, polygons
-from app.workflow.means import covariance_of
+from app.workflow.means import covariance_of, of_draws
 from app.workflow.polygons import Ground, in_plane, points_in, points_in_each, read_polygons
 from app.workflow.steps.areas import READ_BACK, _holds
 from geogp import storage
@@ -281,6 +281,45 @@ def test_covariances_of_draws_are_numpys():
     found = covariance_of(draws)
     np.testing.assert_allclose(found, np.cov(draws), rtol=1e-12)
     assert np.array_equal(found, found.T, equal_nan=True)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+@pytest.mark.parametrize("times", [0, 3, 12, 13, 250, 488, 497, 500])
+def test_an_interval_holds_its_mean_and_as_many_draws_as_it_says(times, level):
+    """Where 12 of 500 draws lie below a limit and the others above, the share was 2.4% and its interval 0 to 0."""
+    rng = np.random.default_rng(times)
+    values = np.array(
+        [
+            rng.permutation(np.arange(500) < times),
+            rng.normal(size=500),
+            rng.lognormal(0, 4, 500),
+            np.full(500, np.nan),
+        ]
+    )
+    found = of_draws(values.astype(np.float64), level)
+    ends, mean = (found["lower"], found["upper"]), found["mean"]
+    plain = np.quantile(values.astype(np.float64), [(1 - level) / 2, (1 + level) / 2], axis=1)
+    for row in range(3):
+        assert ends[0][row] <= mean[row] <= ends[1][row]
+        inside = (values[row] >= ends[0][row]) & (values[row] <= ends[1][row])
+        assert inside.mean() >= level - 0.004  # an end lies between two draws
+        if plain[0][row] <= mean[row] <= plain[1][row]:
+            assert (ends[0][row], ends[1][row]) == tuple(plain[:, row])
+        else:
+            assert mean[row] in (ends[0][row], ends[1][row])
+    assert np.isnan([v[3] for v in found.values()]).all()
+
+
+def test_a_rare_share_lies_in_its_interval(cli, field, world, tmp_path):
+    """Of a small area a few draws lie below a low limit: `0.8% (0.0 - 0.0)` was printed."""
+    boxes(world, (-1, -1, 1, 1), (4, 4, 6, 6), (0, 8, 1, 9)).to_file(tmp_path / "b.geojson")
+    limits = [4, 6, 8, 10, 12, 15, 20, 25]
+    found = areas(field, tmp_path / "b.geojson", tmp_path / "a.gpkg", thresholds=limits, n_samples=200)
+    share, lower, upper = (
+        found.table[[f"share_below_{c}{end}" for c in limits]].to_numpy() for end in ("", "_lower", "_upper")
+    )
+    assert (lower <= share).all() and (share <= upper).all()
+    assert ((share == upper) & (share > 0)).any()
 
 
 @pytest.mark.parametrize("size", [0, 5, READ_BACK, READ_BACK + 3])

@@ -191,7 +191,7 @@ def areas(
     worst : k of `p_worst_k`, or `p_lowest_k`; default 10, of at most 20 areas 1
     pairs : (a, b) of keys whose P(a's mean lies below b's) is wanted: in `facts["pairs"]`
     data : the run's observations, if they were moved; only for `n_tests`
-    quarter, level, thresholds : as for `export`; level of the credible intervals
+    quarter, level, thresholds : as for `export`; level of the credible intervals, which hold their mean (`means.of_draws`)
     resolution_m : metres between the points an area is averaged by; default 500, closer in small areas (100 points)
         and wider in large ones (2,000), 10,000 points in all and of all kinds
     n_samples : joint draws

@@ -19,6 +19,7 @@ from app.workflow.certifying import certificate_of
 from app.workflow.drawing import picture_of
 from app.workflow.evidence import near_m_of
 from app.workflow.grids import grid_of, length_words
+from app.workflow.means import of_draws
 from app.workflow.outputs import attribution, now, surface_of, titled
 from app.workflow.pixels import Pixels, pixels_of
 from app.workflow.rasters.covariates import opened
@@ -226,26 +227,23 @@ def _spoken(run: Run, when: str | None, thresholds: Sequence[float], level: floa
     grid = grid_of(run, resolution_m=side * max(1.0, math.sqrt(plain.n_inside / SPOKEN)))
     pixels = pixels_of(run, grid, "the report's sentences")
     found = surface(run.model, run.inputs(pixels.xy, when))
-    means, shares = [], []
+    draws = []
     scores = [float(run.target.to_score(c)) for c in thresholds]
     for t in found.batches(DRAWS, 0):
-        means.append(run.target.from_score(t).mean(axis=0))
-        shares.append([missed(t, c, run.target.better).mean(axis=0) for c in scores])
-    tails = [0.5 * (1 - level), 0.5 * (1 + level)]
-    mean = np.concatenate(means)
-    low, high = np.quantile(mean, tails)
+        shares = (missed(t, c, run.target.better).mean(axis=0) for c in scores)
+        draws.append(np.stack([run.target.from_score(t).mean(axis=0), *shares]))
+    said = of_draws(np.concatenate(draws, axis=1), level)
+    mean, low, high = (said[name].tolist() for name in ("mean", "lower", "upper"))
     near_m = near_m_of(run)
     far = run.support.distances_m(pixels.xy)
     facts: dict[str, Any] = {
-        "mean": float(mean.mean()), "mean_lower": float(low), "mean_upper": float(high), "missed": [],
+        "mean": mean[0], "mean_lower": low[0], "mean_upper": high[0],
+        "missed": [
+            {"threshold": float(c), "share": mean[i], "lower": low[i], "upper": high[i]}
+            for i, c in enumerate(thresholds, 1)
+        ],
         "share_near": float((far <= near_m).mean()), "n_points": len(pixels),
     }  # fmt: skip
-    for i, c in enumerate(thresholds):
-        share = np.concatenate([part[i] for part in shares])
-        low, high = np.quantile(share, tails)
-        facts["missed"].append(
-            {"threshold": float(c), "share": float(share.mean()), "lower": float(low), "upper": float(high)}
-        )
     return Spoken(pixels, far, near_m, facts)
 
 

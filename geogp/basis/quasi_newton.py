@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from geogp.errors import NumericalFailure
+from geogp.linalg import held_back, warn
 
 #: Pairs of a step and a change of the gradient that are remembered.
 REMEMBERED = 20
@@ -22,17 +23,19 @@ LISTS = ("old_dirs", "old_stps", "ro")
 
 @dataclass(frozen=True)
 class _Seen:
-    """A point where the loss was evaluated, its loss and its gradients."""
+    """A point where the loss was evaluated, its loss and its gradients, and what its factorisations warn of."""
 
     x: Tensor
     loss: Tensor
     gradients: list[Tensor | None]
+    said: list[str]
 
 
 class QuasiNewton:
     """L-BFGS with a line search for the strong Wolfe conditions, an iteration a step; the loss has no other rows to follow.
 
-    Where the loss cannot be evaluated, as of a matrix that has no Cholesky factor, the line search turns back.
+    Where the loss cannot be evaluated, as of a matrix that has no Cholesky factor, the line search turns back. Of the points
+    that it looks at only the one that a step ends at goes into the log, and what the last one said is not repeated.
 
     Parameters
     ----------
@@ -66,6 +69,7 @@ class QuasiNewton:
             tolerance_change=1e-12,
         )  # fmt: skip
         self._seen: list[_Seen] = []
+        self._told: list[str] = []
 
     def step(self, backward: Callable[[], Tensor]) -> float:
         """One iteration; the loss where it began.
@@ -79,9 +83,6 @@ class QuasiNewton:
         NumericalFailure
             when the loss cannot be evaluated where the step begins.
         """
-        # Where a step begins, the line search before has been.
-        here = parameters_to_vector(self.parameters).detach()
-        self._seen = [seen for seen in self._seen if torch.equal(seen.x, here)]
         first: float | None = None
 
         def closure() -> Tensor:
@@ -92,7 +93,16 @@ class QuasiNewton:
 
         self._search.step(closure)
         assert first is not None  # the search begins with a look at where it stands
+        self._forget()  # the next step begins where this one ends
+        for words in (words for seen in self._seen for words in seen.said if seen.said != self._told):
+            warn(words)
+        self._told = [words for seen in self._seen for words in seen.said]
         return first
+
+    def _forget(self) -> None:
+        """All points but where the search stands."""
+        here = parameters_to_vector(self.parameters).detach()
+        self._seen = [seen for seen in self._seen if torch.equal(seen.x, here)]
 
     def _evaluated(self, backward: Callable[[], Tensor], first: float | None) -> Tensor:
         """The loss, its gradients filled; a large one, flat, beyond where it has a value. first : of the step, None before any."""
@@ -104,7 +114,8 @@ class QuasiNewton:
                 return seen.loss
         self._search.zero_grad(set_to_none=True)
         try:
-            loss = backward().detach()
+            with held_back() as said:
+                loss = backward().detach()
         except NumericalFailure:
             if first is None:
                 raise
@@ -120,7 +131,7 @@ class QuasiNewton:
             self._search.zero_grad(set_to_none=True)
             loss = torch.as_tensor(first + FAR * (1.0 + abs(first)), dtype=x.dtype)
         self._seen.append(
-            _Seen(x, loss, [None if p.grad is None else p.grad.clone() for p in self.parameters])
+            _Seen(x, loss, [None if p.grad is None else p.grad.clone() for p in self.parameters], said)
         )
         return loss
 

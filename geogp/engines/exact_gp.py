@@ -1,5 +1,6 @@
-"""Exact Gaussian processes, plain or on a network's output, with GPyTorch's kernel and likelihood."""
+"""Exact Gaussian processes, plain or on a network's output, with GPyTorch's kernel."""
 
+import math
 import warnings
 
 import torch
@@ -12,7 +13,7 @@ from geogp.basis.model import Trainable
 from geogp.basis.noise.base import Noise
 from geogp.data import Data, Moments
 from geogp.errors import NumericalFailure
-from geogp.linalg import cholesky
+from geogp.linalg import cholesky, log_det_from_cholesky, with_diagonal
 
 with warnings.catch_warnings():
     # linear_operator 0.6 still compiles one loop with torch.jit.script, which torch 2.13 announces to be leaving.
@@ -67,20 +68,23 @@ class ExactGP(Trainable):
         return self.kernel(self.represent(X), self.represent(X_ref)).to_dense()
 
     def log_evidence(self, data: Data) -> Tensor:
-        """log N(y; m, K + noise), by GPyTorch."""
-        Z = self.encoder.standardise(data.X)
-        K = self.kernel(self.represent(data.X)).add_diagonal(self.noise(Z, data.counts))
-        marginal = gpytorch.distributions.MultivariateNormal(self.constant_mean.expand(len(data)), K)
-        with gpytorch.settings.max_cholesky_size(len(data) + 1):
-            return marginal.log_prob(data.y)
+        """log N(y; m, K + noise)."""
+        L, left = self._factor(data), (data.y - self.constant_mean)[:, None]
+        whitened = torch.linalg.solve_triangular(L, left, upper=False)
+        return -0.5 * (
+            whitened.square().sum() + log_det_from_cholesky(L) + len(left) * math.log(2.0 * math.pi)
+        )
+
+    def _factor(self, data: Data) -> Tensor:
+        """L with L L' = K + noise of the rows: (n, n)."""
+        noise = self.noise(self.encoder.standardise(data.X), data.counts)
+        K = with_diagonal(self.kernel(self.represent(data.X)).to_dense(), noise)
+        return cholesky(K, jitter=0.0, what="the covariance of the observations")
 
     def condition(self, data: Data) -> None:
         """Factorise K + noise of the rows and solve for what predictions need."""
         with torch.no_grad():
-            h = self.represent(data.X)
-            K = self.kernel(h).to_dense()
-            K = K + torch.diag(self.noise(self.encoder.standardise(data.X), data.counts))
-            self.factor = cholesky(K, jitter=0.0, what="the covariance of the observations")
+            self.factor = self._factor(data)
             left = (data.y - self.constant_mean)[:, None]
             self.weights = torch.cholesky_solve(left, self.factor)[:, 0]
             self.rows = data

@@ -5,7 +5,9 @@ milliseconds, and it removes the failures that float32 shows on kernel matrices 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from jaxtyping import Float
@@ -21,6 +23,33 @@ JITTER = 1e-6
 MAX_JITTER = 1e-3
 #: Columns that are factorised at once in batches of matrices.
 BLOCK = 16
+#: Where warnings go instead of the log.
+_HELD: ContextVar[list[str] | None] = ContextVar("held", default=None)
+
+
+@contextmanager
+def held_back() -> Iterator[list[str]]:
+    """The warnings of what is computed meanwhile, instead of the log: for a search, which throws most of its points away.
+
+    Examples
+    --------
+    >>> with held_back() as said:
+    ...     L = cholesky(torch.ones(2, 2), jitter=0.0, what="a matrix of ones")
+    >>> said
+    ['Cholesky of a matrix of ones failed; relative jitter raised to 1e-09']
+    """
+    said: list[str] = []
+    before = _HELD.set(said)
+    try:
+        yield said
+    finally:
+        _HELD.reset(before)
+
+
+def warn(words: str) -> None:
+    """A line of the log, unless `held_back`."""
+    held = _HELD.get()
+    log.warning(words) if held is None else held.append(words)
 
 
 def cholesky(
@@ -74,7 +103,7 @@ def cholesky(
                 f"{what} ({K.shape[-1]} x {K.shape[-1]}) is not positive definite even with relative jitter "
                 f"{max_jitter:g}; rows are duplicated or a lengthscale is far too long."
             )
-        log.warning("Cholesky of %s failed; relative jitter raised to %.0e", what, amount)
+        warn(f"Cholesky of {what} failed; relative jitter raised to {amount:.0e}")
 
 
 def with_diagonal(
@@ -180,7 +209,7 @@ def conjugate_gradients(
         P = S + (following / rs.clamp_min(1e-300)) * P
         rs = following
     left = float((R.square().sum(0) / size).max().sqrt())
-    log.warning("conjugate gradients stopped after %d steps at relative residual %.1e", max_steps, left)
+    warn(f"conjugate gradients stopped after {max_steps} steps at relative residual {left:.1e}")
     return X
 
 

@@ -93,3 +93,14 @@ def test_too_many_rows_are_refused_with_what_to_take_instead():
     X = np.zeros((MAX_ROWS + 1, 2))
     with pytest.raises(geogp.ImpossibleCombination, match="'sgpr' for the same kernel or 'dbk-rbf'"):
         geogp.GPRegressor("gp-rbf", epochs=1).fit(X, X[:, 0], validation=(X[:2], X[:2, 0], None))
+
+
+def test_a_search_turns_back_from_a_kernel_that_is_not_finite():
+    """A plane without noise: lengthscales ran to where all covariances are NaN, and the fit ended in GPyTorch's own error."""
+    for seed in range(3):
+        X = np.random.default_rng(seed).uniform(size=(200, 2))
+        model = geogp.GPRegressor("gp-rbf", target_transform="identity", epochs=60).fit(
+            X, np.sin(2 * X[:, 0])
+        )
+        mean = model.predict(X)
+        assert np.abs(mean - np.sin(2 * X[:, 0])).max() < 0.01

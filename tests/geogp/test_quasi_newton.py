@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from geogp import GPRegressor
-from geogp.basis.quasi_newton import QuasiNewton
+from geogp.basis.quasi_newton import FAR, QuasiNewton
 from geogp.basis.schedule import Schedule
 from geogp.basis.train import Hooks
 from geogp.data import Data
 from geogp.engines.closed_form import closed_form_schedule, full_batch_backward
 from geogp.errors import NumericalFailure
+from geogp.linalg import cholesky, warn
 from geogp.methods import METHODS
 
 KERNELS = [
@@ -116,6 +117,47 @@ def test_a_loss_that_is_not_finite_at_the_start_is_said_at_once(first):
     assert len(looked) == 1 and bool(torch.isfinite(x).all())
 
 
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_slope_that_is_not_finite_in_one_place_is_said_too(at):
+    """Of several parameters one, and of its numbers one."""
+    parameters = [nn.Parameter(torch.zeros(2, dtype=torch.float64)) for _ in range(2)]
+
+    def backward():
+        loss = sum((p - 1).square().sum() for p in parameters)
+        loss.backward()
+        parameters[at].grad[1] = math.nan
+        return loss
+
+    with pytest.raises(NumericalFailure, match="its slope is not finite where the search stands"):
+        QuasiNewton(parameters).step(backward)
+
+
+def test_a_point_without_a_value_counts_as_far_worse_and_flat():
+    x = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+
+    def backward():
+        loss = x.sum() * math.nan
+        loss.backward()
+        return loss
+
+    assert QuasiNewton([x])._evaluated(backward, -3.0).item() == -3.0 + FAR * 4.0
+    assert x.grad is None
+
+
+def test_a_step_is_one_iteration():
+    x = nn.Parameter(torch.tensor([9.0, -4.0], dtype=torch.float64))
+
+    def backward():
+        loss = (x.square() @ torch.tensor([1.0, 30.0], dtype=torch.float64)).cosh().log()
+        loss.backward()
+        return loss
+
+    search = QuasiNewton([x])
+    for done in range(1, 5):
+        search.step(backward)
+        assert search.state_dict()["state"][0]["n_iter"] == done
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_search_goes_on_in_the_numbers_it_began_in(dtype):
     def search(steps, state=None, at=(0.9, -0.4)):
@@ -164,3 +206,56 @@ def test_a_resumed_fit_ends_as_an_unbroken_one_bit_for_bit(at):
     for a, b in zip(whole.state()[0].values(), again.state()[0].values()):
         assert torch.equal(a, b)
     assert len(saved) > 30
+
+
+def factorised(x, loss, correlation):
+    """A loss of x and of nothing of a factor of [[1, c], [c, 1]], which needs more jitter the larger c is beyond 1."""
+
+    def backward():
+        c = correlation(x)
+        factor = cholesky(torch.stack([torch.stack([c / c, c]), torch.stack([c, c / c])]), what="a pair")
+        value = loss(x) + 0.0 * factor.sum()
+        value.backward()
+        return value
+
+    return backward
+
+
+def test_points_that_a_search_throws_away_say_nothing(caplog):
+    """From 1 on there is no factor, whatever the jitter: the log told of each that was tried."""
+    x = nn.Parameter(torch.tensor(0.0, dtype=torch.float64))
+    tried = []
+
+    def correlation(x):
+        tried.append(x.item())
+        return torch.where(x >= 1, 2.0, 0.5) + 0.0 * x
+
+    def loss(x):
+        return -torch.log(1 - x.square()) + 50 * (x - 0.99).square() - 3 * x
+
+    search = QuasiNewton([x])
+    for _ in range(20):
+        search.step(factorised(x, loss, correlation))
+    assert max(tried) >= 1 > x.item() > 0.8
+    assert not caplog.records
+    with pytest.raises(NumericalFailure):
+        factorised(x, loss, lambda x: 2.0 + 0.0 * x)()
+    assert len(caplog.records) == 3
+
+
+def test_the_points_that_a_search_keeps_say_what_they_need_where_that_changes(caplog):
+    x = nn.Parameter(torch.tensor(-30.0, dtype=torch.float64))
+    kept = []
+
+    def correlation(x):
+        return torch.where(x < -20, 0.5, torch.where(x < 0, 1 + 5e-6, 1 + 5e-5)) + 0.0 * x
+
+    search = QuasiNewton([x])
+    for _ in range(12):
+        search.step(factorised(x, lambda x: ((x - 5) / 5).square().square(), correlation))
+        kept.append(x.item())
+    raised = "Cholesky of a pair failed; relative jitter raised to 1e-0"
+    assert [sum(low <= x < high for x in kept) > 1 for low, high in ((-20, 0), (0, 9))] == [True, True]
+    assert [record.getMessage() for record in caplog.records] == [f"{raised}{n}" for n in (5, 5, 4)]
+    warn("and afterwards the log is the log")
+    assert caplog.records[-1].getMessage() == "and afterwards the log is the log"

@@ -33,7 +33,7 @@ from geogp.storage import (
     write_folder,
     write_tensors,
 )
-from geogp.storage.files import finite, json_text, read_json
+from geogp.storage.files import finite, json_text, read_json, read_sealed, write_sealed
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 10_000, (300, 2))
@@ -286,6 +286,36 @@ def test_facts_of_numpy_and_paths_are_plain_json_and_others_are_refused():
         json_text({"a": math.nan})
 
 
+def test_facts_stand_in_their_order_a_line_each():
+    assert json_text({"b": 1, "a": [2]}) == '{\n "b": 1,\n "a": [\n  2\n ]\n}\n'
+
+
+def test_what_a_library_says_of_a_file_is_short_and_printable(tmp_path, monkeypatch):
+    def fails(path):
+        raise ValueError("\x1b[2Jé" + "x" * 200 + "\nmore")
+
+    monkeypatch.setattr("geogp.storage.files.load_file", fails)
+    with pytest.raises(InvalidInput) as caught:
+        read_tensors(tmp_path / "w.safetensors")
+    assert "(?[2J?" + "x" * 115 + ")" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[1]", "7", "{", "", '{"a": 2, "sha256": "0"}', '{"a": 2}', "[" * 100_000])
+def test_a_sealed_document_is_what_was_sealed_or_nothing(tmp_path, text):
+    """In whatever order its keys come."""
+    path = tmp_path / "a.json"
+    assert read_sealed(path) is None
+    write_sealed(path, {"b": math.nan, "a": [1, {"d": 2.5, "c": "x"}]})
+    whole = {"b": None, "a": [1, {"d": 2.5, "c": "x"}]}
+    assert read_sealed(path) == whole
+    path.write_text(json.dumps(dict(reversed(json.loads(path.read_text()).items()))))
+    assert read_sealed(path) == whole
+    path.write_text(path.read_text().replace("2.5", "2.4"))
+    assert read_sealed(path) is None
+    path.write_text(text)
+    assert read_sealed(path) is None
+
+
 def test_leftovers_of_a_fit_are_no_part_of_its_run(tmp_path):
     partial = partial_folder(tmp_path / "run")
     partial.mkdir()
@@ -336,10 +366,10 @@ def test_a_run_may_lie_deep_and_hold_files_that_lie_deeper(tmp_path):
 
 
 def test_what_a_killed_writer_left_in_an_unfinished_run_is_no_part_of_it(tmp_path):
-    """At any depth; that of a process at work is not touched before the folder is whole."""
+    """At any depth, where nothing is written either; that of a process at work is not touched before the folder is whole."""
     partial = partial_folder(tmp_path / "run")
-    (partial / "statistics").mkdir(parents=True)
-    for place in (partial, partial / "statistics"):
+    (partial / "statistics" / "of" / "once").mkdir(parents=True)
+    for place in (partial, partial / "statistics", partial / "statistics" / "of" / "once"):
         (place / f".geogp-new-{staging._host()}-{2**22 + 1}-1-0a1b2c3d.weights.safetensors").touch()
     folder = written(tmp_path)
     assert {p.name for p in folder.rglob("*") if p.is_file()} == {

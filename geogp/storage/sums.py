@@ -35,14 +35,14 @@ def verify(path: Path) -> dict[str, str]:
         raise InvalidInput(f"{path} is not a finished run (it has no {SUMS}); fit it again.")
     said = read_sums(path)
     for name, digest in said.items():
-        _check(path, name, digest)
+        _check(path, name, digest, SUMS)
     told = read_json(path / FACTS).get("files")
     if told is not None:  # runs written before do not say it
         if not isinstance(told, dict):
             raise InvalidInput(f"{path / FACTS} does not say which files the run has; fit it again.")
         for name in sorted({*told, *said} - {FACTS}):
             if name in told and name not in said:
-                _check(path, name, told[name])
+                _check(path, name, told[name], FACTS)
                 raise InvalidInput(
                     f"{path / SUMS} has changed since it was written: it lacks {name}; {_AGAIN}."
                 )
@@ -87,12 +87,15 @@ def read_sums(path: Path) -> dict[str, str]:
     return out
 
 
-def _check(path: Path, name: str, digest: str) -> None:
+def _check(path: Path, name: str, digest: str, by: str) -> None:
+    """Refuse a file that is not as a list `by` says."""
     file = path / name
     if not file.resolve().is_relative_to(path.resolve()):
         raise InvalidInput(f"{file} leads out of the run folder; do not trust this run.")
     if not file.is_file():
-        raise InvalidInput(f"{path} lacks {name}; copy the whole folder again, or fit again.")
+        raise InvalidInput(
+            f"{path} lacks {name}, which {by} lists; copy the whole folder again, or fit again."
+        )
     if sha256(file) != digest:
         raise InvalidInput(f"{file} has changed since it was written; {_AGAIN}.")
 

@@ -73,6 +73,23 @@ def test_each_line_taken_from_the_sums_is_refused_by_name(copy) -> None:
     refused(copy, SUMS)
 
 
+def test_a_name_altered_in_the_sums_is_refused_by_the_name_of_the_sums(copy) -> None:
+    """The run was said to lack a file that nobody has ever heard of."""
+    whole = (copy / SUMS).read_text()
+    for line in whole.splitlines():
+        name = line.split("  ")[1]
+        (copy / SUMS).write_text(whole.replace(name, name[:3] + chr(ord(name[3]) ^ 1) + name[4:]))
+        refused(copy, SUMS)
+
+
+def test_a_file_that_run_json_alone_knows_of_is_said_to_be_listed_there(copy) -> None:
+    whole = (copy / SUMS).read_text()
+    (copy / SUMS).write_text("".join(f"{line}\n" for line in whole.splitlines() if "support" not in line))
+    (copy / "support.safetensors").unlink()
+    with pytest.raises(InvalidInput, match=r"lacks support\.safetensors, which run\.json lists"):
+        geogp.load(copy)
+
+
 @pytest.mark.parametrize("added", ["extra.bin", "statistics/2024Q1.safetensors", ".hidden", "link"])
 def test_an_added_file_is_refused_by_name(copy, added) -> None:
     if added == "link":

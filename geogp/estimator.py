@@ -37,8 +37,8 @@ _LAST: "weakref.WeakKeyDictionary[Engine, tuple[str, Moments]]" = weakref.WeakKe
 class GPRegressor(RegressorMixin, BaseEstimator):
     """A scalable Gaussian process: mean, sd, intervals, joint samples and kernel slices at new places.
 
-    With two columns and nothing said, both are projected coordinates in one length unit (multi-scale
-    encoder, local residual); with more, they are generic features (standardised).
+    With two columns beside `time` and nothing said, both are projected coordinates in one length unit (multi-scale encoder,
+    local residual); other columns are generic features (standardised), for which `geogp` is `dbk-rbf`: name `spatial`.
 
     Parameters
     ----------
@@ -452,8 +452,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> "GPRegressor":
         """The fitted estimator that `state` described."""
         model = cls(**{**facts["parameters"], "device": device})
-        n_inputs = facts["shape"]["n_inputs"]
-        plan = plan_of(model.get_params(deep=False), n_inputs, facts["shape"]["has_counts"], facts["n_rows"])
+        n_inputs, counts = facts["shape"]["n_inputs"], facts["shape"]["has_counts"]
+        plan = plan_of(model.get_params(deep=False), n_inputs, counts, facts["n_rows"], stored=True)
         model.row_ = plan.row
         model.n_features_in_ = n_inputs
         model.target_mean_, model.target_sd_ = facts["target_mean"], facts["target_sd"]

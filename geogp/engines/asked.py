@@ -41,13 +41,16 @@ def plan_of(
     has_counts: bool,
     n_rows: int,
     names: Sequence[str] | None = None,
+    *,
+    stored: bool = False,
 ) -> Plan:
-    """The plan of a fit to n_rows rows of n_inputs columns.
+    """The plan of a fit to n_rows rows of n_inputs columns. The two columns beside a time are a position.
 
     Parameters
     ----------
     asked : the parameters of `GPRegressor`, by name
     names : of the columns, by which `spatial` and `time` may call them
+    stored : of a fit that was stored, which says of every position that it is one; but for two columns without a time
 
     Raises
     ------
@@ -59,6 +62,8 @@ def plan_of(
     spatial = asked["spatial"]
     if spatial is None and n_inputs == 2:
         spatial = (0, 1)
+    if spatial is None and not stored and asked["time"] is not None and n_inputs == 3:
+        spatial = tuple(d for d in range(3) if d != asked["time"])
     row = row_of(asked, has_position=spatial is not None)
     position = None if spatial is None else (int(spatial[0]), int(spatial[1]))
     return Plan(
@@ -196,11 +201,12 @@ def with_capacity(plan: Plan, data: Data, asked: Data | None) -> tuple[Plan, Cap
 def storable(asked: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
     """Parameters as a run folder can hold them: without a predictor in memory, columns by their numbers.
 
-    A column's name would need the frame again.
+    A column's name would need the frame again, and so would the columns that are a position beside a time.
     """
     options = asked["options"]
     kept = None if options is None else {k: v for k, v in options.items() if k != "predictor"}
-    spatial = None if asked["spatial"] is None else list(shape.spatial or ())
+    told = asked["spatial"] is not None or (shape.spatial is not None and shape.time is not None)
+    spatial = list(shape.spatial or ()) if told else None
     return {**asked, "options": kept, "spatial": spatial, "time": shape.time}
 
 
@@ -253,8 +259,13 @@ def warn_far(row: Method) -> None:
     if row.reverts_to_prior or (row.name, row.residual) in _TOLD:
         return
     _TOLD.add((row.name, row.residual))
+    asked, instead = method(row.name), ""
+    if asked.engine != row.engine:
+        instead = (
+            f" (here {asked.without_position!r}: no two columns are named as a position, spatial=(i, j))"
+        )
     warnings.warn(
-        f"method {row.name!r} with residual {row.residual!r}: the latent sd far from data need not return "
+        f"method {row.name!r}{instead} with residual {row.residual!r}: the latent sd far from data need not return "
         "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "
         "whose row says reverts_to_prior.",
         NotDistanceAware,

@@ -7,7 +7,7 @@ from odc.geo.geobox import GeoBox
 
 import geogp
 from geogp.blocks import MomentsCache, moments_of
-from geogp.engines.asked import device_named
+from geogp.engines.asked import device_named, plan_of
 from geogp.errors import InvalidInput
 from geogp.run import Run
 from geogp.transforms import transform_for
@@ -132,3 +132,22 @@ def test_a_local_field_takes_steps_epochs_and_width_of_its_own():
     X, y = field(40)
     model = geogp.GPRegressor("geogp", steps=4, epochs=2, hidden=8, options={"epochs": 3}).fit(X, y)
     assert model.engine_.plan.options == {"steps": 4, "epochs": 3, "hidden": 8}
+
+
+def test_the_two_columns_beside_a_time_are_the_position_and_stay_it():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([2020 + rng.integers(0, 4, 80) / 4, rng.uniform(0, 1e4, (80, 2))])
+    y = np.sin(X[:, 1] / 2e3) + 0.1 * rng.standard_normal(80)
+    kinds = {"time": 0, "random_state": 0, "target_transform": "identity"}
+    told = geogp.GPRegressor(spatial=(1, 2), **kinds).fit(X, y)
+    model = geogp.GPRegressor(**kinds).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), told.predict(X))
+    assert model.spatial is None  # as it was asked for
+    again = geogp.GPRegressor.from_state(*model.state())
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_a_run_from_before_took_columns_beside_a_time_for_features_and_still_does():
+    asked = geogp.GPRegressor("dbk-rbf", time=2).get_params(deep=False)
+    assert plan_of(asked, 3, False, 80, stored=True).shape.spatial is None
+    assert plan_of(asked, 3, False, 80).shape.spatial == (0, 1)

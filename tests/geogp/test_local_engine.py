@@ -71,7 +71,9 @@ def test_the_local_residual_sees_what_the_basis_cannot():
 def test_generic_features_fall_back_to_a_deep_basis():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 5))
-    with pytest.warns(NotDistanceAware):
+    with pytest.warns(
+        NotDistanceAware, match=r"'geogp' \(here 'dbk-rbf': no two columns are named as a position"
+    ):
         model = geogp.GPRegressor(epochs=3).fit(X, X[:, 0])
     assert model.row_.engine == "lowrank" and model.row_.name == "geogp"
     again = geogp.GPRegressor.from_state(*model.state())

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
-from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut
-from geogp.field.likelihood.conditional import conditional_log_density, leave_one_out_log_density
+from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut, nearest_others
+from geogp.field.likelihood.conditional import conditional_log_density
 from geogp.field.likelihood.minibatches import Targets, fit_local_gp
-from geogp.field.likelihood.together import PASSES, fit_all_together
+from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihood
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.options import ROUGH, FieldOptions
@@ -23,12 +23,15 @@ from geogp.field.variation.told import Following, Told
 
 #: Fewer rows over space alone say too little about lengths that differ from place to place.
 VARY_FROM, VARY_AT = 10_000, 16
-#: All rows together teach the kernel where they are fewer: each candidate, or the best alone, which takes longer then.
-EACH_TOGETHER_BELOW, TOGETHER_BELOW = 1000, 10_000
-#: Of few rows a step sees this share, so that a fit sees each about ten times.
+#: All rows together teach the kernel where they are between the first and the last: each candidate below the second, else
+#: the best alone, which takes longer then. Of fewer they say next to nothing, and that with much confidence.
+TOGETHER_FROM, EACH_TOGETHER_BELOW, TOGETHER_BELOW = 12, 1000, 10_000
+#: Of rows of which some are left out a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
-#: Rate of a fit by minibatches; where each step sees all rows, steps are so many times longer and fewer.
-RATE, LONGER = 0.04, 2
+#: Rate of a fit by minibatches.
+RATE = 0.04
+#: Others that each of few rows is given; so many times fewer steps, since all rows together come after.
+OTHERS, SHORTER = 32, 2
 #: Steps with single rows for one with a block, in time.
 ROWS_BETWEEN = 2
 #: About so many targets of a kind judge the candidates.
@@ -101,10 +104,11 @@ class Trials:
         per_count: bool,
         stages: Stages,
         device: str = "cpu",
+        near: Tensor,
         told: ToldNoise | None = None,
         lengths: Told | None = None,
     ) -> "Trials":
-        """On a device, where kernels are fitted."""
+        """On a device, where kernels are fitted; `near` (N, d) says which rows are near each other."""
         kinds: dict[str, list[Targets]] = {"rows": [], "blocks": [], "sides": [], "future": []}
         every = None if lengths is None else lengths.says(torch.arange(len(y))).to(device)
         for out in left_out:
@@ -112,6 +116,10 @@ class Trials:
             if lengths is not None and out.kind in GAPS:
                 says = lengths.says(out.reference).to(device)
             kinds[out.kind].append((out.rows.to(device), out.neighbours.to(device), says))
+        if not left_out:
+            kinds["rows"].append(
+                (torch.arange(len(y)).to(device), nearest_others(near, OTHERS).to(device), None)
+            )
         both = {kind: _divided(targets) for kind, targets in kinds.items()}
         fitted, judges = ({kind: pair[i] for kind, pair in both.items()} for i in (0, 1))
         X, y, counts = X.to(device), y.to(device), counts.to(device)
@@ -131,14 +139,14 @@ class Trials:
 
     @property
     def few(self) -> bool:
-        """Whether each row in turn is left out, and all others tell."""
+        """Whether each row in turn is left out, and the nearest others tell."""
         return len(self.y) < HOLD_OUT_FROM
 
     @property
     def tell_together(self) -> bool:
-        """Whether all rows are taken together: of fewer each in turn is left out of all others, of more, blocks that are left
-        out know better what the kernel should be where it is not what the data are like."""
-        return not self.few and len(self.y) < TOGETHER_BELOW
+        """Whether all rows are taken together: of more, blocks that are left out know better what the kernel should be where it
+        is not what the data are like."""
+        return TOGETHER_FROM <= len(self.y) < TOGETHER_BELOW
 
     @property
     def each_together(self) -> bool:
@@ -167,7 +175,7 @@ class Trials:
             self.X,
             self.y,
             self.counts,
-            None if self.few else targets,
+            targets,
             start,
             columns=self._columns,
             told=self.told,
@@ -175,13 +183,44 @@ class Trials:
             weighted=weighted,
             per_count=self.per_count,
             steps=self._steps,
-            learning_rate=RATE * LONGER if self.few else RATE,
-            batch=min(o.batch, max(len(self.y) // FEW_IN_A_BATCH, 8)),
+            learning_rate=RATE * SHORTER if self.few else RATE,
+            batch=min(o.batch, len(self.y) if self.few else max(len(self.y) // FEW_IN_A_BATCH, 8)),
             seed=o.seed,
             tick=self.stages.tick,
         )
         alike = start.variation is None and follows is None
-        return self._together(made) if self.each_together and alike else made
+        return self._together(self._read_simply(made)) if self.each_together and alike else made
+
+    def _read_simply(self, gp: LocalGP) -> LocalGP:
+        """Its observations read as Gaussian ones, unless held-out rows surely gain by weighing them."""
+        if not (gp.weighted and heavy_tailed(gp.degrees_of_freedom)):
+            return gp
+        plain = replace(gp, weighted=False)
+        return _surely_better(self.judged(plain), self.judged(gp)).gp
+
+    def roughened(self, gp: LocalGP) -> LocalGP:
+        """A local GP of few rows with rough terms instead, fitted to all rows together, or as it is where these make the rows
+        less likely; a stage."""
+        kernel = replace(gp.kernel, smoothness=(ROUGH,) * len(gp.kernel.smoothness))
+        rough = replace(gp, kernel=kernel)
+        made = self.stages.once("rough", lambda: self._together(rough).tensors())
+        rough = LocalGP.from_tensors(made, kernel, gp.rows)
+        both = (gp, rough)  # weights under one of the two flatter it
+        smooth_loss, rough_loss = (sum(self._minus_log_likelihood(g, by) for by in both) for g in both)
+        return rough if rough_loss < smooth_loss else gp
+
+    def _minus_log_likelihood(self, gp: LocalGP, weighed_by: LocalGP) -> float:
+        return minus_log_likelihood(
+            gp,
+            self.X,
+            self.y,
+            self.counts,
+            weighed_by=weighed_by,
+            columns=self._columns,
+            told=self.told,
+            per_count=self.per_count,
+            seed=self.options.seed,
+        )
 
     def taken_together(self, gp: LocalGP) -> LocalGP:
         """A local GP whose kernel is the same everywhere, fitted to all rows together; a stage."""
@@ -207,7 +246,7 @@ class Trials:
         """Of a fit; one row has nothing to say of how far others lie from it."""
         if len(self.y) == 1:
             return 0
-        return -(-self.options.steps // LONGER) if self.few else self.options.steps
+        return -(-self.options.steps // SHORTER) if self.few else self.options.steps
 
     @property
     def _columns(self) -> Tensor | None:
@@ -215,8 +254,6 @@ class Trials:
 
     def judged(self, gp: LocalGP) -> Candidate:
         """What held-out rows say of it."""
-        if self.few:
-            return Candidate(gp, {"rows": left_out_one_by_one(gp, self)})
         judges = {kind: targets for kind, targets in self.judges.items() if targets}
         return Candidate(gp, {kind: held_out_densities(gp, self, t) for kind, t in judges.items()})
 
@@ -234,17 +271,18 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:
         rows = _in_turns(rows, blocks, ROWS_BETWEEN)
-    rough = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
-    open_to_rough = start.time_axis is None and trials.options.components is None
-    start = rough if trials.few and open_to_rough else start
     best = trials.fitted("rows", rows, start, weighted=True)
-    if open_to_rough and not trials.few:
-        best = _better(best, trials.fitted("rough", rows, rough, weighted=True))
-        start = replace(start, smoothness=best.gp.kernel.smoothness)
-    if heavy_tailed(best.gp.degrees_of_freedom):
+    if heavy_tailed(best.gp.degrees_of_freedom) and not trials.each_together:
         unweighted = trials.judged(replace(best.gp, weighted=False))
         if unweighted.density > best.density:
             best = trials.fitted("unweighted", rows, start, weighted=False)
+    if start.time_axis is None and trials.options.components is None:
+        if trials.each_together:
+            best = trials.judged(trials.roughened(best.gp))
+        else:
+            rough = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
+            best = _better(best, trials.fitted("rough", rows, rough, weighted=best.gp.weighted))
+        start = replace(start, smoothness=best.gp.kernel.smoothness)
     if start.time_axis is not None and len(start.smoothness) > 1:
         # What stays at a place is there only where held-out rows ask for it: else a little of the noise becomes surface.
         wide = trials.fitted("wide", rows, start.term(len(start.smoothness) - 1), weighted=best.gp.weighted)
@@ -305,12 +343,6 @@ def _divided(targets: list[Targets]) -> tuple[list[Targets], list[Targets]]:
     judge = [(t[::share], i[::share], says) for t, i, says in targets]
     rest = [torch.arange(len(t), device=t.device) % share > 0 for t, *_ in targets]
     return [(t[keep], i[keep], says) for (t, i, says), keep in zip(targets, rest) if bool(keep.any())], judge
-
-
-def left_out_one_by_one(gp: LocalGP, trials: Trials) -> Tensor:
-    """Log density of each row given all others under the kernel and the local GP's own noise: (N,)."""
-    with torch.no_grad():
-        return leave_one_out_log_density(*_asked(gp, trials), weighted=gp.weighted)
 
 
 def held_out_densities(gp: LocalGP, trials: Trials, targets: list[Targets]) -> Tensor:

@@ -51,6 +51,7 @@ def fit_conditioned(
         per_count=has_counts,
         stages=stages,
         device=device,
+        near=frame.near(C),
         told=told,
         lengths=lengths,
     )

@@ -51,42 +51,6 @@ class Solved(torch.autograd.Function):
         )
 
 
-class LeftOut(torch.autograd.Function):
-    """Q y and diag Q of Q = S⁻¹, from the lower factor of S: what each row misses, left out of all, is their ratio.
-
-    For gradients g of the first (N,) and d of the second (N,): of S −Q diag(d) Q − (Q g)(Q y)', of y Q g.
-
-    Notes
-    -----
-    O(N³): one product backwards.
-
-    References
-    ----------
-    Rasmussen and Williams 2006, section 5.4.2
-    """
-
-    @staticmethod
-    def forward(ctx: Any, L: Tensor, S: Tensor, y: Tensor) -> Any:
-        """The first way, and what the way back needs.
-
-        Parameters
-        ----------
-        L, S, y : (N, N) the factor, without gradient; (N, N); (N,)
-        """
-        Q = torch.cholesky_inverse(L)
-        alpha = Q @ y
-        ctx.save_for_backward(Q, alpha)
-        return alpha, Q.diagonal().clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        Q, alpha = ctx.saved_tensors
-        g, d = gradients
-        y = Q @ g
-        S = torch.outer(y, alpha).neg_()
-        return None, S.addmm_(Q * d, Q, alpha=-1.0), y
-
-
 class Stationary(torch.autograd.Function):
     """An additive Matérn kernel of given differences, differentiable in its logarithms and in what differences over space
     are divided by, entry by entry.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from geogp.field import neighbours
@@ -65,6 +66,23 @@ def leave_out(C: Tensor, frame: Frame, options: FieldOptions) -> list[LeftOut]:
         seed=options.seed,
     )
     return [_left_out(C, frame, h.kind, h.reference, h.target, options) for h in held]
+
+
+def nearest_others(P: Tensor, k: int) -> Tensor:
+    """The k rows nearest to each row of P (n, d), itself not among them: (n, k), -1 where there are fewer.
+
+    Examples
+    --------
+    >>> nearest_others(torch.tensor([[0.0], [1.0], [3.0]]), 1).tolist()
+    [[1], [0], [1]]
+    """
+    n = len(P)
+    found = cKDTree(P.cpu().numpy()).query(P.cpu().numpy(), k=np.arange(1, k + 2))[1]
+    # Where more lie at one place than are asked for, it may not have been found itself: then the last goes.
+    other = found != np.arange(n)[:, None]
+    first = np.argsort(~other, axis=1, kind="stable")[:, :k]
+    nearest = np.take_along_axis(found, first, axis=1)
+    return torch.from_numpy(np.where(nearest < n, nearest, neighbours.MISSING))
 
 
 def horizon_of(left_out: list[LeftOut], C: Tensor, frame: Frame) -> float:

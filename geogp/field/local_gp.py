@@ -9,6 +9,7 @@ from torch import Tensor
 from geogp.field.kernel import LocalKernel
 from geogp.field.noise.rows import RowNoise, ToldNoise, noise_variance
 from geogp.field.observations import Observations
+from geogp.field.student import heavy_tailed, variance_over_scale2
 from geogp.field.variation.told import Following, following
 
 
@@ -25,6 +26,8 @@ class LocalGP:
     rows : how τ² and s² differ from observation to observation, None where they are the same
     follows : how lengthscale and variance follow what places say, as it was learned; None where they do not, or in a run
         that was opened: the kernel's variation is all that predictions need
+    variances : observations that are not weighed are conditioned on with the variance of a Student-t; earlier runs took its
+        squared scale for that
 
     Examples
     --------
@@ -43,6 +46,7 @@ class LocalGP:
     weighted: bool = True
     rows: RowNoise | None = None
     follows: Following | None = None
+    variances: bool = True
 
     def tensors(self) -> dict[str, Tensor]:
         """Its numbers; `from_tensors` makes it again, given the structure of its kernel."""
@@ -92,6 +96,12 @@ class LocalGP:
         """Degrees of freedom with which observations are conditioned on, None for Gaussian ones."""
         return self.degrees_of_freedom if self.weighted else None
 
+    @property
+    def variance_factor(self) -> float:
+        """By what squared scales are multiplied where observations are conditioned on."""
+        weighed = self.weighted and heavy_tailed(self.degrees_of_freedom)
+        return 1.0 if weighed or not self.variances else variance_over_scale2(self.degrees_of_freedom)
+
     def less_sure(self, factor: float) -> "LocalGP":
         """With all variances so many times as large."""
         kernel = replace(self.kernel, log_variance=self.kernel.log_variance + math.log(factor))
@@ -107,14 +117,15 @@ class LocalGP:
         return noise_variance(self.tau2, self.s2, counts, told)
 
     def observed(self, X: Tensor, value: Tensor, counts: Tensor) -> Observations:
-        """Values (N,) at coordinates X (N, D), less trend and count shift, with the noise variances they have here.
+        """Values (N,) at coordinates X (N, D), less trend and count shift, with the noise variances they have here: of
+        those that are weighed as Student-t their squared scales.
 
         Notes
         -----
         O(N log N).
         """
         says = None if self.rows is None else self.rows.says(X, value, counts)
-        return Observations(X, value, counts, self.noise_variance(counts, says))
+        return Observations(X, value, counts, self.variance_factor * self.noise_variance(counts, says))
 
     def b(self, counts: Tensor) -> Tensor:
         """The shift with the count, b(n), for counts (N,)."""

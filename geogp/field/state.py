@@ -70,6 +70,7 @@ def state_of(
         "degrees_of_freedom": gp.degrees_of_freedom,
         "loss": list(gp.loss),
         "weighted": gp.weighted,
+        "variances": gp.variances,
         "calibration": None if calibration is None else asdict(calibration),
     }
     return {name: value.detach().contiguous() for name, value in tensors.items()}, facts
@@ -165,6 +166,7 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
         tuple(facts["loss"]),
         facts.get("weighted", False),  # absent before observations could be weighed as Student-t
         _row_noise(tensors),
+        variances=facts.get("variances", False),  # absent before
     )
 
 

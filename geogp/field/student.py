@@ -20,6 +20,17 @@ def heavy_tailed(degrees_of_freedom: float | None) -> TypeGuard[float]:
     return degrees_of_freedom is not None and degrees_of_freedom < GAUSSIAN_FROM
 
 
+def variance_over_scale2(degrees_of_freedom: float | None) -> float:
+    """Variance of a Student-t of squared scale 1, of which a Gaussian reading of observations makes their noise; 1 for None.
+
+    Examples
+    --------
+    >>> variance_over_scale2(4.0), variance_over_scale2(None)
+    (2.0, 1.0)
+    """
+    return 1.0 if degrees_of_freedom is None else degrees_of_freedom / (degrees_of_freedom - 2.0)
+
+
 def student_weights(
     K: Tensor, noise_variance: Tensor, y: Tensor, degrees_of_freedom: float, steps: int = REWEIGHTINGS
 ) -> Tensor:

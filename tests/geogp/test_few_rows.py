@@ -4,16 +4,32 @@ import geogp  # noqa: F401  first: it sets OMP_WAIT_POLICY before torch loads
 
 # isort: split
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from geogp.densities import log_density
 from geogp.estimator import GPRegressor
 from geogp.field.drift import Drift, left_open
+from geogp.field.kernel import LocalKernel
+from geogp.field.left_out import nearest_others
+from geogp.field.likelihood.conditional import conditional_log_density
+from geogp.field.likelihood.together import penalty
+from geogp.field.local_gp import LocalGP
 from geogp.field.observations import canonical, canonical_order
+from geogp.field.solve import conditional_moments
 
 FAR_M = 1e6
+
+
+def drawn(X, length, noise, seed, smoothness="matern32"):
+    """Values of a Matérn process of sd 1 at X (n, 2), with noise of that sd."""
+    kernel = LocalKernel(torch.full((1, 2), length).double().log(), torch.zeros(1).double(), (smoothness,))
+    K = kernel(torch.from_numpy(X), torch.from_numpy(X)).numpy()
+    L = np.linalg.cholesky(K + noise**2 * np.eye(len(X)))
+    return L @ np.random.default_rng(seed).standard_normal(len(X))
 
 
 def fitted(X, y):
@@ -167,3 +183,113 @@ def test_equal_targets_in_other_units_are_as_sure():
         width.append((high - low)[0] / value)
     assert width[0] == pytest.approx(width[1], rel=1e-6)
     assert 0.0 < width[0] < 1.0
+
+
+def test_few_rows_of_noise_alone_are_not_a_surface_and_not_heavy_tailed():
+    """Judged by weights that knew each row, it left a surface of .25 (of the noise) and tails of 3 degrees of freedom."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(0, 5e4, (300, 2)), rng.standard_normal(300)
+    model = fitted(X, y)
+    at = rng.uniform(0, 5e4, (200, 2))
+    assert np.sqrt(np.mean(model.predict(at, latent=True) ** 2)) < 0.15
+    gp = model.engine_.field.gp
+    assert not gp.weighted or gp.degrees_of_freedom > 10
+    moments = model.moments(at)
+    factor = torch.as_tensor(moments.standard_moments()[1])
+    sd = model.target_sd_ * float((moments.noise_variance * factor).mean().sqrt())
+    assert sd == pytest.approx(1.0, abs=3 / np.sqrt(2 * 300))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_noise_of_a_lattice_is_told_from_its_surface(seed):
+    """Places with no others close by: what tells the two apart is the likelihood of all rows together."""
+    X = np.stack(np.meshgrid(*2 * [np.linspace(0, 5e4, 16)]), -1).reshape(-1, 2)
+    model = fitted(X, drawn(X, 9e3, 0.4, seed))
+    found = model.target_sd_ * float(model.moments(X).noise_variance.mean().sqrt())
+    assert 0.75 * 0.4 < found < 1.3 * 0.4
+
+
+def test_a_noise_of_next_to_nothing_is_found():
+    X = np.random.default_rng(0).uniform(0, 5e4, (250, 2))
+    y = np.sin(X[:, 0] / 1e4) * np.cos(X[:, 1] / 1.4e4)
+    new = np.random.default_rng(1).uniform(5e3, 4.5e4, (100, 2))
+    model = fitted(X, y + 1e-4 * np.random.default_rng(2).standard_normal(250))
+    assert model.target_sd_ * float(model.moments(new).noise_variance.mean().sqrt()) < 1e-3
+    surface = np.sin(new[:, 0] / 1e4) * np.cos(new[:, 1] / 1.4e4)
+    assert np.sqrt(np.mean((model.predict(new, latent=True) - surface) ** 2)) < 0.01
+
+
+@pytest.mark.parametrize("smoothness", ["matern12", "matern32"])
+def test_few_rows_are_as_rough_as_they_were_drawn(smoothness):
+    X = np.random.default_rng(2).uniform(0, 5e4, (300, 2))
+    y = drawn(X, 1e4, 0.1, 2, smoothness)
+    assert set(fitted(X, y).engine_.field.gp.kernel.smoothness) == {smoothness}
+
+
+def test_the_nearest_others_are_others_even_where_many_lie_at_one_place():
+    P = torch.tensor([[0.0, 0.0]] * 5 + [[3.0, 4.0]]).double()
+    found = nearest_others(P, 2)
+    assert all(i not in row for i, row in enumerate(found.tolist()))
+    assert set(found[5].tolist()) <= set(range(5))
+    assert nearest_others(P[:1], 3).tolist() == [[-1, -1, -1]]
+    assert sorted(nearest_others(P, 9)[5].tolist()) == [-1, -1, -1, -1, 0, 1, 2, 3, 4]
+
+
+def test_places_with_a_level_of_their_own_are_known_as_well_as_their_rows_tell():
+    """150 places, four rows each, heavy tails read as Gaussian: with squared scales for variances intervals held 85%."""
+    inside = []
+    for seed in range(1):
+        rng = np.random.default_rng(seed)
+        P, level = rng.uniform(0, 5e4, (150, 2)), rng.standard_normal(150)
+        at = rng.integers(0, 150, 500)
+        model = fitted(P[at], level[at] + 0.5 * rng.standard_normal(500))
+        low, high = model.predictive(P, latent=True).interval(0.95)
+        inside.append(((low <= level) & (level <= high)).mean())
+    assert 0.9 < np.mean(inside) < 0.99
+
+
+@pytest.mark.parametrize(
+    ("weighted", "nu", "factor"), [(False, 4.0, 2.0), (True, 4.0, 1.0), (False, None, 1.0)]
+)
+def test_what_is_not_weighed_counts_with_its_variance(weighted, nu, factor):
+    kernel = LocalKernel(torch.zeros(1, 2).double(), torch.zeros(1).double(), ("matern32",))
+    gp = LocalGP(kernel, 0.3, 0.0, nu, torch.zeros(0), (), weighted=weighted)
+    X, y, one = torch.rand(30, 2).double(), torch.zeros(30).double(), torch.ones(30).double()
+    assert gp.observed(X, y, one).noise_variance.unique().tolist() == pytest.approx([0.3 * factor])
+    assert gp.noise_variance(one).unique().tolist() == pytest.approx([0.3])  # of a new value a squared scale
+    before = replace(gp, variances=False).observed(X, y, one)
+    assert before.noise_variance.unique().tolist() == pytest.approx([0.3])
+    index = torch.roll(torch.arange(30), 1)[:, None]
+    df = None if nu is None else torch.tensor(nu)
+    given = conditional_log_density(
+        kernel, X, y + 1.0, 0.3 * one, torch.arange(30), index, df, weighted=weighted
+    )
+    if not weighted:
+        c = conditional_moments(kernel, X, X, y + 1.0, factor * 0.3 * one, index)
+        expected = log_density(y + 1.0, c.mean, c.variance + 0.3, df)
+        torch.testing.assert_close(given, expected)
+
+
+def test_a_run_that_does_not_say_so_took_squared_scales_for_variances():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(0, 5e4, (120, 2)), rng.standard_t(4.0, 120)
+    tensors, facts = fitted(X, y).state()
+    assert facts["engine"]["variances"] is True
+    facts["engine"] |= {"weighted": False, "degrees_of_freedom": 4.0}
+    new = GPRegressor.from_state(tensors, facts).engine_.field.known.seen.noise_variance
+    del facts["engine"]["variances"]
+    old = GPRegressor.from_state(tensors, facts).engine_.field.known.seen.noise_variance
+    torch.testing.assert_close(new, 2.0 * old)
+
+
+def test_a_prior_leans_towards_long_lengths_small_variances_and_one_length_for_both_axes():
+    def of(lengths, variance):
+        log = torch.tensor([lengths]).double().log()
+        return float(penalty(LocalKernel(log, torch.tensor([variance]).double().log(), ("matern32",), 2)))
+
+    one = of([1.0, 1.0, 5.0, 4.0], 1.0)  # metres east and north in spacings, years, a covariate
+    assert of([0.5, 0.5, 5.0, 4.0], 1.0) > one > of([9.0, 9.0, 5.0, 4.0], 1.0)
+    assert of([1.0, 1.0, 5.0, 1.0], 1.0) > one > of([1.0, 1.0, 5.0, 40.0], 1.0)
+    assert of([1.0, 1.0, 5.0, 4.0], 9.0) > one > of([1.0, 1.0, 5.0, 4.0], 0.1)
+    assert of([3.0, 1 / 3.0, 5.0, 4.0], 1.0) > one + 5.0
+    assert of([1.0, 1.0, 0.1, 4.0], 1.0) == one

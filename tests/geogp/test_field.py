@@ -105,7 +105,7 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
     assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance", "newest", "span"}
     assert set(facts) == {
         "options", "frame", "trend", "has_counts", "horizon", "learned_until", "smoothness", "tau2", "s2",
-        "degrees_of_freedom", "loss", "weighted", "calibration", "blended",
+        "degrees_of_freedom", "loss", "weighted", "variances", "calibration", "blended",
     }  # fmt: skip
     # Before there were updates nothing said until when the field had learned.
     del facts["learned_until"]
@@ -195,6 +195,7 @@ def test_the_kernel_is_the_one_that_predicts_held_out_rows_and_blocks_best(monke
         return value
 
     monkeypatch.setattr(choose, "held_out_densities", spy)
+    monkeypatch.setattr(choose, "TOGETHER_BELOW", 0)
     X, y = held_out_world(12.0)
     fitted = LocalField.fit(X, y, None, options=replace(QUICKER, smooth=False))
     quality: dict[int, float] = {}
@@ -273,7 +274,7 @@ def test_a_shift_with_the_count_stays_only_where_it_predicts(monkeypatch, true):
 
 def test_gaussian_noise_leaves_the_observations_unweighted_or_nearly_so():
     X, y = held_out_world(6.0)
-    fitted = LocalField.fit(X, y, None, options=replace(QUICKER, smooth=False))
+    fitted = LocalField.fit(X, y, None, options=replace(QUICKER, smooth=False, steps=60))
     nu = fitted.gp.tails
     assert nu is None or nu > 8.0
 

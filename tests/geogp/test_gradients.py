@@ -10,7 +10,7 @@ import torch
 
 from geogp.densities import MATERN
 from geogp.field.kernel import LocalKernel
-from geogp.field.likelihood.conditional import conditional_log_density, leave_one_out_log_density
+from geogp.field.likelihood.conditional import conditional_log_density
 from geogp.field.solve import conditional_moments
 from geogp.field.variation import Variation
 
@@ -84,18 +84,6 @@ def test_student_rows_have_the_gradient_of_the_tape() -> None:
     parameters = (length, variance, noise)
     for one, other in zip(torch.autograd.grad(written, parameters), torch.autograd.grad(taped, parameters)):
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-11)
-
-
-def test_leaving_each_row_out_has_the_gradient_of_differences() -> None:
-    length, variance = numbers(9)
-    noise = torch.linspace(0.05, 0.4, 12).double().requires_grad_()
-    y = torch.randn(12, generator=torch.Generator().manual_seed(10)).double().requires_grad_()
-
-    def density(length, variance, noise, y):
-        kernel = LocalKernel(length, variance, ("matern32", "matern12"), 2)
-        return leave_one_out_log_density(kernel, PLACES[:12], y, noise)
-
-    assert torch.autograd.gradcheck(density, (length, variance, noise, y), atol=1e-7)
 
 
 def test_without_gradients_nothing_is_kept() -> None:

@@ -10,7 +10,7 @@ import torch
 from geogp.errors import NumericalFailure
 from geogp.field import LocalKernel, neighbours
 from geogp.field.earlier import earlier
-from geogp.field.likelihood.conditional import conditional_log_density, leave_one_out_log_density
+from geogp.field.likelihood.conditional import conditional_log_density
 from geogp.field.likelihood.minibatches import fit_local_gp
 from geogp.field.observations import Observations
 from geogp.field.solve import Neighbourhoods, conditional_moments, factor, predictors
@@ -245,24 +245,6 @@ def test_one_wild_value_does_not_pull_its_surroundings():
     assert gaussian > 0.5 and student < 0.2 * gaussian
     # From 30 degrees of freedom on observations are Gaussian, to the bit.
     assert torch.equal(mean(wild, 30.0), mean(wild, None))
-
-
-def test_leaving_out_each_row_at_once_is_leaving_it_out_alone():
-    rng = np.random.default_rng(5)
-    X, y = torch.from_numpy(rng.uniform(0, 5, (40, 2))), torch.from_numpy(rng.normal(size=40))
-    noise = torch.from_numpy(rng.uniform(0.1, 1.0, 40))
-    kernel = LocalKernel(torch.zeros(2, 2), torch.zeros(2), ("matern12", "matern32"))
-    rows = torch.arange(40)
-    others = torch.stack([torch.cat([rows[:i], rows[i + 1 :]]) for i in range(40)])
-    nu = torch.tensor(6.0)
-    one_by_one = conditional_log_density(kernel, X, y, noise, rows, others, nu, weighted=False)
-    at_once = leave_one_out_log_density(kernel, X, y, noise, nu, weighted=False)
-    torch.testing.assert_close(at_once, one_by_one, rtol=1e-9, atol=1e-9)
-    # Of Student-t observations the weights are those given all rows, the one left out among them: close, not equal.
-    one_by_one = conditional_log_density(kernel, X, y, noise, rows, others, nu)
-    at_once = leave_one_out_log_density(kernel, X, y, noise, nu)
-    torch.testing.assert_close(at_once, one_by_one, rtol=0, atol=0.3)
-    assert abs(float(at_once.mean() - one_by_one.mean())) < 0.05
 
 
 # -- pieces of a neighbourhood --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from geogp.densities import log_density
 from geogp.field.kernel import LocalKernel
-from geogp.field.likelihood.conditional import conditional_log_density, leave_one_out_log_density
+from geogp.field.likelihood.conditional import conditional_log_density
 from geogp.field.likelihood.trained import Trained
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
@@ -27,7 +27,7 @@ def fit_local_gp(
     X: Tensor,
     y: Tensor,
     counts: Tensor,
-    sets: Sequence[Targets] | None,
+    sets: Sequence[Targets],
     start: LocalKernel,
     *,
     columns: Tensor | None = None,
@@ -44,14 +44,13 @@ def fit_local_gp(
 ) -> LocalGP:
     """Kernel, noise and count shift that make the rows likely given their neighbours.
 
-    Maximises the sum of `conditional_log_density` by minibatches (Adam, one cycle), or that of
-    `leave_one_out_log_density`. Neighbours alone cannot tell a large variance and a long lengthscale from small and short
-    ones: what each row is by itself has a small say, too.
+    Maximises the sum of `conditional_log_density` by minibatches (Adam, one cycle). Neighbours alone cannot tell a large
+    variance and a long lengthscale from small and short ones: what each row is by itself has a small say, too.
 
     Parameters
     ----------
     X, y, counts : (N, D), (N,), (N,) observations, float64, all on one device; y standardised
-    sets : targets, visited in turn; None leaves out each row in turn
+    sets : targets, visited in turn
     start : starting kernel; its structure is kept, its variation over space, if it has one, learned
     columns : (N, P) that shift the mean linearly (`count_columns`), or None
     told : noise that differs from row to row, its coefficients to be learned; None where it is the same
@@ -73,7 +72,7 @@ def fit_local_gp(
 
     Notes
     -----
-    O(steps · batch · k³), without sets O(steps · N³).
+    O(steps · batch · k³).
 
     References
     ----------
@@ -98,15 +97,12 @@ def fit_local_gp(
         kernel, noise, nu = model.kernel(), model.noise_variance(counts), model.degrees_of_freedom()
         follows = model.follows()
         value = y - shifting @ model.shift
-        if sets is None:
-            density = leave_one_out_log_density(kernel, X, value, noise, nu, weighted=weighted)
-        else:
-            target, index, said = sets[step % len(sets)]
-            kernel = following(kernel, follows, said)
-            pick = torch.randint(len(target), (batch,), generator=generator).to(X.device)
-            density = conditional_log_density(
-                kernel, X, value, noise, target[pick], index[pick], nu, weighted=weighted
-            )
+        target, index, said = sets[step % len(sets)]
+        kernel = following(kernel, follows, said)
+        pick = torch.randint(len(target), (batch,), generator=generator).to(X.device)
+        density = conditional_log_density(
+            kernel, X, value, noise, target[pick], index[pick], nu, weighted=weighted
+        )
         loss = -density.mean()
         loss = loss - min(ALONE / len(y), MOST_ALONE) * _alone(kernel, X, value, noise, nu, generator).mean()
         if follows is not None:

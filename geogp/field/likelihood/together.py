@@ -10,7 +10,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from geogp.field.likelihood.restricted import Rows, restricted
+from geogp.field.frame import SPACINGS
+from geogp.field.kernel import LocalKernel
+from geogp.field.likelihood.restricted import Restricted, Rows, restricted
 from geogp.field.likelihood.trained import Trained
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
@@ -22,8 +24,13 @@ Array = NDArray[np.float64]
 DENSE_BELOW = 1000
 #: The search's passes over the rows.
 PASSES = 20
-#: How far the logarithm of a length or a variance goes from where it begins.
-FARTHEST = 5.0
+#: How far the logarithm of a length or a variance goes from where it begins; that of a noise may fall farther.
+FARTHEST, NOISELESS = 5.0, 14.0
+#: Rates of a term's prior: of a spacing of places over its length, of a covariate's sd over its length along that, and of
+#: the term's own sd, for values whose sd is about 1.
+SHORT, COVARIATE, LARGE = 1.0, 4.0, 1.0
+#: Prior sd of the logarithm of how its lengths along the axes of space differ: a turned metric is learned elsewhere.
+RATIO_SD = 0.5
 #: Prior sd of the coefficients of b(n).
 SHIFT_SD = 0.5
 
@@ -43,45 +50,41 @@ def fit_all_together(
 ) -> LocalGP:
     """A local GP whose kernel, noise and count shift make all rows likely together, as a search from `gp` finds them.
 
-    The rows' marginal likelihood, a plane integrated out (restricted likelihood). What minibatches of rows given their
-    neighbours say of few rows is far less: of a range in space and time little, and that by chance. Tails stay; observations
-    that are weighed as Student-t keep the weights they have under `gp`.
+        The rows' marginal likelihood, a plane integrated out (restricted likelihood). What minibatches of rows given their
+        neighbours say of few rows is far less: of a range in space and time little, and that by chance. Tails stay; observations
+        that are weighed as Student-t keep the weights they have under `gp`.
 
-    Parameters
-    ----------
-    gp : as `fit_local_gp` gives it, its kernel the same everywhere; X, y, counts, columns, told, per_count : as there
-    passes : of the search, at most; seed : of the order of more rows than are factorised at once
+        Parameters
+        ----------
+        gp : as `fit_local_gp` gives it, its kernel the same everywhere; X, y, counts, columns, told, per_count : as there
+        passes : of the search, at most; seed : of the order of more rows than are factorised at once
 
-    Raises
-    ------
-    NumericalFailure
-        when the rows' covariance cannot be factorised where the search begins
+        Raises
+        ------
+        NumericalFailure
+            when the rows' covariance cannot be factorised where the search begins
 
-    Notes
-    -----
-    O(passes · N³) below 1,000 rows; above O(N log N), and O(passes · k³) for each of 3,000 rows.
+        Notes
+        -----
+        O(passes · N³) below 1,000 rows; above O(N log N), and O(passes · k³) for each of 3,000 rows.
 
-    References
-    ----------
-    Harville 1974 (restricted likelihood); Stein, Chi and Welty 2004 (as a product of conditionals)
+        References
+        ----------
+        Harville 1974 (restricted likelihood); Stein, Chi and Welty 2004 (as a product of conditionals)
 
-    Examples
-    --------
+        Examples
+        --------
     >>> from geogp.field.kernel import LocalKernel
-    >>> X = torch.rand(40, 2, generator=torch.Generator().manual_seed(0)).double()
-    >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern32",))
-    >>> gp = LocalGP(kernel, 0.1, 0.1, None, torch.zeros(0), ())
-    >>> fit_all_together(gp, X, X[:, 0].sin(), torch.ones(40).double(), per_count=False).tau2 < 0.01
-    True
+        >>> X = torch.rand(40, 2, generator=torch.Generator().manual_seed(0)).double()
+        >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern32",))
+        >>> gp = LocalGP(kernel, 0.1, 0.1, None, torch.zeros(0), ())
+        >>> fit_all_together(gp, X, X[:, 0].sin(), torch.ones(40).double(), per_count=False).tau2 < 0.01
+        True
     """
-    nothing = torch.zeros(len(y), 0, dtype=y.dtype, device=y.device)
-    rows = Rows(X, y, counts, nothing if columns is None else columns, torch.ones_like(y))
-    student = gp.degrees_of_freedom is not None
-    model = Trained(gp.kernel, rows.columns.shape[1], told, None, student=student, per_count=per_count)
-    model = model.begun_at(gp).to(X.device)
+    rows = _rows(gp, X, y, counts, columns)
     likelihood = restricted(X, gp.kernel, dense_below=DENSE_BELOW, seed=seed)
-    if gp.weighted and heavy_tailed(gp.degrees_of_freedom):
-        rows = rows.weighed(likelihood, model, gp.degrees_of_freedom)
+    model = _begun_at(gp, rows, told, per_count)
+    rows = _weighed(rows, gp, gp, likelihood, told, per_count)
     learned = [p for name, p in model.named_parameters() if p.requires_grad and name != "tails"]
 
     def loss(at: Array) -> tuple[float, Array]:
@@ -89,6 +92,7 @@ def fit_all_together(
             vector_to_parameters(torch.from_numpy(at).to(X.device), learned)
         model.zero_grad()
         prior = 0.5 * model.shift.square().sum() / SHIFT_SD**2
+        prior = prior + penalty(model.kernel())
         if (noise := model.noise_of_rows()) is not None:
             prior = prior + noise.noise.penalty()
         prior.backward()
@@ -98,13 +102,69 @@ def fit_all_together(
         return total, parameters_to_vector(gradient).cpu().numpy()
 
     start = parameters_to_vector(learned).detach().cpu().numpy()
-    reach = [(v - FARTHEST, v + FARTHEST) for v in start]
+    noises = {id(model.tau2), id(model.s2)}
+    down = [NOISELESS if id(p) in noises else FARTHEST for p in learned for _ in range(p.numel())]
+    reach = [(v - least, v + FARTHEST) for v, least in zip(start, down)]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=reach, options={"maxiter": passes})
     with torch.no_grad():
         vector_to_parameters(torch.from_numpy(found.x).to(X.device), learned)
-    made = model.cpu().learned(list(gp.loss), gp.weighted and student)
-    if gp.degrees_of_freedom is None or bool((rows.weights != 1.0).any()):
-        return made
-    # Unweighed observations tell a variance; τ² and s² are squared scales of a Student-t.
-    scale = (gp.degrees_of_freedom - 2.0) / gp.degrees_of_freedom
+    made = model.cpu().learned(list(gp.loss), gp.weighted)
+    scale = 1.0 / gp.variance_factor
     return replace(made, tau2=scale * made.tau2, s2=scale * made.s2)
+
+
+def penalty(kernel: LocalKernel) -> Tensor:
+    """Minus the log prior density of a kernel's terms, less a constant: towards long lengths and small variances, as few
+    rows leave them open, and lengths that are alike along both axes of space.
+
+    References
+    ----------
+    Fuglstad, Simpson, Lindgren and Rue 2019, Constructing priors that penalize the complexity of Gaussian random fields
+    """
+    over_space = kernel.log_lengthscale[:, kernel.space_axes[:2]]
+    spacing = torch.exp(-over_space.mean(1)) / SPACINGS
+    ratio = over_space[:, 0] - over_space[:, 1]
+    sd = torch.exp(0.5 * kernel.log_variance)
+    followed = torch.exp(-kernel.log_lengthscale[:, kernel.space_axes[2:]]).sum(1)
+    return (COVARIATE * followed + SHORT * spacing + LARGE * sd + 0.5 * (ratio / RATIO_SD).square()).sum()
+
+
+def minus_log_likelihood(
+    gp: LocalGP,
+    X: Tensor,
+    y: Tensor,
+    counts: Tensor,
+    *,
+    weighed_by: LocalGP,
+    columns: Tensor | None = None,
+    told: ToldNoise | None = None,
+    per_count: bool = True,
+    seed: int = 0,
+) -> float:
+    """Of all rows, a plane integrated out, less a constant; Student-t observations with the weights they have under another."""
+    rows = _rows(gp, X, y, counts, columns)
+    likelihood = restricted(X, weighed_by.kernel, dense_below=DENSE_BELOW, seed=seed)
+    rows = _weighed(rows, gp, weighed_by, likelihood, told, per_count)
+    return likelihood.backward(_begun_at(gp, rows, told, per_count), rows)
+
+
+def _rows(gp: LocalGP, X: Tensor, y: Tensor, counts: Tensor, columns: Tensor | None) -> Rows:
+    nothing = torch.zeros(len(y), 0, dtype=y.dtype, device=y.device)
+    return Rows(X, y, counts, nothing if columns is None else columns, torch.ones_like(y))
+
+
+def _begun_at(gp: LocalGP, rows: Rows, told: ToldNoise | None, per_count: bool) -> Trained:
+    """What is trained, with the numbers of a local GP; its noise as that which rows have here."""
+    student = gp.degrees_of_freedom is not None
+    model = Trained(gp.kernel, rows.columns.shape[1], told, None, student=student, per_count=per_count)
+    factor = gp.variance_factor
+    return model.begun_at(replace(gp, tau2=factor * gp.tau2, s2=factor * gp.s2)).to(rows.X.device)
+
+
+def _weighed(
+    rows: Rows, gp: LocalGP, by: LocalGP, likelihood: Restricted, told: ToldNoise | None, per_count: bool
+) -> Rows:
+    """Rows with the weights they have under a local GP, where they are weighed."""
+    if not (gp.weighted and heavy_tailed(gp.degrees_of_freedom)):
+        return rows
+    return rows.weighed(likelihood, _begun_at(by, rows, told, per_count), gp.degrees_of_freedom)

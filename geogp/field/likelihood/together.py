@@ -21,14 +21,14 @@ from geogp.field.student import heavy_tailed
 Array = NDArray[np.float64]
 
 #: Fewer rows than this are factorised as a whole; more are a product of conditionals.
-DENSE_BELOW = 1000
+DENSE_BELOW = 600
 #: The search's passes over the rows.
 PASSES = 20
 #: How far the logarithm of a length or a variance goes from where it begins; that of a noise may fall farther.
 FARTHEST, NOISELESS = 5.0, 14.0
 #: Rates of a term's prior: of a spacing of places over its length, of a covariate's sd over its length along that, and of
 #: the term's own sd, for values whose sd is about 1.
-SHORT, COVARIATE, LARGE = 1.0, 4.0, 1.0
+SHORT, COVARIATE, LARGE = 1.0, 2.0, 1.0
 #: Prior sd of the logarithm of how its lengths along the axes of space differ: a turned metric is learned elsewhere.
 RATIO_SD = 0.5
 #: Prior sd of the coefficients of b(n).
@@ -66,7 +66,7 @@ def fit_all_together(
 
         Notes
         -----
-        O(passes · N³) below 1,000 rows; above O(N log N), and O(passes · k³) for each of 3,000 rows.
+        O(passes · N³) below 600 rows; above O(N log N), and O(passes · k³) for each of 3,000 rows.
 
         References
         ----------

@@ -90,7 +90,7 @@ def checked_counts(counts: "ArrayLike", n: int) -> "NDArray[np.float64]":
     bad = np.flatnonzero(~((out >= 1) & (out <= MOST)))
     if len(bad):
         raise InvalidInput(
-            f"counts must be positive, at least 1; row {bad[0]} has {out[bad[0]]:g}: drop it or leave counts out."
+            f"counts must be positive, at least 1 and at most {MOST:g}; row {bad[0]} has {out[bad[0]]:g}: drop it or leave counts out."
         )
     return out
 

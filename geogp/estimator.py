@@ -43,7 +43,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     method : a row of the method table, see `geogp.METHODS` or `geogp methods`
-    spatial : the (easting, northing) columns, by number or, of a data frame, by name, or None
+    spatial : the (easting, northing) columns, by number or, of a data frame, by name; None takes the two beside `time`
     time : the time column (years), likewise, or None. Of points (a GeoDataFrame) columns 0 and 1 are easting and
         northing, its others follow by their names
     backbone, expansion, residual, noise, objective, posterior, spread : a name in that registry of `geogp.basis`

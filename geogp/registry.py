@@ -87,11 +87,11 @@ def parts(kind: str, value: str) -> list[str]:
     >>> parts("expansion", "rbf+fourier"), parts("noise", "counts+smooth")
     (['rbf', 'fourier'], ['counts+smooth'])
     """
-    return value.split("+") if kind == "expansion" else [value]
+    return value.split("+") if kind == "expansion" and isinstance(value, str) else [value]
 
 
 def _refuse_other(entries: Collection[str], kind: str, name: str) -> None:
-    if name not in entries:
+    if not isinstance(name, str) or name not in entries:
         raise ImpossibleCombination(f"there is no {kind} {name!r}; choose from {', '.join(entries)}.")
 
 
@@ -101,7 +101,8 @@ def _names(kind: str) -> Collection[str]:
     if module in sys.modules:
         return registered(kind)
     spec = find_spec(module)
-    assert spec is not None and spec.origin is not None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return registered(kind)
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
     set_here = (node for node in tree.body if isinstance(node, ast.AnnAssign))
     named = next(node for node in set_here if ast.unparse(node.target) == variable)

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,14 @@ def open_export(folder: str | Path) -> xr.Dataset:
     try:
         files = [(f["kind"], folder / f["path"]) for f in json.loads(manifest.read_text("utf-8"))["files"]]
         outside = [path for _, path in files if not path.resolve().is_relative_to(folder.resolve())]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        missing = [path for kind, path in files if kind in ENGINES and not path.exists()]
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+        OSError,
+    ):  # too deep, a link to itself, no name of a file
         raise InvalidInput(f"{manifest} is not a manifest of an export.") from None
     kinds = {kind: [path for k, path in files if k == kind] for kind in ENGINES}
     kind = next((kind for kind in ENGINES if kinds[kind]), None)
@@ -55,7 +61,6 @@ def open_export(folder: str | Path) -> xr.Dataset:
         raise InvalidInput(
             f"{outside[0]} is named in {manifest.name} and leads out of the folder; export again."
         )
-    missing = [path for path in chain.from_iterable(kinds.values()) if not path.exists()]
     if missing:
         raise InvalidInput(f"{missing[0]} is named in {manifest.name} but is not there; export again.")
     first = kinds[kind][0]

@@ -94,9 +94,10 @@ class QuasiNewton:
         self._search.step(closure)
         assert first is not None  # the search begins with a look at where it stands
         self._forget()  # the next step begins where this one ends
-        for words in (words for seen in self._seen for words in seen.said if seen.said != self._told):
+        said = [words for seen in self._seen for words in seen.said]
+        for words in said if said != self._told else []:
             warn(words)
-        self._told = [words for seen in self._seen for words in seen.said]
+        self._told = said
         return first
 
     def _forget(self) -> None:
@@ -118,6 +119,8 @@ class QuasiNewton:
                 loss = backward().detach()
         except NumericalFailure:
             if first is None:
+                for words in said:
+                    warn(words)
                 raise
             loss = torch.tensor(float("nan"))
         finite = bool(torch.isfinite(loss)) and all(

@@ -57,6 +57,6 @@ def _number(what: str, column: Any, n: int, names: Sequence[str] | None) -> int:
             )
             raise InvalidInput(f"{what} names {column!r}, and no column is called so ({there}).")
         return list(names).index(column)
-    if not isinstance(column, Integral) or not -n <= int(column) < n:
+    if isinstance(column, bool) or not isinstance(column, Integral) or not -n <= int(column) < n:
         raise InvalidInput(f"{what} must name columns, by name or by number below {n}; got {column!r}.")
     return int(column) % n

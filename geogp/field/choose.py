@@ -3,14 +3,17 @@
 import itertools
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut, nearest_others
 from geogp.field.likelihood.conditional import conditional_log_density
-from geogp.field.likelihood.minibatches import Targets, fit_local_gp
+from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
 from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihood
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
@@ -30,6 +33,9 @@ TOGETHER_FROM, EACH_TOGETHER_BELOW, TOGETHER_BELOW = 12, 1000, 10_000
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches.
 RATE = 0.04
+#: Noise variance that few rows begin with where counts do not differ: where it begins far below what it is, tails pass for
+#: heavy before it has grown. Of many rows the networks tell the tails.
+ALIKE = 0.5
 #: Others that each of few rows is given; so many times fewer steps, since all rows together come after.
 OTHERS, SHORTER = 32, 2
 #: Steps with single rows for one with a block, in time.
@@ -142,11 +148,20 @@ class Trials:
         """Whether each row in turn is left out, and the nearest others tell."""
         return len(self.y) < HOLD_OUT_FROM
 
+    @cached_property
+    def distinct(self) -> Tensor:
+        """Numbers of rows of which none repeats another, place, time, count and value: copies tell of no noise."""
+        table = torch.cat([self.X, self.y[:, None], self.counts[:, None]], dim=1).cpu().numpy()
+        first = np.unique(table, axis=0, return_index=True)[1]
+        return torch.from_numpy(np.sort(first)).to(self.X.device)
+
     @property
     def tell_together(self) -> bool:
         """Whether all rows are taken together: of more, blocks that are left out know better what the kernel should be where it
         is not what the data are like."""
-        return TOGETHER_FROM <= len(self.y) < TOGETHER_BELOW
+        if bool((self.y == self.y[0]).all()):  # of a noise they say nothing
+            return False
+        return len(self.y) < TOGETHER_BELOW and len(self.distinct) >= TOGETHER_FROM
 
     @property
     def each_together(self) -> bool:
@@ -185,6 +200,7 @@ class Trials:
             steps=self._steps,
             learning_rate=RATE * SHORTER if self.few else RATE,
             batch=min(o.batch, len(self.y) if self.few else max(len(self.y) // FEW_IN_A_BATCH, 8)),
+            noise=ALIKE if self.each_together and not self.per_count else NOISE,
             seed=o.seed,
             tick=self.stages.tick,
         )
@@ -210,17 +226,21 @@ class Trials:
         return rough if rough_loss < smooth_loss else gp
 
     def _minus_log_likelihood(self, gp: LocalGP, weighed_by: LocalGP) -> float:
-        return minus_log_likelihood(
-            gp,
-            self.X,
-            self.y,
-            self.counts,
-            weighed_by=weighed_by,
-            columns=self._columns,
-            told=self.told,
-            per_count=self.per_count,
-            seed=self.options.seed,
-        )
+        return minus_log_likelihood(gp, **self._all_rows, weighed_by=weighed_by)
+
+    @property
+    def _all_rows(self) -> dict[str, Any]:
+        """The rows that are taken together, and how."""
+        rows, columns, told = self.distinct, self._columns, self.told
+        return {
+            "X": self.X[rows],
+            "y": self.y[rows],
+            "counts": self.counts[rows],
+            "columns": None if columns is None else columns[rows],
+            "told": None if told is None else replace(told, says=told.says[rows]),
+            "per_count": self.per_count,
+            "seed": self.options.seed,
+        }
 
     def taken_together(self, gp: LocalGP) -> LocalGP:
         """A local GP whose kernel is the same everywhere, fitted to all rows together; a stage."""
@@ -228,18 +248,8 @@ class Trials:
         return LocalGP.from_tensors(made, gp.kernel, gp.rows)
 
     def _together(self, gp: LocalGP) -> LocalGP:
-        return fit_all_together(
-            gp,
-            self.X,
-            self.y,
-            self.counts,
-            columns=self._columns,
-            told=self.told,
-            per_count=self.per_count,
-            passes=min(PASSES, self.options.steps),
-            seed=self.options.seed,
-            tick=self.stages.tick,
-        )
+        passes = min(PASSES, self.options.steps)
+        return fit_all_together(gp, **self._all_rows, passes=passes, tick=self.stages.tick)
 
     @property
     def _steps(self) -> int:
@@ -262,16 +272,16 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     """Kernel and noise that predict held-out rows best, over all kinds of missing data.
 
     Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they
-    are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones:
-    both kernels are tried (rows that are taken together tell of both), and rough ones beside smooth ones where no kernel was asked for; few rows take the rough
-    ones. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
+    are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones: both kernels
+    are tried (rows that are taken together tell of both), and rough ones beside smooth ones where no kernel was asked for:
+    of few rows the likelihood tells which, and plain reading is left only where weighing surely gains. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
     variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
     speaks against it. A mean that shifts with the count must gain more than chance does.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:
         rows = _in_turns(rows, blocks, ROWS_BETWEEN)
-    best = trials.fitted("rows", rows, start, weighted=True)
+    best = trials.fitted("first", rows, start, weighted=True)
     if heavy_tailed(best.gp.degrees_of_freedom) and not trials.each_together:
         unweighted = trials.judged(replace(best.gp, weighted=False))
         if unweighted.density > best.density:

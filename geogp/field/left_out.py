@@ -15,7 +15,7 @@ from geogp.holdout import each_left_out
 
 Index = NDArray[np.int64]
 
-#: Below this many rows nothing is left out here: each row in turn is, of all others, where a kernel is fitted.
+#: Below this many rows nothing is left out here: each row in turn is where a kernel is fitted, given the nearest others.
 HOLD_OUT_FROM = 400
 #: Rows at the sides count so much of what those of another kind do: they are many rows, but only a few gaps, and few
 #: predictions lie beyond the data.

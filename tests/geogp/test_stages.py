@@ -32,7 +32,7 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_result(monkeypatch):
 
     def stop(known):
         written.update(known)
-        if "rows/numbers" in known:
+        if "first/numbers" in known:
             raise Enough
 
     with pytest.raises(Enough):
@@ -70,7 +70,7 @@ def test_the_estimators_hooks_hear_of_the_fields_stages():
         X.numpy(), y.numpy(), hooks=hooks
     )
     assert epochs == sorted(epochs) and epochs[-1] >= 1
-    assert any("rows/log_lengthscale" in s["model"] for s in states)
+    assert any("first/log_lengthscale" in s["model"] for s in states)
 
 
 @pytest.mark.parametrize("n", [300, 700])

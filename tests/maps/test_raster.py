@@ -222,7 +222,7 @@ def test_a_folder_that_is_no_export_is_refused(ds, tmp_path) -> None:
 @pytest.mark.parametrize(
     "text",
     ["[" * 100_000, '{"files":' * 100_000, "9" * 5000, "[]", "7", '{"files": 7}', '{"files": [7]}', '{"files": [{"kind": "cog"}]}',
-     '{"files": [{"kind": "cog", "path": 7}]}', '{"files": [{"kind": "cog", "path": "a\\u0000b"}]}', "\xff"],
+     '{"files": [{"kind": "cog", "path": "' + 5000 * "a" + '"}]}', '{"files": [{"kind": "cog", "path": 7}]}', '{"files": [{"kind": "cog", "path": "a\\u0000b"}]}', "\xff"],
     ids=lambda text: text[:30],
 )  # fmt: skip
 def test_a_manifest_of_others_is_refused_in_a_sentence(tmp_path, text) -> None:

@@ -1,5 +1,6 @@
 """Kernel, noise and count shift by conditional likelihood: each row predicted from its own neighbours."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -18,6 +19,8 @@ from geogp.field.variation.told import Following, following
 #: what places say, without what is left out.
 Targets = tuple[Tensor, Tensor, Tensor | None]
 
+#: Noise variance that a fit begins with, of values whose variance is about 1.
+NOISE = 0.1
 #: Each row by itself, no neighbour known, speaks for the variance of the whole: together as this many rows, at most this
 #: share of what rows given their neighbours say; and so many of them at a step.
 ALONE, MOST_ALONE, ALONE_AT_ONCE = 40.0, 0.1, 1024
@@ -39,6 +42,7 @@ def fit_local_gp(
     steps: int = 120,
     batch: int = 128,
     learning_rate: float = 0.04,
+    noise: float = NOISE,
     seed: int = 0,
     tick: Callable[[], None] = lambda: None,
 ) -> LocalGP:
@@ -59,6 +63,7 @@ def fit_local_gp(
     student : Student-t with learned degrees of freedom, else Gaussian
     weighted : condition on the neighbours as Student-t too (`student_weights`), else as Gaussian
     per_count : learn s² too; False when all counts are equal
+    noise : variance that it begins with, beside that of a single measurement where counts differ
     tick : called after each step; what it raises ends the fit
 
     Returns
@@ -90,21 +95,23 @@ def fit_local_gp(
     model = Trained(start, shifting.shape[1], told, follows, student=student, per_count=per_count).to(
         X.device
     )
+    with torch.no_grad():
+        model.tau2.fill_(math.log(noise))
     cycle = _one_cycle(model, learning_rate, steps)
     generator = torch.Generator().manual_seed(seed)
     history = []
     for step in range(steps):
-        kernel, noise, nu = model.kernel(), model.noise_variance(counts), model.degrees_of_freedom()
+        kernel, own, nu = model.kernel(), model.noise_variance(counts), model.degrees_of_freedom()
         follows = model.follows()
         value = y - shifting @ model.shift
         target, index, said = sets[step % len(sets)]
         kernel = following(kernel, follows, said)
         pick = torch.randint(len(target), (batch,), generator=generator).to(X.device)
         density = conditional_log_density(
-            kernel, X, value, noise, target[pick], index[pick], nu, weighted=weighted
+            kernel, X, value, own, target[pick], index[pick], nu, weighted=weighted
         )
         loss = -density.mean()
-        loss = loss - min(ALONE / len(y), MOST_ALONE) * _alone(kernel, X, value, noise, nu, generator).mean()
+        loss = loss - min(ALONE / len(y), MOST_ALONE) * _alone(kernel, X, value, own, nu, generator).mean()
         if follows is not None:
             loss = loss + follows.penalty() / len(y)
         elif kernel.variation is not None:

@@ -50,36 +50,36 @@ def fit_all_together(
 ) -> LocalGP:
     """A local GP whose kernel, noise and count shift make all rows likely together, as a search from `gp` finds them.
 
-        The rows' marginal likelihood, a plane integrated out (restricted likelihood). What minibatches of rows given their
-        neighbours say of few rows is far less: of a range in space and time little, and that by chance. Tails stay; observations
-        that are weighed as Student-t keep the weights they have under `gp`.
+    The rows' marginal likelihood, a plane integrated out (restricted likelihood). What minibatches of rows given their
+    neighbours say of few rows is far less: of a range in space and time little, and that by chance. Tails stay; observations
+    that are weighed as Student-t keep the weights they have under `gp`.
 
-        Parameters
-        ----------
-        gp : as `fit_local_gp` gives it, its kernel the same everywhere; X, y, counts, columns, told, per_count : as there
-        passes : of the search, at most; seed : of the order of more rows than are factorised at once
+    Parameters
+    ----------
+    gp : as `fit_local_gp` gives it, its kernel the same everywhere; X, y, counts, columns, told, per_count : as there
+    passes : of the search, at most; seed : of the order of more rows than are factorised at once
 
-        Raises
-        ------
-        NumericalFailure
-            when the rows' covariance cannot be factorised where the search begins
+    Raises
+    ------
+    NumericalFailure
+        when the rows' covariance cannot be factorised where the search begins
 
-        Notes
-        -----
-        O(passes · N³) below 600 rows; above O(N log N), and O(passes · k³) for each of 3,000 rows.
+    Notes
+    -----
+    O(passes · N³) below 600 rows; above O(N log N), and O(passes · k³) for each of 3,000 rows.
 
-        References
-        ----------
-        Harville 1974 (restricted likelihood); Stein, Chi and Welty 2004 (as a product of conditionals)
+    References
+    ----------
+    Harville 1974 (restricted likelihood); Stein, Chi and Welty 2004 (as a product of conditionals)
 
-        Examples
-        --------
+    Examples
+    --------
     >>> from geogp.field.kernel import LocalKernel
-        >>> X = torch.rand(40, 2, generator=torch.Generator().manual_seed(0)).double()
-        >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern32",))
-        >>> gp = LocalGP(kernel, 0.1, 0.1, None, torch.zeros(0), ())
-        >>> fit_all_together(gp, X, X[:, 0].sin(), torch.ones(40).double(), per_count=False).tau2 < 0.01
-        True
+    >>> X = torch.rand(40, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern32",))
+    >>> gp = LocalGP(kernel, 0.1, 0.1, None, torch.zeros(0), ())
+    >>> fit_all_together(gp, X, X[:, 0].sin(), torch.ones(40).double(), per_count=False).tau2 < 0.01
+    True
     """
     rows = _rows(gp, X, y, counts, columns)
     likelihood = restricted(X, gp.kernel, dense_below=DENSE_BELOW, seed=seed)

@@ -16,8 +16,6 @@ from geogp.field.variation.told import Following
 
 #: Degrees of freedom stay above this, where a Student-t's variance is still finite.
 SMALLEST_DF = 2.05
-#: Noise variance that observations begin with where their counts do not differ, of values whose variance is about 1.
-ALIKE = 0.5
 
 
 class Trained(nn.Module):
@@ -39,9 +37,7 @@ class Trained(nn.Module):
         # Neighbours tell v / ℓ^2ν and little more (Zhang 2004): learned itself, it leaves ℓ free to follow what is far away.
         self.rate = nn.Parameter(start.log_variance.double() - self._ridge(self.lengthscale.detach()))
         self.shift = nn.Parameter(torch.zeros(n_columns, dtype=torch.float64))
-        # Where the noise begins far below what it is, tails pass for heavy before it has grown.
-        tau2 = 0.1 if per_count else ALIKE
-        self.tau2 = nn.Parameter(torch.tensor(math.log(tau2), dtype=torch.float64))
+        self.tau2 = nn.Parameter(torch.tensor(0.0, dtype=torch.float64))
         self.s2 = nn.Parameter(
             torch.tensor(0.0 if per_count else -math.inf, dtype=torch.float64), requires_grad=per_count
         )

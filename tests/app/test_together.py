@@ -176,7 +176,7 @@ def test_rows_that_both_runs_were_fitted_to_are_predicted_as_if_they_were_not(ta
     made = []
     for target in ("download", "upload"):
         path = tmp_path / target
-        settings = ("--set", "options={steps=4,n_targets=200,metric=false}")
+        settings = ("--set", "options={steps=40,n_targets=200,metric=false}")
         line = ["fit", str(table), "--target", target, "--method", "local-gp", *settings, "-o", str(path)]
         assert main([*line, "-q"]) == 0
         made.append(load(path))

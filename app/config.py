@@ -36,7 +36,7 @@ class FitConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    target: TargetName = "download"
+    target: TargetName | None = None
     method: str = DEFAULT
     split: str = "none"
     refit: Literal["train+val"] | None = None

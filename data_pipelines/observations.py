@@ -31,7 +31,7 @@ ONE_PLACE_M, ASKED = 10.0, 100_000
 #: What is asked of tables of points alone.
 OF_FILES = ("crs", "value_unit", "value_name", "better", "covariates", "average", "credit")
 
-__all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read"]
+__all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read", "targets_of"]
 
 
 @dataclass(frozen=True)
@@ -235,8 +235,7 @@ def for_target(
     """
     name = name or column
     if column not in table.column_names:
-        columns = [c for c in MEASURED if c.name in table.column_names]
-        there = [str(c.measures) for c in columns if table.column(c.name).null_count < table.num_rows]
+        there = targets_of(table)
         hint = f"; name it with --target {there[0]}" if len(there) == 1 else ""
         raise InvalidInput(f"The table has no target {name!r}; it has {', '.join(there) or 'none'}{hint}.")
     values = numbers(table.column(column))
@@ -246,6 +245,18 @@ def for_target(
     if infinite.any():
         dropped[f"infinite_{name}"] = int(infinite.sum())
     return ~(null | infinite | bad), dropped
+
+
+def targets_of(table: pa.Table) -> list[str]:
+    """What the rows of a table measure, by the names that targets have.
+
+    Examples
+    --------
+    >>> targets_of(pa.table({"download_mbps": [12.5, None], "upload_mbps": [None, None]}))
+    ['download']
+    """
+    columns = [c for c in MEASURED if c.name in table.column_names]
+    return [str(c.measures) for c in columns if table.column(c.name).null_count < table.num_rows]
 
 
 def _type(source: str, entry: Source, type: str | None) -> str | None:

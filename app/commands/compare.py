@@ -22,6 +22,12 @@ def compare(
         ),
     ],
     split: options.Split,
+    covariates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[=RASTER],..", help="Columns of the table, or rasters, to learn by as well."
+        ),
+    ] = None,
     target: options.Target = None,
     seed: options.Seed = None,
     device: options.Device = None,
@@ -36,7 +42,11 @@ def compare(
     from app.config import fit_config, setting
 
     model = dict(setting(text) for text in settings or [])
-    chosen = fit_config(None, {"target": target, "split": split, "seed": seed, "device": device}, model)
+    chosen = fit_config(
+        None,
+        {"target": target, "split": split, "seed": seed, "device": device, "covariates": covariates},
+        model,
+    )
     # Each takes longer, the last seconds: not for what is refused above.
     from data_pipelines.splits import check_split
 
@@ -51,7 +61,7 @@ def compare(
             keep=output,
             overwrite=overwrite,
             progress=progress,
-            **chosen.model_dump(include={"target", "split", "seed", "device", "model"}),
+            **chosen.model_dump(include={"target", "split", "seed", "device", "model", "covariates"}),
         )
     if as_json:
         console.document(result.document())

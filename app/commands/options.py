@@ -210,7 +210,9 @@ def check_both(other: Path | None, below: float | None, with_below: float | None
 Method = Annotated[str | None, typer.Option(help="See `geogp methods`; default: {method}.")]
 Target = Annotated[
     TargetName | None,
-    typer.Option(help="What to map; default: download. A column of your own is called value."),
+    typer.Option(
+        help="What to map; default: what the table has alone, else download. A column of your own is called value."
+    ),
 ]
 Split = Annotated[
     str | None,

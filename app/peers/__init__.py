@@ -5,8 +5,8 @@ A peer is fitted and asked like a method of ours, and answers with the same kind
     fitted = app.peers.peer("lightgbm-quantiles").fit(X, y, counts=tests, validation=(Xv, yv, nv))
     fitted.predictive(X_new, counts_new).crps(y_new)
 
-Columns of X: two are a position, three a position and a time in years, more are generic features. Packages
-are imported when a peer is fitted; most need the `bench` extra.
+Columns of X: two are a position, three a position and a time in years, more are generic features, unless the last are said
+to be covariates. Packages are imported when a peer is fitted; most need the `bench` extra.
 """
 
 from app.peers.base import Fitted, MissingPackage, Peer, UnknownPeer, UnsuitedPeer
@@ -98,11 +98,17 @@ _ROWS = [
         "app.peers.sparse:fit_ppgp",
         uses_validation=False,
     ),
-    Peer("knn", "mean and variance of the nearest neighbours in space and time", "app.peers.nearest:fit"),
+    Peer(
+        "knn",
+        "mean and variance of the nearest neighbours in space and time",
+        "app.peers.nearest:fit",
+        uses_covariates=False,
+    ),
     Peer(
         "knn-counts",
         "the same with rows weighted by their count and a variance that knows the new count",
         "app.peers.nearest:fit_counts",
+        uses_covariates=False,
     ),
     Peer(
         "kriging-subsample",
@@ -110,6 +116,7 @@ _ROWS = [
         "app.peers.kriging:fit",
         "pykrige",
         needs_position=True,
+        uses_covariates=False,
     ),
 ]
 

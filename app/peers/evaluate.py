@@ -7,6 +7,7 @@ from typing import Any
 from app.errors import InvalidInput
 from app.peers import peer
 from app.workflow.machine import peak_rss_mb
+from app.workflow.rasters.covariates import covariates_of
 from app.workflow.rows import read_rows
 from app.workflow.scoring import scored, strata
 from data_pipelines.splits import make_split
@@ -22,12 +23,13 @@ def evaluate_peer(
     seed: int = 0,
     device: str = "cpu",
     threads: int = 1,
+    covariates: str | None = None,
 ) -> dict[str, Any]:
     """The document that `evaluate --json` prints of a run, for a peer.
 
     Parameters
     ----------
-    observations, target, split, seed : as for `app.workflow.fit`
+    observations, target, split, seed, covariates : as for `app.workflow.fit`
     name : of `app.peers.PEERS`
 
     Raises
@@ -35,7 +37,7 @@ def evaluate_peer(
     ValueError
         an unknown peer, a package that is not installed, a split that holds nothing out.
     """
-    rows = read_rows(observations, target)
+    rows = read_rows(observations, target, covariates=covariates_of(covariates or ""))
     part = make_split(rows.table, split, seed)
     train, val, test = (rows.usable & (part == p) for p in ("train", "val", "test"))
     if not test.any():
@@ -47,6 +49,7 @@ def evaluate_peer(
         seed=seed,
         device=device,
         threads=threads,
+        covariates=len(rows.covariates),
     )
     seconds = time.perf_counter() - started
     X, _, counts = rows.select(test)
@@ -73,5 +76,6 @@ def evaluate_peer(
             target_sd=float(y.std()),
             bounds=(float(y.min()), float(y.max())),
         ),
+        **({"covariates": [] if fitted.ignored else list(rows.covariates)} if rows.covariates else {}),
         "peer": dict(fitted.facts),
     }

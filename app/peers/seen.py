@@ -69,7 +69,7 @@ class Seen:
         periods, period = np.unique(np.round(time * 4.0) / 4.0, return_inverse=True)
         cells = tuple(_cells(place, period.ravel(), len(periods), rows.z, weight, CELL * r) for r in RANGES)
         near = cKDTree(np.column_stack([place, YEAR * time]))
-        years = YEARS if rows.X.shape[1] == 3 else YEARS[:1]
+        years = YEARS if rows.timed else YEARS[:1]
         return cls(unit, years, place, time, rows.z, np.log(count), near, periods, cells)
 
     def __call__(self, rows: Sample) -> Array:
@@ -137,7 +137,7 @@ def out_of_fold(rows: Sample, unit: float, kind: str, seed: int) -> tuple[Array,
 
 def folded(rows: Sample, unit: float, own: Array, seed: int) -> Iterator[tuple[str, Array, Array]]:
     """Each kind of folds, with what training rows see through it: columns (m, F), their `own` (n, f) first, and values (m,)."""
-    for kind in ("rows", "blocks", "past") if rows.X.shape[1] == 3 else ("rows", "blocks"):
+    for kind in ("rows", "blocks", "past") if rows.timed else ("rows", "blocks"):
         columns, has = out_of_fold(rows, unit, kind, seed)
         yield kind, np.hstack([own, columns])[has], rows.z[has]
 
@@ -154,7 +154,7 @@ def unit_of(rows: Sample) -> float:
 
 
 def _time(rows: Sample) -> Array:
-    return rows.X[:, 2] if rows.X.shape[1] == 3 else np.zeros(len(rows))
+    return rows.X[:, 2] if rows.timed else np.zeros(len(rows))
 
 
 def _cells(place: Array, period: np.ndarray, n_periods: int, z: Array, weight: Array, side: float) -> Cells:

@@ -27,14 +27,31 @@ class Scaling:
 
 
 @dataclass(frozen=True)
+class Standard:
+    """Columns less their mean, over their sd."""
+
+    centre: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, A: Array) -> "Standard":
+        sd = A.std(0)
+        return cls(A.mean(0), np.where(sd > 0, sd, 1.0))
+
+    def __call__(self, A: Array) -> Array:
+        return (A - self.centre) / self.scale
+
+
+@dataclass(frozen=True)
 class VecchiaGP:
-    """A linear mean (1, time, log n, with `plane` the position), a Matérn field, and a nugget divided by
+    """A linear mean (1, time, log n, covariates, with `plane` the position), a Matérn field, and a nugget divided by
     1 / (0.1 + 1/n), or None where the model's own variance has the noise in it."""
 
     model: Any
     scaling: Scaling
     nugget: float | None
     mean_weight: float
+    beside: Standard
     plane: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -42,10 +59,10 @@ class VecchiaGP:
         mean, variance = [], []
         for i in range(0, len(rows), AT_ONCE):
             part = rows.take(np.arange(i, min(i + AT_ONCE, len(rows))))
-            C = self.scaling(part.X)
+            C = self.scaling(part.places)
             out = self.model.predict(
                 gp_coords_pred=C,
-                X_pred=_covariates(C, part.counts, self.plane),
+                X_pred=_mean_columns(C, part, self.beside, self.plane),
                 predict_var=True,
                 predict_response=self.nugget is None,
             )
@@ -58,14 +75,14 @@ class VecchiaGP:
         return Predictive(np.concatenate(mean), np.sqrt(np.maximum(total, 1e-8)))
 
 
-def _covariates(C: Array, counts: Array | None, plane: bool) -> Array:
-    columns = [np.ones(len(C))]
+def _mean_columns(C: Array, rows: Sample, beside: Standard, plane: bool) -> Array:
+    columns = [np.ones(len(C)), *beside(rows.beside).T]
     if plane:
         columns += [C[:, -2], C[:, -1]]
     if C.shape[1] == 3:
         columns.append(C[:, 0])
-    if counts is not None:
-        columns.append(np.log(counts))
+    if rows.counts is not None:
+        columns.append(np.log(rows.counts))
     return np.column_stack(columns)
 
 
@@ -76,29 +93,29 @@ def fit_plane(train: Sample, held: Sample, options: Options) -> VecchiaGP:
 
 def fit_heteroscedastic(train: Sample, held: Sample, options: Options) -> VecchiaGP:
     """A Gaussian likelihood whose log variance is linear in the same columns as the mean, by Laplace's method."""
-    scaling = _scaling(train.X)
-    C = scaling(train.X)
+    scaling, beside = _scaling(train.places), Standard.of(train.beside)
+    C = scaling(train.places)
     model = _model(C, options, likelihood="gaussian_heteroscedastic")
-    model.fit(y=train.z, X=_covariates(C, train.counts, plane=True))
+    model.fit(y=train.z, X=_mean_columns(C, train, beside, plane=True))
     parameters = np.asarray(model.get_cov_pars()).ravel()
     facts = {"covariance_parameters": [round(float(v), 5) for v in parameters]}
-    return VecchiaGP(model, scaling, None, 1.0, True, facts)
+    return VecchiaGP(model, scaling, None, 1.0, beside, True, facts)
 
 
 def fit(train: Sample, held: Sample, options: Options, *, plane: bool = False) -> VecchiaGP:
     """Maximum of the Vecchia likelihood; nothing is chosen on validation rows."""
-    scaling = _scaling(train.X)
-    C = scaling(train.X)
+    scaling, beside = _scaling(train.places), Standard.of(train.beside)
+    C = scaling(train.places)
     weights, mean_weight = None, 1.0
     if train.counts is not None:
         raw = 1.0 / (FLOOR + 1.0 / train.counts)
         mean_weight = float(raw.mean())
         weights = raw / mean_weight
     model = _model(C, options, likelihood="gaussian", weights=weights)
-    model.fit(y=train.z, X=_covariates(C, train.counts, plane))
+    model.fit(y=train.z, X=_mean_columns(C, train, beside, plane))
     parameters = np.asarray(model.get_cov_pars()).ravel()
     facts = {"covariance_parameters": [round(float(v), 5) for v in parameters]}
-    return VecchiaGP(model, scaling, float(parameters[0]), mean_weight, plane, facts)
+    return VecchiaGP(model, scaling, float(parameters[0]), mean_weight, beside, plane, facts)
 
 
 def _scaling(X: Array) -> Scaling:

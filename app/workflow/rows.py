@@ -15,7 +15,7 @@ from app.errors import InvalidInput
 from app.workflow.rasters.covariates import covariate_raster, file_of
 from data_pipelines import quarters
 from data_pipelines.arrow import numbers
-from data_pipelines.observations import for_target, read
+from data_pipelines.observations import for_target, read, targets_of
 from data_pipelines.splits import PARTS
 from geogp.run import Run
 from geogp.storage import sha256
@@ -25,6 +25,8 @@ from geogp.targets import target as target_named
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
+#: Taken of several targets where none is named.
+DEFAULT_TARGET = "download"
 INPUTS = ("easting_m", "northing_m", "time_years")
 #: What may count the measurements behind a value.
 COUNTS = get_args(CountedBy)
@@ -149,7 +151,7 @@ def manifest_of(
 
 def read_rows(
     path: str | Path,
-    target: str,
+    target: str | None,
     counts: str = "tests",
     covariates: Mapping[str, str | Path | None] | None = None,
 ) -> Rows:
@@ -158,7 +160,7 @@ def read_rows(
     Parameters
     ----------
     path : GeoParquet made by ingest
-    target : a key of `geogp.targets.TARGETS`
+    target : a key of `geogp.targets.TARGETS`; None is what the file has alone, of several the download speed
     counts : what the noise takes as the number of measurements, one of `COUNTS`
     covariates : name -> raster with its value at each row, or None for the table's column of that name
 
@@ -173,10 +175,11 @@ def read_rows(
     a bad count never drops a download.
     """
     path = Path(path)
-    target_named(target)
+    if target is not None:
+        target_named(target)
     table, metadata = read(path, shapes=False)
     rows = rows_of(table, metadata, path, sha256(path), target, counts, covariates)
-    refuse_none(rows.dropped, table.num_rows, path, target)
+    refuse_none(rows.dropped, table.num_rows, path, rows.target)
     return rows
 
 
@@ -197,7 +200,7 @@ def rows_of(
     metadata: dict[str, Any],
     path: Path,
     digest: str,
-    target: str,
+    target: str | None,
     counts: str = "tests",
     covariates: Mapping[str, str | Path | None] | None = None,
 ) -> Rows:
@@ -207,6 +210,7 @@ def rows_of(
     ----------
     metadata, path, digest : of the file that the table is from, its SHA-256 last
     """
+    target = target or _alone(table)
     goal = target_named(target)
     missing = [name for name in ("easting_m", "northing_m") if name not in table.column_names]
     if missing:
@@ -250,6 +254,12 @@ def rows_of(
         covariates=tuple(covariates or ()),
         rasters={name: file_of(file) for name, file in (covariates or {}).items() if file is not None},
     )
+
+
+def _alone(table: pa.Table) -> str:
+    """The one target that a table has, or the first of all."""
+    there = targets_of(table)
+    return there[0] if len(there) == 1 else DEFAULT_TARGET
 
 
 def observations_of(run: Run, data: str | Path | None = None) -> Rows:

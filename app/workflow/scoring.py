@@ -83,6 +83,7 @@ def pooled(documents: Sequence[dict[str, Any]], split: str) -> dict[str, Any]:
     first, n = documents[0], [d["n_test"] for d in documents]
     about = {k: first[k] for k in ("schema", "method", "target", "part", "refit", "spread", "center")}
     native = pool([d["scores_native"] for d in documents], n)
+    about |= {k: first[k] for k in ("target_title", "covariates") if k in first}
     return about | {
         "split": split,
         "folds": len(documents),

@@ -66,6 +66,31 @@ def survey(tmp_path_factory):
     return folder
 
 
+def test_methods_and_peers_are_compared_on_what_they_learn_by(survey, cli, monkeypatch):
+    # Here, not in processes of their own, which other tests start.
+    monkeypatch.setattr("app.workflow.steps.compare.apart", lambda work, what, /, **asked: work(**asked))
+    line = (
+        "compare",
+        survey / "s.parquet",
+        "--methods",
+        "local-gp,knn",
+        "--split",
+        "random",
+        "--set",
+        "steps=40",
+    )
+    blind, seeing = (json.loads(cli(*line, *more, "--json").out) for more in ((), ("--covariates", "height")))
+    error = {
+        k: {r["method"]: r["scores"]["mae"] for r in d["rows"]}
+        for k, d in (("blind", blind), ("seeing", seeing))
+    }
+    assert error["seeing"]["local-gp"] < 0.5 * error["blind"]["local-gp"]
+    assert error["seeing"]["knn"] == error["blind"]["knn"]
+    assert "knn (places alone)" in cli(*line, "--covariates", "height").out
+    lacking = cli(*line, "--covariates", "depth")
+    assert lacking.code == 3 and "no column depth, it has height" in lacking.err
+
+
 def test_the_table_keeps_its_columns(survey):
     table, metadata = read(survey / "s.parquet")
     assert metadata["covariates"] == ["height"] and table.column("height").null_count == 0

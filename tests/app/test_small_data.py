@@ -91,8 +91,20 @@ def test_all_that_is_written_says_zinc_and_nothing_of_tiles(cli, survey, tmp_pat
 
 def test_a_target_that_is_none_is_told_its_name(cli, survey, tmp_path):
     """The column was zinc in the file; in the table it is `value`."""
-    for target in ((), ("--target", "zinc")):
-        result = cli("fit", survey.parent / "s.parquet", *target, "-o", tmp_path / "run")
+    for target in ("upload", "zinc"):
+        result = cli("fit", survey.parent / "s.parquet", "--target", target, "-o", tmp_path / "run")
         assert result.code in (2, 3) and "value" in result.err
-        assert ("--target value" in result.err) == (not target) and "Value error" not in result.err
-        assert "tests" not in result.err or target
+        assert ("--target value" in result.err) == (target == "upload") and "Value error" not in result.err
+
+
+def test_what_a_table_has_alone_needs_no_name(cli, survey, tmp_path):
+    table = survey.parent / "s.parquet"
+    asked = ("--methods", "knn", "--split", "random", "--json")
+    first, second = (
+        json.loads(cli("compare", table, *asked, *more).out) for more in ((), ("--target", "value"))
+    )
+    for row in (first["rows"][0], second["rows"][0]):
+        del row["fit_seconds"], row["peak_rss_mb"]
+    assert first == second and first["target"] == "value"
+    result = cli("fit", table, "-o", tmp_path / "run", "--method", "local-gp", "--set", "steps=5")
+    assert result.code == 0 and load(tmp_path / "run").target.name == "value", result.err

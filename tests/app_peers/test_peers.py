@@ -63,6 +63,32 @@ def test_generic_features_are_taken_or_refused_by_name(one: Peer):
         assert len(one.fit(X, y, effort=0.05).predictive(X[:3])) == 3
 
 
+def test_covariates_are_taken_or_known_to_be_left(one: Peer):
+    """A column by which half of the values move: who takes it errs less, who does not errs as without it."""
+    (X, y, _), (Xt, yt, _) = field(2), field(2, seed=2)
+    rng = np.random.default_rng(5)
+    a, b = (2.0 * rng.integers(0, 2, N) for _ in range(2))
+    with_column = one.fit(np.column_stack([X, a]), y + a, effort=0.05, covariates=1)
+    p = with_column.predictive(np.column_stack([Xt, b]))
+    without = one.fit(X, y + a, effort=0.05).predictive(Xt)
+    error, blind = (np.abs(yt + b - q.median()).mean() for q in (p, without))
+    assert with_column.ignored != one.uses_covariates
+    if one.uses_covariates:
+        assert error < 0.8 * blind
+    else:
+        np.testing.assert_allclose(p.median(), without.median())
+
+
+def test_covariates_beside_a_place_and_a_time(one: Peer):
+    X, y, counts = field(3)
+    p = one.fit(np.column_stack([X, y]), y, counts, effort=0.03, covariates=1).predictive(
+        np.column_stack([X[:9], y[:9]]), counts[:9]
+    )
+    assert np.isfinite(p.log_density(y[:9])).all()
+    with pytest.raises(UnsuitedPeer, match="1 columns"):
+        one.fit(X[:, :2], y, covariates=1)
+
+
 def test_a_missing_package_names_the_extra():
     absent = Peer("nothing", "", "app.peers.nearest:fit", "a_package_nobody_has")
     with pytest.raises(MissingPackage, match=r"geogp\[bench\]"):

@@ -90,7 +90,7 @@ class Parts:
 
     @classmethod
     def of(
-        cls, path: str | Path, target: str, counts: str, covariates: Mapping[str, Any], seed: int
+        cls, path: str | Path, target: str | None, counts: str, covariates: Mapping[str, Any], seed: int
     ) -> "Parts":
         """Of a file, which is read once.
 
@@ -113,6 +113,7 @@ class Parts:
         for group in range(len(sizes)):
             rows = rows_of(read(group, None), metadata, path, digest, target, counts, covariates)
             first = rows if first is None else first
+            target = first.target
             if rows.X.shape[1] != first.X.shape[1]:
                 raise InvalidInput(
                     f"Some rows of {path} have a time and others have none; ingest the table again."
@@ -125,7 +126,7 @@ class Parts:
             dropped.update(rows.dropped)
             ones += rows.counted_as_one
         n = sum(sizes)
-        refuse_none(dropped, n, path, target)
+        refuse_none(dropped, n, path, target or "value")
         assert first is not None  # a file without rows has dropped them all
         labels = sorted({str(name) for found in names for name in found})
         order = {name: k for k, name in enumerate(labels)}
@@ -144,6 +145,10 @@ class Parts:
     @property
     def goal(self) -> Target:
         return self.first.goal
+
+    @property
+    def target(self) -> str:
+        return self.first.target
 
     @property
     def has_time(self) -> bool:

@@ -16,6 +16,7 @@ from app.peers import PEERS
 from app.peers.evaluate import evaluate_peer
 from app.workflow.apart import apart
 from app.workflow.outputs import refuse_taken
+from app.workflow.rasters.covariates import covariates_of
 from app.workflow.rows import Array, read_rows
 from app.workflow.scoring import pooled
 from app.workflow.steps.evaluate import Evaluation, evaluate
@@ -78,7 +79,8 @@ class Comparison:
             d, s = e.document, e.document["scores"]
             numbers = [f"{s[name]:.3f}" for name in ("nll", "crps", "mae", "rmse", "coverage95", "width95")]
             native = f"{d['scores_native']['crps']:.4g} {e.unit}".rstrip()
-            name = [d["method"], d.get("spread", "")]
+            method = d["method"] + (" (places alone)" if d.get("covariates") == [] else "")
+            name = [method, d.get("spread", "")]
             out.append([*name, *numbers, native, f"{d['fit_seconds']:.0f}", f"{d['peak_rss_mb']:.0f}"])
         return out
 
@@ -87,11 +89,12 @@ def compare(
     observations: str | Path,
     *,
     methods: Sequence[str],
-    target: str = "download",
+    target: str | None = None,
     split: str = "random",
     seed: int = 0,
     device: str = "auto",
     model: Mapping[str, Any] | None = None,
+    covariates: str | None = None,
     keep: str | Path | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
@@ -100,7 +103,7 @@ def compare(
 
     Parameters
     ----------
-    observations, target, seed, device, model : as for `fit`
+    observations, target, seed, device, model, covariates : as for `fit`; peers that take none know the places alone
     split : also "kfold" or "kfold10": each method is fitted once a fold, and each row scored once
     methods : rows of the method table, and peers (`app.peers.PEERS`; most need the `bench` extra)
     keep : folder for the runs, one of each method's name, and for what was found (`LEADERBOARD`, of the last comparison);
@@ -127,12 +130,15 @@ def compare(
             "Split 'none' holds nothing out to compare on; take random, block, forward, kfold or FILE:COLUMN."
         )
     splits = folds_of(split)
-    make_split(read_rows(observations, target).table, splits[0], seed)  # refused here, before any fit
+    rows = read_rows(observations, target, covariates=covariates_of(covariates or ""))
+    target = rows.target
+    make_split(rows.table, splits[0], seed)  # refused here, before any fit
     asked: dict[str, Any] = {
         "observations": str(observations),
         "target": target,
         "seed": seed,
         "device": device,
+        "covariates": covariates,
     }
     ours = {"model": dict(model or {}), "overwrite": overwrite}
     with TemporaryDirectory(prefix="geogp-compare-") as temporary:

@@ -88,7 +88,7 @@ def fit(
     observations: str | Path,
     *,
     output: str | Path,
-    target: str = "download",
+    target: str | None = None,
     method: str = DEFAULT,
     split: str = "none",
     refit: str | None = None,
@@ -111,7 +111,7 @@ def fit(
     ----------
     observations : GeoParquet made by ingest
     output : run folder to write
-    target : a key of `geogp.targets.TARGETS`
+    target : a key of `geogp.targets.TARGETS`; None is what the table has alone, of several the download speed
     method : a row of the method table
     split : "none", "random", "block", "forward" or "FILE:COLUMN"; training uses the train rows alone, and the
         validation rows choose and stop without being conditioned on; with "none" a tenth of the rows does that
@@ -161,6 +161,7 @@ def fit(
         if most is None
         else Parts.of(observations, target, counts, given, seed)
     )
+    target = rows.target
     name = _name(
         rows.sha256, target, method, split, refit, counts, predictor, seed, model, covariates, deterministic
     )

@@ -91,6 +91,17 @@ def test_methods_and_peers_are_compared_on_what_they_learn_by(survey, cli, monke
     assert lacking.code == 3 and "no column depth, it has height" in lacking.err
 
 
+def test_a_fit_says_that_a_column_is_not_on_maps(survey, cli, tmp_path):
+    said = {}
+    for name, given in (("column", "height"), ("raster", f"height={survey / 'dem.tif'}")):
+        result = cli(
+            "fit", survey / "s.parquet", *SMALL[:-1], "--covariates", given, "-o", tmp_path / name
+        )  # fmt: skip
+        said[name] = result.out + result.err
+    assert "need height as a raster: --covariates height=FILE.tif" in said["column"]
+    assert "as a raster" not in said["raster"]
+
+
 def test_the_table_keeps_its_columns(survey):
     table, metadata = read(survey / "s.parquet")
     assert metadata["covariates"] == ["height"] and table.column("height").null_count == 0

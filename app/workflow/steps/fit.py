@@ -64,6 +64,7 @@ class Fit:
     def summary(self) -> str:
         """One line for people."""
         f, rows = self.facts, self.facts["rows"]
+        columns = [name for name in f.get("covariates") or () if name not in f.get("covariate_rasters", {})]
         dropped = ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in rows["dropped"].items() if n)
         parts = [
             f"{self.path}: {f['method']} on {self.run.target.words}, {rows['fitted']:,} row{'' if rows['fitted'] == 1 else 's'} fitted",
@@ -77,6 +78,9 @@ class Fit:
             f"its surface is the level of {reference}" if (reference := surface_of(self.run)) else "",
             "it predicts medians: heavy tails on a curved scale have no mean"
             if f["center"] != "mean"
+            else "",
+            f"maps of it need {columns[0]} as a raster: --covariates {columns[0]}=FILE.tif"
+            if columns
             else "",
             f"went on from epoch {self.resumed_from_epoch}" if self.resumed_from_epoch else "",
             f"{f['fit_seconds']:.0f} s, {f['peak_rss_mb']:.0f} MB",

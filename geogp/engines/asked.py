@@ -44,7 +44,8 @@ def plan_of(
     *,
     stored: bool = False,
 ) -> Plan:
-    """The plan of a fit to n_rows rows of n_inputs columns. The two columns beside a time are a position.
+    """The plan of a fit to n_rows rows of n_inputs columns. Two columns, and those beside a time if they are two or one, are
+    a position; so is the only column for a method that needs one.
 
     Parameters
     ----------
@@ -60,12 +61,14 @@ def plan_of(
     check_settings(asked)
     asked = numbered(asked, n_inputs, names)
     spatial = asked["spatial"]
-    if spatial is None and n_inputs == 2:
+    if spatial is None and n_inputs == 2 and asked["time"] is None:
         spatial = (0, 1)
-    if spatial is None and not stored and asked["time"] is not None and n_inputs == 3:
-        spatial = tuple(d for d in range(3) if d != asked["time"])
+    if spatial is None and not stored and asked["time"] is not None and n_inputs in (2, 3):
+        spatial = tuple(d for d in range(n_inputs) if d != asked["time"])
+    if spatial is None and not stored and asked["time"] is None and n_inputs == 1:
+        spatial = (0,) if engine_of(row_of(asked)).needs_position else None
     row = row_of(asked, has_position=spatial is not None)
-    position = None if spatial is None else (int(spatial[0]), int(spatial[1]))
+    position = None if spatial is None else tuple(int(d) for d in spatial)
     return Plan(
         row=row,
         shape=Shape(n_inputs, position, asked["time"], has_counts),
@@ -205,7 +208,8 @@ def storable(asked: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
     """
     options = asked["options"]
     kept = None if options is None else {k: v for k, v in options.items() if k != "predictor"}
-    told = asked["spatial"] is not None or (shape.spatial is not None and shape.time is not None)
+    known = shape.spatial is not None and (shape.time is not None or shape.n_inputs == 1)
+    told = asked["spatial"] is not None or known
     spatial = list(shape.spatial or ()) if told else None
     return {**asked, "options": kept, "spatial": spatial, "time": shape.time}
 

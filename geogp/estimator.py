@@ -441,6 +441,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             "typical_count": self.typical_count_,
             "reference_count": self.reference_count_,
             "n_rows": self.n_rows_,
+            "without_position": plan.row.without_position if plan.shape.spatial is None else None,
             "crs": self.crs_,
             "transform": self.transform_.to_dict(),
             "engine": facts,
@@ -453,7 +454,15 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """The fitted estimator that `state` described."""
         model = cls(**{**facts["parameters"], "device": device})
         n_inputs, counts = facts["shape"]["n_inputs"], facts["shape"]["has_counts"]
-        plan = plan_of(model.get_params(deep=False), n_inputs, counts, facts["n_rows"], stored=True)
+        carried_by = facts.get("without_position")  # absent in older runs
+        plan = plan_of(
+            model.get_params(deep=False),
+            n_inputs,
+            counts,
+            facts["n_rows"],
+            stored=True,
+            without_position=carried_by,
+        )
         model.row_ = plan.row
         model.n_features_in_ = n_inputs
         model.target_mean_, model.target_sd_ = facts["target_mean"], facts["target_sd"]

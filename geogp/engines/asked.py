@@ -43,6 +43,7 @@ def plan_of(
     names: Sequence[str] | None = None,
     *,
     stored: bool = False,
+    without_position: str | None = None,
 ) -> Plan:
     """The plan of a fit to n_rows rows of n_inputs columns. Two columns, and those beside a time if they are two or one, are
     a position; so is the only column for a method that needs one.
@@ -52,6 +53,7 @@ def plan_of(
     asked : the parameters of `GPRegressor`, by name
     names : of the columns, by which `spatial` and `time` may call them
     stored : of a fit that was stored, which says of every position that it is one; but for two columns without a time
+    without_position : the row that carries a stored fit, where it says so
 
     Raises
     ------
@@ -67,7 +69,9 @@ def plan_of(
         spatial = tuple(d for d in range(n_inputs) if d != asked["time"])
     if spatial is None and not stored and asked["time"] is None and n_inputs == 1:
         spatial = (0,) if engine_of(row_of(asked)).needs_position else None
-    row = row_of(asked, has_position=spatial is not None)
+    named = method(asked["method"])
+    instead = None if spatial is not None else stand_in(named, n_rows, without_position, stored=stored)
+    row = row_of(asked, instead=instead)
     position = None if spatial is None else tuple(int(d) for d in spatial)
     return Plan(
         row=row,
@@ -86,8 +90,8 @@ def _own_settings(asked: Mapping[str, Any], row: Method) -> dict[str, Any]:
     return {name: asked[name] for name in engine_of(row).own_settings(row) if asked[name] is not None}
 
 
-def row_of(asked: Mapping[str, Any], *, has_position: bool = True) -> Method:
-    """The row that is asked for, its choices replaced by those named beside it.
+def row_of(asked: Mapping[str, Any], *, instead: Method | None = None) -> Method:
+    """The row that is asked for, its choices replaced by those named beside it; or what stands in for it, as it is.
 
     Raises
     ------
@@ -96,9 +100,8 @@ def row_of(asked: Mapping[str, Any], *, has_position: bool = True) -> Method:
     row = method(asked["method"])
     changes = {name: asked[name] for name in CHANGES if asked[name] is not None}
     row = replace(row, **changes)
-    if row.without_position and not has_position:
-        # Generic features have no neighbours in space.
-        row = replace(method(row.without_position), name=row.name)
+    if instead is not None:
+        row = replace(instead, name=row.name, without_position=instead.name)
     check(row)
     if "residual" in changes or "expansion" in changes:
         residual = RESIDUALS[row.residual]
@@ -106,6 +109,27 @@ def row_of(asked: Mapping[str, Any], *, has_position: bool = True) -> Method:
         own = row.reverts_to_prior if residual.needs_base_kernel else residual.reverts_to_prior
         row = replace(row, reverts_to_prior=own)
     return row
+
+
+def stand_in(row: Method, n_rows: int, told: str | None = None, *, stored: bool = False) -> Method | None:
+    """What carries n_rows rows of generic features, which have no neighbours in space, in place of a row that needs a
+    position; None for any other row.
+
+    told : the one that carried a stored fit; those that do not say had `without_position_once`
+
+    Examples
+    --------
+    >>> [stand_in(method("geogp"), n).engine for n in (50, 50_000)]
+    ['averaged', 'lowrank']
+    """
+    if not row.without_position:
+        return None
+    if stored:
+        return method(told or row.without_position_once)
+    instead = method(row.without_position)
+    while instead.most_rows is not None and n_rows > instead.most_rows:
+        instead = method(instead.beyond)
+    return instead
 
 
 def _size(asked: Mapping[str, Any], row: Method, n_rows: int) -> Size:

@@ -72,7 +72,8 @@ class Encoder(nn.Module):
             for s in self.fourier_scales
         ]
         self.register_buffer(
-            "frequencies", (torch.cat(draws) if draws else torch.zeros(0, n_axes, dtype=torch.float64)).float()
+            "frequencies",
+            (torch.cat(draws) if draws else torch.zeros(0, n_axes, dtype=torch.float64)).float(),
         )
 
     @property

@@ -42,8 +42,7 @@ def plan_of(
     n_rows: int,
     names: Sequence[str] | None = None,
     *,
-    stored: bool = False,
-    without_position: str | None = None,
+    stored: str | None = None,
 ) -> Plan:
     """The plan of a fit to n_rows rows of n_inputs columns. Two columns, and those beside a time if they are two or one, are
     a position; so is the only column for a method that needs one.
@@ -52,8 +51,8 @@ def plan_of(
     ----------
     asked : the parameters of `GPRegressor`, by name
     names : of the columns, by which `spatial` and `time` may call them
-    stored : of a fit that was stored, which says of every position that it is one; but for two columns without a time
-    without_position : the row that carries a stored fit, where it says so
+    stored : of a fit that was stored, which says of every position that it is one, but for two columns without a time: the
+        row that stands in where there is none, "" where it does not say
 
     Raises
     ------
@@ -65,12 +64,12 @@ def plan_of(
     spatial = asked["spatial"]
     if spatial is None and n_inputs == 2 and asked["time"] is None:
         spatial = (0, 1)
-    if spatial is None and not stored and asked["time"] is not None and n_inputs in (2, 3):
+    if spatial is None and stored is None and asked["time"] is not None and n_inputs in (2, 3):
         spatial = tuple(d for d in range(n_inputs) if d != asked["time"])
-    if spatial is None and not stored and asked["time"] is None and n_inputs == 1:
+    if spatial is None and stored is None and asked["time"] is None and n_inputs == 1:
         spatial = (0,) if engine_of(row_of(asked)).needs_position else None
     named = method(asked["method"])
-    instead = None if spatial is not None else stand_in(named, n_rows, without_position, stored=stored)
+    instead = None if spatial is not None else stand_in(named, n_rows, stored)
     row = row_of(asked, instead=instead)
     position = None if spatial is None else tuple(int(d) for d in spatial)
     return Plan(
@@ -111,11 +110,11 @@ def row_of(asked: Mapping[str, Any], *, instead: Method | None = None) -> Method
     return row
 
 
-def stand_in(row: Method, n_rows: int, told: str | None = None, *, stored: bool = False) -> Method | None:
+def stand_in(row: Method, n_rows: int, stored: str | None = None) -> Method | None:
     """What carries n_rows rows of generic features, which have no neighbours in space, in place of a row that needs a
     position; None for any other row.
 
-    told : the one that carried a stored fit; those that do not say had `without_position_once`
+    stored : the one of a stored fit; those that do not say, "", had `without_position_once`
 
     Examples
     --------
@@ -124,8 +123,8 @@ def stand_in(row: Method, n_rows: int, told: str | None = None, *, stored: bool 
     """
     if not row.without_position:
         return None
-    if stored:
-        return method(told or row.without_position_once)
+    if stored is not None:
+        return method(stored or row.without_position_once)
     instead = method(row.without_position)
     while instead.most_rows is not None and n_rows > instead.most_rows:
         instead = method(instead.beyond)
@@ -289,9 +288,7 @@ def warn_far(row: Method) -> None:
     _TOLD.add((row.name, row.residual))
     asked, instead = method(row.name), ""
     if asked.engine != row.engine:
-        instead = (
-            f" (here {asked.without_position!r}: no two columns are named as a position, spatial=(i, j))"
-        )
+        instead = f" (here {row.without_position!r}: no two columns are named as a position, spatial=(i, j))"
     warnings.warn(
         f"method {row.name!r}{instead} with residual {row.residual!r}: the latent sd far from data need not return "
         "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "

@@ -94,6 +94,8 @@ class AveragedEngine(Engine):
     route: ClassVar[str] = "closed_form"
     objectives_do: ClassVar[tuple[str, ...]] = (SOLVES,)
     has_basis: ClassVar[bool] = False
+    # It conditions on all rows: nothing is watched.
+    holds_out: ClassVar[bool] = True
     formulas_of: ClassVar[tuple[str, ...]] = ()
     model_lines: ClassVar[tuple[str, ...]] = (
         "y | f ~ N(f(x), τ² + s²/n),  f = m + r(x),  m ~ N(0, 1),  r ~ GP(0, v c(‖(x - x')/ℓ‖))",
@@ -172,9 +174,7 @@ class AveragedEngine(Engine):
         Z = _standardised(self.encoder, X)
         told = [(m.drawn.weight, m.covariance(Z, Z), *m.solve(Z)) for m in self.members]
         mean = sum(w * m for w, _, m, _ in told)
-        return torch.from_numpy(
-            sum(w * (K - V.T @ V + np.outer(m - mean, m - mean)) for w, K, m, V in told)
-        )
+        return torch.from_numpy(sum(w * (K - V.T @ V + np.outer(m - mean, m - mean)) for w, K, m, V in told))
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -196,11 +196,13 @@ class AveragedEngine(Engine):
     def from_state(cls, plan: Plan, tensors: dict[str, Tensor], facts: dict) -> Self:
         encoder = Encoder(plan.shape.n_inputs)
         start = "encoder."
-        encoder.load_state_dict(
-            {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-        )
+        encoder.load_state_dict({k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)})
         counts = tensors.get("rows.inverse_counts")
-        rows = (tensors["rows.Z"].numpy(), tensors["rows.y"].numpy(), None if counts is None else counts.numpy())
+        rows = (
+            tensors["rows.Z"].numpy(),
+            tensors["rows.y"].numpy(),
+            None if counts is None else counts.numpy(),
+        )
         told = zip(tensors["hyperparameters"].numpy(), facts["correlations"], tensors["weights"].tolist())
         # The factors are n^2 numbers each: computing them again is cheaper than keeping them.
         return cls(plan, encoder, [Member(Drawn(*each), *rows) for each in told])

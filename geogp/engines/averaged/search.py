@@ -1,7 +1,7 @@
 """Which kernels and noises a table bears out: the tops of their posterior, and draws about these."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,8 @@ def drawn(of: Evidence, *, steps: int = STEPS, seed: int = 0) -> list[Drawn]:
 
     Notes
     -----
-    O(searches · steps · m³) for m = 128 rows, then O((tops + draws + p) · n³), and O(steps · 1000³) where rows are many.
+    O(searches · steps · m³) for m = 128 rows, then O(tops · (steps + draws + p) · n³) below 400 rows, and O(steps · 1000³)
+    where rows are many.
 
     References
     ----------
@@ -53,59 +54,66 @@ def drawn(of: Evidence, *, steps: int = STEPS, seed: int = 0) -> list[Drawn]:
     """
     rng = np.random.default_rng(seed)
     n = len(of.y)
-    some, more = (np.sort(rng.permutation(n)[:most]) for most in (ROWS_SEARCHED, ROWS_LEARNED))
-    tops: list[tuple[float, Array, Evidence]] = []
+    order = rng.permutation(n)
+    some, more, most = (np.sort(order[:m]) for m in (ROWS_SEARCHED, AVERAGED_BELOW, ROWS_LEARNED))
+    tops: list[Top] = []
     for correlation in CORRELATIONS:
-        every = Evidence(of.Z[more], of.y[more], _at(of.inverse_counts, more), correlation)
-        few = Evidence(of.Z[some], of.y[some], _at(of.inverse_counts, some), correlation)
+        every = replace(of, correlation=correlation)
+        few = every.among(some)
         for length in LENGTHS:
             for noise in NOISES:
-                value, at = _top(few, few.begun_at(length, noise), steps)
-                if all(abs(value - v) > SAME or e.correlation != correlation for v, _, e in tops):
-                    tops.append((value, at, every))
-    tops = _highest(tops, 1.0 if n < AVERAGED_BELOW else n / len(some))
+                tops.append(_top(few, few.begun_at(length, noise), steps))
+    # Of more rows heights differ by so many times as much.
+    tops = _highest(tops, LOWER * len(some) / len(more))
     if n > len(some):
-        # Those that only a few rows took for two become one.
-        again = [(*_top(every, at, steps), every) for _, at, every in tops]
-        tops = []
-        for value, at, every in sorted(again, key=lambda top: top[0]):
-            if all(abs(value - v) > SAME or e is not every for v, _, e in tops):
-                tops.append((value, at, every))
-        tops = _highest(tops, 1.0)
-    if n >= AVERAGED_BELOW:
-        _, at, every = tops[0]
-        return [Drawn(at, every.correlation, 1.0)]
-    return _resampled(_about(tops, rng), rng)
+        among = {c: replace(of, correlation=c).among(more) for c in CORRELATIONS}
+        tops = _highest([_top(among[top.of.correlation], top.at, steps) for top in tops], LOWER)
+    if n < AVERAGED_BELOW:
+        return _resampled(_about(tops, rng), rng)
+    highest = tops[0]
+    if n > len(more):
+        every = replace(of, correlation=highest.of.correlation)
+        highest = _top(every.among(most), highest.at, steps)
+    return [Drawn(highest.at, highest.of.correlation, 1.0)]
 
 
-def _at(values: Array | None, rows: NDArray[np.int64]) -> Array | None:
-    return None if values is None else values[rows]
+@dataclass(frozen=True)
+class Top:
+    """Where a search has ended: minus the logarithm of the posterior there, hyperparameters, of which evidence."""
+
+    value: float
+    at: Array
+    of: Evidence
 
 
-def _top(of: Evidence, start: Array, steps: int) -> tuple[float, Array]:
+def _top(of: Evidence, start: Array, steps: int) -> Top:
     found = minimize(of, start, jac=True, method="L-BFGS-B", bounds=of.bounds, options={"maxiter": steps})
-    return float(found.fun), found.x
+    return Top(float(found.fun), found.x, of)
 
 
-def _highest(tops: list[tuple[float, Array, Evidence]], narrower: float) -> list[tuple[float, Array, Evidence]]:
-    """Those not much lower than the highest, the highest first; of all rows the difference is so many times as large."""
-    tops = sorted(tops, key=lambda top: top[0])
-    return [top for top in tops if top[0] < tops[0][0] + LOWER / narrower][:TOPS]
+def _highest(tops: list[Top], lower: float) -> list[Top]:
+    """The highest and those not so much lower, each once, the highest first."""
+    out: list[Top] = []
+    for top in sorted(tops, key=lambda top: top.value):
+        new = all(top.of.correlation != t.of.correlation or top.value - t.value > SAME for t in out)
+        if new and (not out or top.value < out[0].value + lower):
+            out.append(top)
+    return out[:TOPS]
 
 
-def _about(tops: list[tuple[float, Array, Evidence]], rng: np.random.Generator) -> list[Drawn]:
+def _about(tops: list[Top], rng: np.random.Generator) -> list[Drawn]:
     """Normal draws about tops, weighed."""
     out, logarithms = [], []
-    for value, top, of in tops:
-        low, high = np.array(of.bounds).T
-        size, axes = np.linalg.eigh(_curvature(of, top))
+    for top in tops:
+        low, high = np.array(top.of.bounds).T
+        size, axes = np.linalg.eigh(_curvature(top.of, top.at))
         size = np.maximum(size, LEAST)
         for draw in range(DRAWS):
-            z = rng.standard_normal(len(top)) if draw else np.zeros(len(top))
-            at = np.clip(top + axes @ (z / np.sqrt(size)), low, high)
+            z = rng.standard_normal(len(top.at)) if draw else np.zeros(len(top.at))
+            at = np.clip(top.at + axes @ (z / np.sqrt(size)), low, high)
             density = 0.5 * (float(np.log(size).sum()) - float(z @ z))
-            logarithms.append(-(of(at)[0] if draw else value) - density)
-            out.append((at, of.correlation))
+            logarithms.append(-top.of(at)[0] - density)
+            out.append((at, top.of.correlation))
     weight = np.exp(np.array(logarithms) - max(logarithms))
     # One draw far out would speak for all.
     weight = np.minimum(weight, weight.mean() * math.sqrt(len(weight)))
@@ -128,4 +136,6 @@ def _resampled(draws: list[Drawn], rng: np.random.Generator) -> list[Drawn]:
     # Rounding must not lead beyond the last.
     met = np.searchsorted(np.cumsum([d.weight for d in draws])[:-1], at, side="right")
     numbers, often = np.unique(met, return_counts=True)
-    return [Drawn(draws[i].at, draws[i].correlation, m / KEPT) for i, m in zip(numbers.tolist(), often.tolist())]
+    return [
+        Drawn(draws[i].at, draws[i].correlation, m / KEPT) for i, m in zip(numbers.tolist(), often.tolist())
+    ]

@@ -217,7 +217,7 @@ _ROWS = [
         "exact GP, a lengthscale per input, averaged over what the rows leave open of its kernel and noise",
         OWN, "geogp/engines/averaged; Rasmussen and Williams 2006, 5.4.1; Geweke 1989",
         engine="averaged", encoder="standardise", backbone="identity", expansion="exact", objective="mll",
-        posterior="solved", reverts_to_prior=True, most_rows=5000, beyond="dbk-rbf",
+        posterior="solved", reverts_to_prior=True, most_rows=2000, beyond="dbk-rbf",
         instead="'sgpr', or 'dbk-rbf' for a learned kernel",
         use_when="tables of features with up to some thousand rows, few of them above all: intervals that know how little "
         "fifty rows tell of ten lengthscales; what geogp is where no columns are a position",

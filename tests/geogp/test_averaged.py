@@ -12,6 +12,7 @@ import geogp
 from geogp import GPRegressor
 from geogp.engines.asked import plan_of
 from geogp.engines.averaged.evidence import CORRELATIONS, SMOOTH, Evidence, correlated
+from geogp.engines.averaged.engine import MAX_ROWS
 from geogp.engines.averaged.search import AVERAGED_BELOW, drawn
 from geogp.methods import METHODS
 
@@ -176,7 +177,7 @@ def test_a_run_from_before_is_carried_by_what_took_over_then(columns):
 
 
 def test_more_rows_than_it_takes_are_refused_in_a_sentence():
-    X = np.zeros((METHODS["gp-averaged"].most_rows + 1, 3))
+    X = np.zeros((MAX_ROWS + 1, 3))
     with pytest.raises(
         geogp.ImpossibleCombination, match="takes at most 5000 rows and got 5001; take 'sgpr', or"
     ):

@@ -29,6 +29,8 @@ from geogp.methods import Method
 
 Array = NDArray[np.float64]
 
+#: Rows beyond which a fit is refused: each covariance is 0.2 GB.
+MAX_ROWS = 5000
 #: Numbers of places by rows at once.
 AT_ONCE = 2**21
 
@@ -114,10 +116,9 @@ class AveragedEngine(Engine):
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
-        most = plan.row.most_rows
-        if most is not None and len(data) > most:
+        if len(data) > MAX_ROWS:
             raise ImpossibleCombination(
-                f"method {plan.row.name!r} is exact, with cost n^3: it takes at most {most} rows and got {len(data)}; take "
+                f"method {plan.row.name!r} is exact, with cost n^3: it takes at most {MAX_ROWS} rows and got {len(data)}; take "
                 f"{plan.row.instead}."
             )
         unknown = set(plan.options) - {"steps"}

@@ -17,8 +17,9 @@ LENGTHS, NOISES = (0.3, 1.5), (0.03, 0.3)
 STEPS = 40
 #: So many rows tell where the tops are, and so many how high and where precisely.
 ROWS_SEARCHED, ROWS_LEARNED = 128, 1000
-#: Tops that differ by less are one; those that are lower than the highest by more are none; at most so many are kept.
-SAME, LOWER, TOPS = 0.05, 6.0, 4
+#: Tops that differ by less are one; those that are lower than the highest by more are none; at most so many are kept,
+#: and of many rows so many go on to more.
+SAME, LOWER, TOPS, LAST = 0.05, 6.0, 4, 2
 #: Below so many rows hyperparameters are averaged over, else they are known.
 AVERAGED_BELOW = 400
 #: Draws about each top, and how many are kept of all.
@@ -63,18 +64,18 @@ def drawn(of: Evidence, *, steps: int = STEPS, seed: int = 0) -> list[Drawn]:
         for length in LENGTHS:
             for noise in NOISES:
                 tops.append(_top(few, few.begun_at(length, noise), steps))
-    # Of more rows heights differ by so many times as much.
-    tops = _highest(tops, LOWER * len(some) / len(more))
+    # Which of them more rows raise, few do not tell.
+    tops = _highest(tops, LOWER if n == len(some) else math.inf)
     if n > len(some):
         among = {c: replace(of, correlation=c).among(more) for c in CORRELATIONS}
-        tops = _highest([_top(among[top.of.correlation], top.at, steps) for top in tops], LOWER)
+        of_more = LOWER if n < AVERAGED_BELOW else math.inf
+        tops = _highest([_top(among[top.of.correlation], top.at, steps) for top in tops], of_more)
     if n < AVERAGED_BELOW:
         return _resampled(_about(tops, rng), rng)
-    highest = tops[0]
     if n > len(more):
-        every = replace(of, correlation=highest.of.correlation)
-        highest = _top(every.among(most), highest.at, steps)
-    return [Drawn(highest.at, highest.of.correlation, 1.0)]
+        among = {c: replace(of, correlation=c).among(most) for c in CORRELATIONS}
+        tops = _highest([_top(among[top.of.correlation], top.at, steps) for top in tops[:LAST]], LOWER)
+    return [Drawn(tops[0].at, tops[0].of.correlation, 1.0)]
 
 
 @dataclass(frozen=True)

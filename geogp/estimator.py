@@ -39,7 +39,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     With two columns beside `time` and nothing said, both are projected coordinates in one length unit (multi-scale encoder,
     local residual), and a single one is a line of places. Other columns are generic features, standardised, for which `geogp`
-    is `gp-averaged` up to 5,000 rows, then `dbk-rbf` (`choice` says which): name `spatial` where some are places.
+    is `gp-averaged` up to 2,000 rows, then `dbk-rbf` (`choice` says which): name `spatial` where some are places.
 
     Parameters
     ----------

@@ -11,8 +11,8 @@ from scipy.stats import multivariate_normal
 import geogp
 from geogp import GPRegressor
 from geogp.engines.asked import plan_of
-from geogp.engines.averaged.evidence import CORRELATIONS, SMOOTH, Evidence, correlated
 from geogp.engines.averaged.engine import MAX_ROWS
+from geogp.engines.averaged.evidence import CORRELATIONS, SMOOTH, Evidence, correlated
 from geogp.engines.averaged.search import AVERAGED_BELOW, drawn
 from geogp.methods import METHODS
 

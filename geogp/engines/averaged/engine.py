@@ -100,7 +100,7 @@ class AveragedEngine(Engine):
     holds_out: ClassVar[bool] = True
     formulas_of: ClassVar[tuple[str, ...]] = ()
     model_lines: ClassVar[tuple[str, ...]] = (
-        "y | f ~ N(f(x), τ² + s²/n),  f = m + r(x),  m ~ N(0, 1),  r ~ GP(0, v c(‖(x - x')/ℓ‖))",
+        "y | f ~ N(f(x), τ² + s²/n),  f = m + r(x),  m ~ N(0, .03),  r ~ GP(0, v c(‖(x - x')/ℓ‖))",
         "c squared exponential or Matérn 3/2, a lengthscale ℓ a column",
         "p(f | y) = Σ_j w_j p(f | y, θ_j),  θ_j = (c, ℓ, v, τ², s²) drawn about the tops of p(θ | y)",
     )
@@ -162,8 +162,13 @@ class AveragedEngine(Engine):
             means.append((w, m))
         for w, m in means:
             second += w * np.square(m - mean)
-        values = (mean, second, noise, np.full(len(Z), prior))
+        # Where members contradict each other the mixture may know less than they did before on average: that is no knowledge.
+        values = (mean, second, noise, np.maximum(prior, second))
         return Moments(*(torch.from_numpy(v) for v in values))
+
+    def prior_variance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+        prior = sum(m.drawn.weight * m.prior_variance for m in self.members)
+        return torch.full((len(X),), prior, dtype=torch.float64)
 
     def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         A, B = _standardised(self.encoder, X), _standardised(self.encoder, X_ref)

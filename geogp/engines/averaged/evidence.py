@@ -1,6 +1,6 @@
 """How likely a kernel and a noise are, given a table: the evidence of its rows and a prior, and their gradient.
 
-    y = m + r(x) + ε,   m ~ N(0, 1),   r ~ GP(0, v c(‖(x − x') / ℓ‖)),   ε ~ N(0, τ² + s²/n)
+    y = m + r(x) + ε,   m ~ N(0, .03),   r ~ GP(0, v c(‖(x − x') / ℓ‖)),   ε ~ N(0, τ² + s²/n)
 
 of standardised x and y, a lengthscale ℓ_d a column. A column that says nothing gets a long one.
 """
@@ -21,8 +21,8 @@ CORRELATIONS = (SMOOTH, ROUGH)
 LENGTH, LENGTH_SD = 2.65, 1.73
 #: Rate of the prior of √v; mean and sd of that of a noise variance's logarithm.
 LARGE, NOISE, NOISE_SD = 1.0, math.log(0.1), 3.0
-#: Variance of the mean m.
-MEAN_VARIANCE = 1.0
+#: Variance of the mean m: targets are standardised, and what little is left of it no row far away may undo.
+MEAN_VARIANCE = 0.03
 #: Logarithms of ℓ, v and a noise variance stay between these.
 LENGTHS, VARIANCES, NOISES = (-4.0, 7.0), (-9.0, 4.0), (-13.0, 2.0)
 #: What is said of hyperparameters whose covariance has no factor.

@@ -17,7 +17,7 @@ class Method:
     encoder, backbone, expansion, residual, noise, objective, posterior, spread : keys of the registries in `geogp.basis`
     without_position : the row that takes over where the columns are generic features and have no position
     without_position_once : the row that did so in runs that do not say which
-    most_rows : how many the row takes; beyond : the row that takes over where it stands in for another and there are more
+    most_rows, beyond : where it stands in for another row it is for so many rows, and for more the row `beyond` is
     instead : what to take where there are more rows than the row takes, in words
     reverts_to_prior : latent variance far from data is at least that at the data
     rank, steps : the row's own defaults of these, where they differ from everyone's

@@ -279,7 +279,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they
     are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones: both kernels
     are tried (rows that are taken together tell of both), and rough ones beside smooth ones where no kernel was asked for:
-    of few rows the likelihood tells which, on a line beside smoother ones, too, and plain reading is left only where weighing surely gains. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
+    of few rows the likelihood tells which, on a line beside smoother ones, too, and plain reading is left only where weighing
+    surely gains. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
     variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
     speaks against it. A mean that shifts with the count must gain more than chance does.
     """

@@ -34,8 +34,10 @@ from geogp.estimator import GPRegressor
 from geogp.methods import DEFAULT, METHODS
 
 RESULTS = page.FOLDER / "strata.json"
-#: The default, what stands in for it where there are no places, and what people choose instead.
-CHOICES = tuple(dict.fromkeys((DEFAULT, METHODS[DEFAULT].without_position, *coverage.METHODS)))
+#: The default, what stands in for it where there are many rows and no places, and what people choose instead.
+CHOICES = tuple(
+    dict.fromkeys((DEFAULT, METHODS[METHODS[DEFAULT].without_position].beyond, *coverage.METHODS))
+)
 #: Who is to be no better in CRPS.
 NEAREST = ("knn", "knn-counts")
 LEVEL, WITHIN = 0.95, 0.015

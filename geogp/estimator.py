@@ -38,12 +38,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     """A scalable Gaussian process: mean, sd, intervals, joint samples and kernel slices at new places.
 
     With two columns beside `time` and nothing said, both are projected coordinates in one length unit (multi-scale encoder,
-    local residual); other columns are generic features (standardised), for which `geogp` is `dbk-rbf`: name `spatial`.
+    local residual), and a single one is a line of places. Other columns are generic features, standardised, for which `geogp`
+    is `gp-averaged` up to 2,000 rows, then `dbk-rbf` (`choice` says which): name `spatial` where some are places.
 
     Parameters
     ----------
     method : a row of the method table, see `geogp.METHODS` or `geogp methods`
-    spatial : the (easting, northing) columns, by number or, of a data frame, by name; None takes the two beside `time`
+    spatial : the (easting, northing) columns, or the one of a line, by number or, of a data frame, by name; None takes the
+        two, or the one, beside `time`
     time : the time column (years), likewise, or None. Of points (a GeoDataFrame) columns 0 and 1 are easting and
         northing, its others follow by their names
     backbone, expansion, residual, noise, objective, posterior, spread : a name in that registry of `geogp.basis`
@@ -82,7 +84,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     Notes
     -----
-    Fit costs epochs * O(n (h^2 + h r + r^2)), prediction O(h^2 + h r + r^2) a row.
+    Fit of a deep basis costs epochs * O(n (h^2 + h r + r^2)), prediction O(h^2 + h r + r^2) a row.
 
     Examples
     --------
@@ -98,10 +100,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self,
         method: str = DEFAULT,
         *,
-        # the columns
         spatial: Sequence[int | str] | None = None,
         time: int | str | None = None,
-        # choices of the row, replaced
         backbone: str | None = None,
         expansion: str | None = None,
         residual: str | None = None,
@@ -109,21 +109,17 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         objective: str | None = None,
         posterior: str | None = None,
         spread: str | None = None,
-        # capacity
         rank: int | None = None,
         hidden: int | None = None,
         fourier_scales: Sequence[float] | str | None = "auto",
-        # schedule
         epochs: int | None = None,
         steps: int | None = None,
         batch_size: int = 1024,
         learning_rate: float = 5e-3,
-        # likelihood
         target_transform: str = "auto",
         trace_weight: float | None = 0.01,
         kl_weight: float = 0.01,
         crps_weight: float = 1.0,
-        # machine
         options: dict | None = None,
         device: str = "cpu",
         random_state: int | None = None,
@@ -237,6 +233,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         )
 
     # -- what it knows -----------------------------------------------------------------------------
+
+    @property
+    def choice(self) -> str:
+        """What carries the fit, and why, in a sentence."""
+        return self.engine_.plan.choice
 
     @property
     def has_time(self) -> bool:
@@ -441,6 +442,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             "typical_count": self.typical_count_,
             "reference_count": self.reference_count_,
             "n_rows": self.n_rows_,
+            "without_position": "" if plan.shape.spatial else plan.row.without_position,
             "crs": self.crs_,
             "transform": self.transform_.to_dict(),
             "engine": facts,
@@ -453,20 +455,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """The fitted estimator that `state` described."""
         model = cls(**{**facts["parameters"], "device": device})
         n_inputs, counts = facts["shape"]["n_inputs"], facts["shape"]["has_counts"]
-        plan = plan_of(model.get_params(deep=False), n_inputs, counts, facts["n_rows"], stored=True)
+        carried_by = facts.get("without_position") or ""  # absent in older runs
+        plan = plan_of(model.get_params(deep=False), n_inputs, counts, facts["n_rows"], stored=carried_by)
         model.row_ = plan.row
         model.n_features_in_ = n_inputs
-        model.target_mean_, model.target_sd_ = facts["target_mean"], facts["target_sd"]
-        plan = replace(
-            plan,
-            size=replace(
-                plan.size,
-                rank=facts["rank"],
-                fourier_scales=tuple(facts.get("fourier_scales", plan.size.fourier_scales)),
-            ),
-            target_mean=model.target_mean_,
-            target_sd=model.target_sd_,
-        )
+        model.target_mean_, model.target_sd_ = mean, sd = facts["target_mean"], facts["target_sd"]
+        scales = tuple(facts.get("fourier_scales", plan.size.fourier_scales))
+        size = replace(plan.size, rank=facts["rank"], fourier_scales=scales)
+        plan = replace(plan, size=size, target_mean=mean, target_sd=sd)
         model.target_range_ = tuple(facts["target_range"])
         model.target_quartiles_ = quartiles_from(facts.get("target_quartiles"))  # absent in older runs
         model.time_range_ = facts.get("time_range")  # absent in older runs

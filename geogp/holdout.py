@@ -8,7 +8,7 @@ row is ever predicted with the help of itself.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, combinations
 
 import numpy as np
 import torch
@@ -172,7 +172,7 @@ def sampled(P: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "M D"]:
 
 
 def left_out_kinds(
-    space: Float[np.ndarray, "N 2"],
+    space: Float[np.ndarray, "N d"],
     time: Float[np.ndarray, " N"] | None,
     *,
     n_targets: int = 12000,
@@ -185,7 +185,7 @@ def left_out_kinds(
 
     Parameters
     ----------
-    space : (N, 2) coordinates, rows in a canonical order
+    space : (N, 2) coordinates, or (N, 1) along a line, rows in a canonical order
     time : (N,) or None
     block_sizes : side of the square blocks, in units of the median spacing of places
     folds : every block size is split into this many groups of blocks, each left out once
@@ -207,7 +207,7 @@ def left_out_kinds(
 
 
 def each_left_out(
-    space: Float[np.ndarray, "N 2"],
+    space: Float[np.ndarray, "N d"],
     time: Float[np.ndarray, " N"] | None,
     *,
     n_targets: int,
@@ -247,7 +247,7 @@ def _rows(rng: np.random.Generator, n: int, m: int) -> Iterator[HeldOut]:
 
 def _blocks(rng: np.random.Generator, space: Array, side: float, folds: int, m: int) -> Iterator[HeldOut]:
     """Square blocks in groups, each left out once."""
-    cell = np.floor((space - space.min(axis=0)) / side + rng.random(2)).astype(np.int64)
+    cell = np.floor((space - space.min(axis=0)) / side + rng.random(space.shape[1])).astype(np.int64)
     block = np.unique(cell, axis=0, return_inverse=True)[1].ravel()
     group = rng.permutation(block.max() + 1) % folds
     for part in range(min(folds, block.max() + 1)):
@@ -257,12 +257,13 @@ def _blocks(rng: np.random.Generator, space: Array, side: float, folds: int, m: 
 
 
 def _sides(rng: np.random.Generator, space: Array, m: int) -> Iterator[HeldOut]:
-    """What lies outermost on each of four sides, a fifth of the rows, and at each of four corners."""
+    """What lies outermost on each of four sides, a fifth of the rows, and at each of four corners; of a line at both ends."""
     low, high = np.quantile(space, [SIDE, 1.0 - SIDE], axis=0)
     inner, outer = np.quantile(space, [CORNER, 1.0 - CORNER], axis=0)
-    ends = [(space[:, d] < low[d], space[:, d] > high[d]) for d in (0, 1)]
-    wide = [(space[:, d] < inner[d], space[:, d] > outer[d]) for d in (0, 1)]
-    outermost = [*ends[0], *ends[1], *(a & b for a in wide[0] for b in wide[1])]
+    axes = range(space.shape[1])
+    ends = [side for d in axes for side in (space[:, d] < low[d], space[:, d] > high[d])]
+    wide = [(space[:, d] < inner[d], space[:, d] > outer[d]) for d in axes]
+    outermost = [*ends, *(a & b for one, other in combinations(wide, 2) for a in one for b in other)]
     for out in outermost:
         if out.any() and not out.all():
             yield HeldOut("sides", np.flatnonzero(~out), _some(rng, np.flatnonzero(out), m))
@@ -282,7 +283,7 @@ def _future(rng: np.random.Generator, time: Array, m: int) -> Iterator[HeldOut]:
 
 
 def one_of_each_kind(
-    space: Float[np.ndarray, "N 2"],
+    space: Float[np.ndarray, "N d"],
     time: Float[np.ndarray, " N"] | None,
     *,
     most: int,
@@ -327,9 +328,9 @@ def one_of_each_kind(
 
 
 def kinds_asked(
-    space: Float[np.ndarray, "n 2"],
+    space: Float[np.ndarray, "n d"],
     time: Float[np.ndarray, " n"] | None,
-    places: Float[np.ndarray, "m 2"],
+    places: Float[np.ndarray, "m d"],
     times: Float[np.ndarray, " m"] | None,
 ) -> dict[str, float]:
     """How rows to be predicted lie beside the training rows: shares of "rows", "blocks" and "future".

@@ -16,6 +16,8 @@ class Method:
     engine : which class carries it, a key of `geogp.engines.ENGINES`; it says how the weights get their distribution
     encoder, backbone, expansion, residual, noise, objective, posterior, spread : keys of the registries in `geogp.basis`
     without_position : the row that takes over where the columns are generic features and have no position
+    without_position_once : the row that did so in runs that do not say which
+    most_rows, beyond : where it stands in for another row it is for so many rows, and for more the row `beyond` is
     instead : what to take where there are more rows than the row takes, in words
     reverts_to_prior : latent variance far from data is at least that at the data
     rank, steps : the row's own defaults of these, where they differ from everyone's
@@ -43,6 +45,9 @@ class Method:
     steps: int | None = None
     latent: tuple[int, ...] = ()
     without_position: str = ""
+    without_position_once: str = ""
+    most_rows: int | None = None
+    beyond: str = ""
     instead: str = ""
     use_when: str = ""
     cost: str = "O(n (h^2 + h r + r^2))"
@@ -70,17 +75,17 @@ _ROWS = [
         "calibrated",
         OWN, "geogp/field; Vecchia 1988; Katzfuss and Guinness 2021",
         engine="local", encoder="none", backbone="identity", expansion="none", residual="local",
-        objective="vecchia", noise="smooth", posterior="solved", without_position="dbk-rbf",
-        reverts_to_prior=True,
-        use_when="the default: most accurate where there are data, honest where there are none; rows with "
-        "generic features and no position fall back to dbk-rbf",
+        objective="vecchia", noise="smooth", posterior="solved", without_position="gp-averaged",
+        without_position_once="dbk-rbf", reverts_to_prior=True,
+        use_when="the default: most accurate where there are data, honest where there are none; one column is a line of "
+        "places; rows with generic features and no position fall back to gp-averaged, more than it takes to dbk-rbf",
         cost="O(n log n + targets k^3 + cells K^3 + n_new K^2), k = 48 neighbours, K = 2 k to 5 k shared by a cell"),
     Method("local-gp",
         "local (Vecchia) Gaussian process with tau^2 + s^2/n noise, alone",
         OWN, "geogp/field; Vecchia 1988; Katzfuss and Guinness 2021",
         engine="local", encoder="none", backbone="identity", expansion="none", residual="local",
-        objective="vecchia", noise="counts", posterior="solved", without_position="dbk-rbf",
-        reverts_to_prior=True,
+        objective="vecchia", noise="counts", posterior="solved", without_position="gp-averaged",
+        without_position_once="dbk-rbf", reverts_to_prior=True,
         use_when="as geogp where one noise variance serves everywhere: half the time, no network; what the "
         "smooth noise of geogp is worth",
         cost="O(n log n + cells K^3 + n_new K^2), K = 96 to 256 neighbours shared by a cell"),
@@ -208,6 +213,15 @@ _ROWS = [
         instead="'sgpr' for the same kernel or 'dbk-rbf' for a learned one",
         use_when="up to a few thousand rows: the reference that the sparse methods approximate",
         cost="O(n^3) a step, O(n^2) memory"),
+    Method("gp-averaged",
+        "exact GP, a lengthscale per input, averaged over what the rows leave open of its kernel and noise",
+        OWN, "geogp/engines/averaged; Rasmussen and Williams 2006, 5.4.1; Geweke 1989",
+        engine="averaged", encoder="standardise", backbone="identity", expansion="exact", objective="mll",
+        posterior="solved", reverts_to_prior=True, most_rows=2000, beyond="dbk-rbf",
+        instead="'sgpr', or 'dbk-rbf' for a learned kernel",
+        use_when="tables of features with up to some thousand rows, few of them above all: intervals that know how little "
+        "fifty rows tell of ten lengthscales; what geogp is where no columns are a position",
+        cost="O(n^3) a step, on at most 1,000 rows; O(n^2) memory, and n^2 a new row; below 400 rows 24 times"),
     Method("dkl",
         "exact deep kernel learning: an RBF kernel on a network's output (GPyTorch)",
         DBK, "1, 7",

@@ -481,8 +481,9 @@ def predict(run: str | Path | Mapped | GPRegressor, geobox: GeoBox, **options: A
 def _run_of(model: GPRegressor, geobox: GeoBox) -> Run:
     """A run of an estimator in memory, its plane that of a grid."""
     shape = model.engine_.plan.shape
-    asked = [*(shape.spatial or (0, 1)), *([] if shape.time is None else [shape.time])]
-    if asked != [*range(model.n_features_in_)]:
+    places = shape.spatial or (0, 1)
+    asked = [*places, *([] if shape.time is None else [shape.time])]
+    if len(places) != 2 or asked != [*range(model.n_features_in_)]:
         raise InvalidInput(
             f"the estimator has {model.n_features_in_} columns, and a grid has only easting and northing (and a quarter's "
             "time as third); call its predict with all columns of the pixels."

@@ -74,6 +74,10 @@ def test_imports_go_in_no_circle(package: str) -> None:
 # -- a row is the method --------------------------------------------------------------------------------
 
 
+#: Columns that name another row.
+STAND_INS = ("without_position", "without_position_once", "beyond")
+
+
 def choices(row: Method) -> Iterator[tuple[str, str]]:
     """(column, value) of all that a row chooses by name."""
     for field in dataclasses.fields(row):
@@ -83,7 +87,7 @@ def choices(row: Method) -> Iterator[tuple[str, str]]:
 
 
 def test_every_value_of_a_row_is_a_key_of_a_registry() -> None:
-    registries = {**CHOICES, "engine": ENGINES, "without_position": METHODS}
+    registries = {**CHOICES, "engine": ENGINES, **dict.fromkeys(STAND_INS, METHODS)}
     unknown = {
         f"{kind} {part!r}"
         for row in METHODS.values()
@@ -100,7 +104,7 @@ def named(file: str) -> Iterator[tuple[int, str]]:
     A method that is called like a piece it is made of ("softki"), or like the project, is named only where something
     called `method` is compared with it, or defaults to it, and where something's `.name` is compared with it.
     """
-    pieces = {"geogp"} | {v for row in METHODS.values() for k, v in choices(row) if k != "without_position"}
+    pieces = {"geogp"} | {v for row in METHODS.values() for k, v in choices(row) if k not in STAND_INS}
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.Constant) and node.value in METHODS and node.value not in pieces:
             yield node.lineno, str(node.value)

@@ -34,8 +34,8 @@ KILLS = 12
 #: Seconds after which no more kills, and then no more odd data, begin beyond the fewest: a busy machine
 #: plays fewer, and says how many.
 MOST_SECONDS, FEWEST = (6.0, 12.0), 8
-#: The default and what stands in for it where there are no places, with settings that make a fit a moment.
-BASIS = METHODS[DEFAULT].without_position
+#: The default and what stands in for it where there are many rows and no places, with settings that make a fit a moment.
+BASIS = METHODS[METHODS[DEFAULT].without_position].beyond
 SMALL: dict[str, dict[str, Any]] = {
     BASIS: {"rank": 8, "hidden": 8, "epochs": 2, "batch_size": 64},
     DEFAULT: {"steps": 3, "epochs": 2},

@@ -19,7 +19,7 @@ class Shape:
     """What the data says about the model: inputs, where the position and the time are, whether counts came."""
 
     n_inputs: int
-    spatial: tuple[int, int] | None
+    spatial: tuple[int, ...] | None
     time: int | None
     has_counts: bool
 

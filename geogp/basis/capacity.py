@@ -79,7 +79,7 @@ def choose_capacity(
     y: Array,
     counts: Array | None = None,
     *,
-    spatial: tuple[int, int],
+    spatial: tuple[int, ...],
     time: int | None = None,
     asked: dict[str, float] | None = None,
     seed: int = 0,

@@ -24,7 +24,7 @@ class Encoder(nn.Module):
     Parameters
     ----------
     n_inputs : columns of X
-    spatial : indices of the easting and northing columns, or None
+    spatial : indices of the easting and northing columns, of the one along a line, or None
     fourier_scales : spread of the frequencies, in radians per standard deviation of position; empty for none
     n_frequencies : frequencies a scale
     generator : draws the frequencies; they are buffers and never trained
@@ -52,7 +52,7 @@ class Encoder(nn.Module):
         self,
         n_inputs: int,
         *,
-        spatial: tuple[int, int] | None = None,
+        spatial: tuple[int, ...] | None = None,
         fourier_scales: Sequence[float] = (),
         n_frequencies: int = 32,
         generator: torch.Generator | None = None,
@@ -60,18 +60,20 @@ class Encoder(nn.Module):
         super().__init__()
         if fourier_scales and spatial is None:
             raise InvalidInput(
-                "Fourier features need a position: name the two spatial columns, e.g. spatial=(0, 1)."
+                "Fourier features need a position: name the two spatial columns, e.g. spatial=(0, 1), or the one of a line."
             )
         self.n_inputs, self.spatial = n_inputs, spatial
         self.fourier_scales = tuple(float(s) for s in fourier_scales)
         self.register_buffer("centre", torch.zeros(n_inputs, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(n_inputs, dtype=torch.float64))
+        n_axes = len(spatial or (0, 1))
         draws = [
-            s * torch.randn(n_frequencies, 2, generator=generator, dtype=torch.float64)
+            s * torch.randn(n_frequencies, n_axes, generator=generator, dtype=torch.float64)
             for s in self.fourier_scales
         ]
         self.register_buffer(
-            "frequencies", (torch.cat(draws) if draws else torch.zeros(0, 2, dtype=torch.float64)).float()
+            "frequencies",
+            (torch.cat(draws) if draws else torch.zeros(0, n_axes, dtype=torch.float64)).float(),
         )
 
     @property

@@ -1,5 +1,6 @@
 """What carries a method: one class for each way of holding a Gaussian process. One file each."""
 
+from geogp.engines.averaged import AveragedEngine
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.engines.closed_form import ClosedFormEngine
 from geogp.engines.cox import CoxEngine
@@ -19,6 +20,7 @@ ENGINES: dict[str, type[Engine]] = {
     "fixed_mean": FixedMeanEngine,
     "cox": CoxEngine,
     "exact": ExactEngine,
+    "averaged": AveragedEngine,
 }
 
 __all__ = ["ENGINES", "Engine", "Hooks", "Plan"]

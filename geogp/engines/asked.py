@@ -42,15 +42,17 @@ def plan_of(
     n_rows: int,
     names: Sequence[str] | None = None,
     *,
-    stored: bool = False,
+    stored: str | None = None,
 ) -> Plan:
-    """The plan of a fit to n_rows rows of n_inputs columns. The two columns beside a time are a position.
+    """The plan of a fit to n_rows rows of n_inputs columns. Two columns, and those beside a time if they are two or one, are
+    a position; so is the only column for a method that needs one.
 
     Parameters
     ----------
     asked : the parameters of `GPRegressor`, by name
     names : of the columns, by which `spatial` and `time` may call them
-    stored : of a fit that was stored, which says of every position that it is one; but for two columns without a time
+    stored : of a fit that was stored, which says of every position that it is one, but for two columns without a time: the
+        row that stands in where there is none, "" where it does not say
 
     Raises
     ------
@@ -60,12 +62,16 @@ def plan_of(
     check_settings(asked)
     asked = numbered(asked, n_inputs, names)
     spatial = asked["spatial"]
-    if spatial is None and n_inputs == 2:
+    if spatial is None and n_inputs == 2 and asked["time"] is None:
         spatial = (0, 1)
-    if spatial is None and not stored and asked["time"] is not None and n_inputs == 3:
-        spatial = tuple(d for d in range(3) if d != asked["time"])
-    row = row_of(asked, has_position=spatial is not None)
-    position = None if spatial is None else (int(spatial[0]), int(spatial[1]))
+    if spatial is None and stored is None and asked["time"] is not None and n_inputs in (2, 3):
+        spatial = tuple(d for d in range(n_inputs) if d != asked["time"])
+    if spatial is None and stored is None and asked["time"] is None and n_inputs == 1:
+        spatial = (0,) if engine_of(row_of(asked)).needs_position else None
+    named = method(asked["method"])
+    instead = None if spatial is not None else stand_in(named, n_rows, stored)
+    row = row_of(asked, instead=instead)
+    position = None if spatial is None else tuple(int(d) for d in spatial)
     return Plan(
         row=row,
         shape=Shape(n_inputs, position, asked["time"], has_counts),
@@ -83,8 +89,8 @@ def _own_settings(asked: Mapping[str, Any], row: Method) -> dict[str, Any]:
     return {name: asked[name] for name in engine_of(row).own_settings(row) if asked[name] is not None}
 
 
-def row_of(asked: Mapping[str, Any], *, has_position: bool = True) -> Method:
-    """The row that is asked for, its choices replaced by those named beside it.
+def row_of(asked: Mapping[str, Any], *, instead: Method | None = None) -> Method:
+    """The row that is asked for, its choices replaced by those named beside it; or what stands in for it, as it is.
 
     Raises
     ------
@@ -93,9 +99,8 @@ def row_of(asked: Mapping[str, Any], *, has_position: bool = True) -> Method:
     row = method(asked["method"])
     changes = {name: asked[name] for name in CHANGES if asked[name] is not None}
     row = replace(row, **changes)
-    if row.without_position and not has_position:
-        # Generic features have no neighbours in space.
-        row = replace(method(row.without_position), name=row.name)
+    if instead is not None:
+        row = replace(instead, name=row.name, without_position=instead.name)
     check(row)
     if "residual" in changes or "expansion" in changes:
         residual = RESIDUALS[row.residual]
@@ -103,6 +108,27 @@ def row_of(asked: Mapping[str, Any], *, has_position: bool = True) -> Method:
         own = row.reverts_to_prior if residual.needs_base_kernel else residual.reverts_to_prior
         row = replace(row, reverts_to_prior=own)
     return row
+
+
+def stand_in(row: Method, n_rows: int, stored: str | None = None) -> Method | None:
+    """What carries n_rows rows of generic features, which have no neighbours in space, in place of a row that needs a
+    position; None for any other row.
+
+    stored : the one of a stored fit; those that do not say, "", had `without_position_once`
+
+    Examples
+    --------
+    >>> [stand_in(method("geogp"), n).engine for n in (50, 50_000)]
+    ['averaged', 'lowrank']
+    """
+    if not row.without_position:
+        return None
+    if stored is not None:
+        return method(stored or row.without_position_once)
+    instead = method(row.without_position)
+    while instead.most_rows is not None and n_rows > instead.most_rows:
+        instead = method(instead.beyond)
+    return instead
 
 
 def _size(asked: Mapping[str, Any], row: Method, n_rows: int) -> Size:
@@ -205,7 +231,8 @@ def storable(asked: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
     """
     options = asked["options"]
     kept = None if options is None else {k: v for k, v in options.items() if k != "predictor"}
-    told = asked["spatial"] is not None or (shape.spatial is not None and shape.time is not None)
+    known = shape.spatial is not None and (shape.time is not None or shape.n_inputs == 1)
+    told = asked["spatial"] is not None or known
     spatial = list(shape.spatial or ()) if told else None
     return {**asked, "options": kept, "spatial": spatial, "time": shape.time}
 
@@ -261,9 +288,7 @@ def warn_far(row: Method) -> None:
     _TOLD.add((row.name, row.residual))
     asked, instead = method(row.name), ""
     if asked.engine != row.engine:
-        instead = (
-            f" (here {asked.without_position!r}: no two columns are named as a position, spatial=(i, j))"
-        )
+        instead = f" (here {row.without_position!r}: no two columns are named as a position, spatial=(i, j))"
     warnings.warn(
         f"method {row.name!r}{instead} with residual {row.residual!r}: the latent sd far from data need not return "
         "to the prior; judge a map there by its distance to data, or take residual 'local' or a method "

@@ -62,6 +62,8 @@ class Engine(ABC):
     trains_network: ClassVar[bool] = False
     #: Whether the Fourier scales of its rows may be chosen on rows held out, see `geogp.basis.capacity`.
     chooses_scales: ClassVar[bool] = False
+    #: Whether it does nothing without a position, so that the only column there is must be one.
+    needs_position: ClassVar[bool] = False
     #: Whether it takes care itself of rows to hold out.
     holds_out: ClassVar[bool] = False
     #: Whether it learns from rows that are read a group at a time, see `geogp.update.streaming`.

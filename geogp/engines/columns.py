@@ -35,12 +35,14 @@ def numbered(asked: Mapping[str, Any], n: int, names: Sequence[str] | None = Non
     """
     spatial, time = asked["spatial"], asked["time"]
     if spatial is not None:
-        if isinstance(spatial, str) or len(spatial) != 2:
-            raise InvalidInput(f"spatial must name two of the {n} columns; got {spatial!r}.")
+        if isinstance(spatial, str) or len(spatial) not in (1, 2):
+            raise InvalidInput(
+                f"spatial must name two of the {n} columns, or the one along a line; got {spatial!r}."
+            )
         spatial = tuple(_number("spatial", column, n, names) for column in spatial)
     if time is not None:
         time = _number("time", time, n, names)
-    places = (0, 1) if spatial is None and n == 2 else spatial or ()
+    places = (0, 1) if spatial is None and n == 2 and time is None else spatial or ()
     used = [*places, *([] if time is None else [time])]
     if len(set(used)) < len(used):
         raise InvalidInput(

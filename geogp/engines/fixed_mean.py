@@ -137,7 +137,12 @@ class FixedMeanEngine(LowRankEngine):
     def attach(self, predictor: Any) -> None:
         """Use `predictor` for the mean from now on, e.g. after loading a run from disk."""
         if isinstance(predictor, xr.DataArray):
-            predictor = Raster.of(predictor, columns=self.plan.shape.spatial or (0, 1))
+            places = self.plan.shape.spatial or (0, 1)
+            if len(places) != 2:
+                raise InvalidInput(
+                    "a raster is read at easting and northing, and the places lie along a line."
+                )
+            predictor = Raster.of(predictor, columns=(places[0], places[1]))
         self.predictor = predictor
 
     def mean_in_units(self, X: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ class LocalEngine(Engine):
     objectives_do: ClassVar[tuple[str, ...]] = (NEIGHBOURS,)
     has_basis: ClassVar[bool] = False
     holds_out: ClassVar[bool] = True
+    needs_position: ClassVar[bool] = True
     model_lines: ClassVar[tuple[str, ...]] = (
         "y = β t + Φ(x)'w + r(x, t) + b(n) + ε,  r ~ GP(0, sum of Matérn kernels),  ε ~ Student-t",
         "Φ(x)'w a plane and the covariates, w uncertain and known jointly with r (universal kriging)",
@@ -80,7 +81,7 @@ class LocalEngine(Engine):
         if plan.shape.spatial is None:
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} needs a position, and the columns are generic features: name two "
-                "with spatial=(i, j), or take another residual."
+                "with spatial=(i, j), or one along a line, or take another residual."
             )
         options = options_of(plan)
         data = data.to(torch.device("cpu"))

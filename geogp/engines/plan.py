@@ -42,6 +42,33 @@ class Plan:
     target_mean: float = 0.0
     target_sd: float = 1.0
 
+    @property
+    def choice(self) -> str:
+        """What carries the fit, and why, in a sentence.
+
+        Examples
+        --------
+        >>> from geogp.methods import METHODS
+        >>> Plan(METHODS["geogp"], Shape(1, (0,), None, False)).choice
+        "method 'geogp': column 0 as places along a line."
+        """
+        row, shape = self.row, self.shape
+        if shape.spatial is not None:
+            which = ", ".join(str(d) for d in shape.spatial)
+            places = (
+                f"columns {which} as places"
+                if len(shape.spatial) > 1
+                else f"column {which} as places along a line"
+            )
+            when = "" if shape.time is None else f", column {shape.time} as time"
+            return f"method {row.name!r}: {places}{when}."
+        if row.without_position in ("", row.name):
+            return f"method {row.name!r}: all columns as features."
+        return (
+            f"method {row.without_position!r} in place of {row.name!r}, which needs a position: all columns as features; if "
+            "some are places, name them with spatial=(i, j), or one along a line with spatial=(i,)."
+        )
+
     def place(self, model: Scaled, data: Data, validation: Data | None) -> tuple[Data, Data | None]:
         """Scale a model to the rows it is to learn from, and bring it and all rows to the device: the rows there."""
         device = torch.device(self.device)

@@ -17,7 +17,7 @@ from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
 from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihood
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
-from geogp.field.options import ROUGH, FieldOptions
+from geogp.field.options import ROUGH, SMOOTHER, FieldOptions
 from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
@@ -164,6 +164,11 @@ class Trials:
         return len(self.y) < TOGETHER_BELOW and len(self.distinct) >= TOGETHER_FROM
 
     @property
+    def on_a_line(self) -> bool:
+        """Whether all places lie along the first axis."""
+        return bool((self.X[:, 1] == self.X[0, 1]).all())
+
+    @property
     def each_together(self) -> bool:
         """Whether they are for each candidate, and not for the best alone."""
         return self.tell_together and len(self.y) < EACH_TOGETHER_BELOW
@@ -214,16 +219,16 @@ class Trials:
         plain = replace(gp, weighted=False)
         return _surely_better(self.judged(plain), self.judged(gp)).gp
 
-    def roughened(self, gp: LocalGP) -> LocalGP:
-        """A local GP of few rows with rough terms instead, fitted to all rows together, or as it is where these make the rows
-        less likely; a stage."""
-        kernel = replace(gp.kernel, smoothness=(ROUGH,) * len(gp.kernel.smoothness))
-        rough = replace(gp, kernel=kernel)
-        made = self.stages.once("rough", lambda: self._together(rough).tensors())
-        rough = LocalGP.from_tensors(made, kernel, gp.rows)
-        both = (gp, rough)  # weights under one of the two flatter it
-        smooth_loss, rough_loss = (sum(self._minus_log_likelihood(g, by) for by in both) for g in both)
-        return rough if rough_loss < smooth_loss else gp
+    def likelier(self, gp: LocalGP, stage: str, smoothness: str) -> LocalGP:
+        """A local GP of few rows with terms of another smoothness instead, fitted to all rows together, or as it is where
+        these make the rows less likely; a stage."""
+        kernel = replace(gp.kernel, smoothness=(smoothness,) * len(gp.kernel.smoothness))
+        other = replace(gp, kernel=kernel)
+        made = self.stages.once(stage, lambda: self._together(other).tensors())
+        other = LocalGP.from_tensors(made, kernel, gp.rows)
+        both = (gp, other)  # weights under one of the two flatter it
+        loss, of_other = (sum(self._minus_log_likelihood(g, by) for by in both) for g in both)
+        return other if of_other < loss else gp
 
     def _minus_log_likelihood(self, gp: LocalGP, weighed_by: LocalGP) -> float:
         return minus_log_likelihood(gp, **self._all_rows, weighed_by=weighed_by)
@@ -274,7 +279,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they
     are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones: both kernels
     are tried (rows that are taken together tell of both), and rough ones beside smooth ones where no kernel was asked for:
-    of few rows the likelihood tells which, and plain reading is left only where weighing surely gains. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
+    of few rows the likelihood tells which, on a line beside smoother ones, too, and plain reading is left only where weighing
+    surely gains. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
     variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
     speaks against it. A mean that shifts with the count must gain more than chance does.
     """
@@ -288,7 +294,10 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
             best = trials.fitted("unweighted", rows, start, weighted=False)
     if start.time_axis is None and trials.options.components is None:
         if trials.each_together:
-            best = trials.judged(trials.roughened(best.gp))
+            gp = trials.likelier(best.gp, "rough", ROUGH)
+            if trials.on_a_line and gp is best.gp:
+                gp = trials.likelier(gp, "smooth", SMOOTHER)
+            best = trials.judged(gp)
         else:
             rough = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
             best = _better(best, trials.fitted("rough", rows, rough, weighted=best.gp.weighted))

@@ -47,7 +47,7 @@ REACH = 2.0
 class Drift:
     """What Φ is made of, and what the observations say of w.
 
-    Of fewer than nine places it has no plane, of fewer than three rows to a weight nothing linear in the covariates.
+    Of fewer than nine places (six on a line) it has no plane, of fewer than three rows to a weight nothing linear in the covariates.
 
     center, scale : (q − 1,) of the columns of the coordinates but time
     axes : those columns
@@ -67,12 +67,14 @@ class Drift:
     covariance: Float[Tensor, "q q"]
 
     @classmethod
-    def over(cls, C: Float[Tensor, "n D"], time_axis: int | None) -> "Drift":
+    def over(cls, C: Float[Tensor, "n D"], time_axis: int | None, *, n_space: int = 2) -> "Drift":
         """The drift over coordinates C, nothing known of its weights: half the extent of a column is one unit.
+
+        Of the first two columns, which are space, only as many count as positions have (n_space).
 
         Across a line of places, where there is none, the unit is that along it.
         """
-        space = tuple(range(min(2, C.shape[1])))
+        space = tuple(range(min(n_space, C.shape[1])))
         others = tuple(d for d in range(2, C.shape[1]) if d != time_axis)
         axes = space if space and _distinct(C[:, space]) >= TO_A_WEIGHT * (1 + len(space)) else ()
         q = 1 + len(axes) + len(others)
@@ -82,7 +84,8 @@ class Drift:
         low, high = P.amin(0), P.amax(0)
         half = 0.5 * (high - low)
         if 0 in axes:
-            half[:2] = torch.where(half[:2] > 0, half[:2], half[:2].amax())
+            along = half[: len(space)]
+            half[: len(space)] = torch.where(along > 0, along, along.amax())
         q = 1 + len(axes)
         zero, wide = torch.zeros(q, dtype=C.dtype), PRIOR_SD**2 * torch.eye(q, dtype=C.dtype)
         return cls(0.5 * (low + high), torch.where(half > 0, half, torch.ones_like(half)), axes, zero, wide)

@@ -37,7 +37,7 @@ def fit_conditioned(
     weight = typical_precision(counts)  # of trend and first plane alone
     first = fit_trend(time, y, weight)
     left = y - first(time, len(y))
-    plane = Drift.over(C, frame.time_axis)
+    plane = Drift.over(C, frame.time_axis, n_space=len(frame.space))
     plane = plane.least_squares(C, left, weight)
     told = ToldNoise.over(C, left, counts) if options.row_noise and options.is_smooth(len(y)) else None
     value = left - plane(C)

@@ -21,11 +21,12 @@ class Frame:
     """How raw inputs become coordinates: centred, space in units of `space_unit`, time in `time_unit`, covariates in
     those of `other_units`.
 
+    space : the columns of easting and northing, or the one along a line: its places have northing 0
     metric : the 2 x 2 matrix, row by row, that makes the field as rough in one direction as in another
     other_units : of the covariates, that is of the columns `others`; none where they are no coordinates
     """
 
-    space: tuple[int, int]
+    space: tuple[int, ...]
     time: int | None
     others: tuple[int, ...]
     origin: tuple[float, ...]
@@ -46,7 +47,8 @@ class Frame:
 
     def coordinates(self, X: Tensor) -> Tensor:
         """(N, n_axes): easting and northing in the metric, time when there is one, covariates."""
-        e, n = ((X[:, d] - self.origin[d]) / self.space_unit for d in self.space)
+        e, *rest = ((X[:, d] - self.origin[d]) / self.space_unit for d in self.space)
+        n = rest[0] if rest else torch.zeros_like(e)
         a, b, c, d = self.metric
         columns = [e, n] if self.metric == ISOTROPIC else [a * e + b * n, c * e + d * n]
         if self.time is not None:
@@ -74,7 +76,7 @@ class Frame:
 
 def frame_of(
     X: np.ndarray,
-    space: tuple[int, int],
+    space: tuple[int, ...],
     time: int | None,
     metric: tuple[float, float, float, float] = ISOTROPIC,
 ) -> Frame:
@@ -88,7 +90,8 @@ def frame_of(
     """
     span = 0.0 if time is None else float(np.ptp(X[:, time]))
     others = tuple(d for d in range(X.shape[1]) if d not in (*space, time) and np.ptp(X[:, d]) > 0)
-    h = spacing(X[:, list(space)] @ np.reshape(metric, (2, 2)).T)
+    P = X[:, list(space)]
+    h = spacing(P if len(space) == 1 else P @ np.reshape(metric, (2, 2)).T)
     return Frame(
         space=space,
         time=time if span > 0 else None,

@@ -78,7 +78,7 @@ class LocalField:
         y: Tensor,
         counts: Tensor | None,
         *,
-        space: tuple[int, int] = (0, 1),
+        space: tuple[int, ...] = (0, 1),
         time: int | None = None,
         options: FieldOptions = FieldOptions(),
         validation: Validation | None = None,
@@ -94,7 +94,7 @@ class LocalField:
 
         Parameters
         ----------
-        space : the two columns of X with projected coordinates
+        space : the two columns of X with projected coordinates, or the one along a line of places
         time : the column with time, or None; further columns are covariates
         validation : X, y, counts of rows that are never conditioned on: they show the smooth noise what it looks
             like to miss in the way this model will be used, and calibrate the intervals
@@ -270,9 +270,9 @@ class LocalField:
         return self.known.seen
 
 
-def _metric(X: Tensor, y: Tensor, space: tuple[int, int], time: int | None, options: FieldOptions) -> Metric:
+def _metric(X: Tensor, y: Tensor, space: tuple[int, ...], time: int | None, options: FieldOptions) -> Metric:
     """The metric of values y (N,) less a plane, and a line over time."""
-    if not options.metric:
+    if not options.metric or len(space) == 1:
         return ISOTROPIC
     trends = torch.cat([torch.ones(len(X), 1, dtype=X.dtype), X - X.mean(0)], dim=1)
     trends = trends / trends.abs().max(0).values.clamp_min(1e-300)

@@ -74,7 +74,7 @@ def canonical(
     X: Float[Tensor, "N D"],
     value: Float[Tensor, " N"],
     counts: Num[Tensor, " N"] | None,
-    space: tuple[int, int] = (0, 1),
+    space: tuple[int, ...] = (0, 1),
     time: int | None = None,
 ) -> tuple[Float[Tensor, "N D"], Float[Tensor, " N"], Float[Tensor, " N"]]:
     """X (N, D), values and counts (N,) in float64, the counts 1 where there are none: in `canonical_order` of place, time and

@@ -20,6 +20,8 @@ COVARIATE_LENGTH = 4.0
 #: Over space alone all terms are rough instead where held-out rows ask for it.
 IN_SPACE = (("matern32", 10.0, 1.0), ("matern32", 50.0, 1.0))
 ROUGH = "matern12"
+#: Along a line, what people measure is often smoother than any map.
+SMOOTHER = "matern52"
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def _frame(facts: dict[str, Any]) -> Frame:
     given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
     frame = Frame(**given)
     columns = (*frame.space, *frame.others, *(() if frame.time is None else (frame.time,)))
-    if len(frame.space) != 2 or any(type(column) is not int for column in columns):
+    if len(frame.space) not in (1, 2) or any(type(column) is not int for column in columns):
         raise ValueError("its frame does not say which columns are places and times")
     return frame
 

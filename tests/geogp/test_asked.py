@@ -149,5 +149,5 @@ def test_the_two_columns_beside_a_time_are_the_position_and_stay_it():
 
 def test_a_run_from_before_took_columns_beside_a_time_for_features_and_still_does():
     asked = geogp.GPRegressor("dbk-rbf", time=2).get_params(deep=False)
-    assert plan_of(asked, 3, False, 80, stored=True).shape.spatial is None
+    assert plan_of(asked, 3, False, 80, stored="").shape.spatial is None
     assert plan_of(asked, 3, False, 80).shape.spatial == (0, 1)

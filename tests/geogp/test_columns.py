@@ -74,7 +74,7 @@ def test_names_beside_points(frame):
         ({"time": "month"}, "no column is called so (they are year, x, y)"),
         ({"time": 5}, "by number below 3; got 5"),
         ({"time": True}, "by number below 3; got True"),
-        ({"spatial": "xy"}, "spatial must name two of the 3 columns; got 'xy'"),
+        ({"spatial": "xy"}, "spatial must name two of the 3 columns, or the one along a line; got 'xy'"),
         ({"spatial": ("x", "y"), "time": 1}, "columns of their own"),
     ],
 )

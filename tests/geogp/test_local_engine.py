@@ -10,6 +10,7 @@ from scipy import stats
 import geogp
 from geogp.data import Moments
 from geogp.errors import NotDistanceAware
+from geogp.methods import METHODS
 
 #: Of a local field: enough for what is asked here.
 QUICK = {"steps": 40, "n_targets": 600, "epochs": 6, "metric": False}
@@ -68,14 +69,15 @@ def test_the_local_residual_sees_what_the_basis_cannot():
     assert rmse(both) < 0.85 * rmse(alone)
 
 
-def test_generic_features_fall_back_to_a_deep_basis():
+def test_many_rows_of_generic_features_fall_back_to_a_deep_basis():
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((80, 5))
+    X = rng.standard_normal((METHODS["gp-averaged"].most_rows + 1, 3))
     with pytest.warns(
         NotDistanceAware, match=r"'geogp' \(here 'dbk-rbf': no two columns are named as a position"
     ):
-        model = geogp.GPRegressor(epochs=3).fit(X, X[:, 0])
+        model = geogp.GPRegressor(epochs=1, target_transform="identity").fit(X, X[:, 0])
     assert model.row_.engine == "lowrank" and model.row_.name == "geogp"
+    assert model.choice.startswith("method 'dbk-rbf' in place of 'geogp', which needs a position")
     again = geogp.GPRegressor.from_state(*model.state())
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 

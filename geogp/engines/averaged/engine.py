@@ -1,0 +1,223 @@
+"""An exact Gaussian process of a table, averaged over its hyperparameters."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, Num
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, solve_triangular
+from torch import Tensor
+
+from geogp.basis.encoders import Encoder
+from geogp.basis.objectives.objective import SOLVES
+from geogp.data import Data, Moments
+from geogp.engines.averaged.evidence import (
+    MEAN_VARIANCE,
+    Evidence,
+    correlated,
+    noise_of,
+    squared_distances,
+)
+from geogp.engines.averaged.search import CORRELATIONS, STEPS, Drawn, drawn
+from geogp.engines.base import Engine, Hooks, Plan
+from geogp.errors import ImpossibleCombination
+from geogp.linalg import cholesky
+from geogp.methods import Method
+
+Array = NDArray[np.float64]
+
+#: Rows beyond which a fit is refused: each covariance is 0.2 GB.
+MAX_ROWS = 5000
+#: Numbers of places by rows at once.
+AT_ONCE = 2**21
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A Gaussian process of the rows with one draw of the hyperparameters.
+
+    Z : (n, d) standardised inputs of the rows; y : (n,) their values; inverse_counts : (n,) or None
+    """
+
+    drawn: Drawn
+    Z: Array
+    y: Array
+    inverse_counts: Array | None
+
+    @cached_property
+    def factor(self) -> Array:
+        """L with L L' = K + noise of the rows: (n, n)."""
+        K = self.covariance(self.Z, self.Z)
+        K[np.diag_indices(len(K))] += self.noise(self.inverse_counts, len(K))
+        return cholesky(torch.from_numpy(K), jitter=0.0, what="the covariance of the observations").numpy()
+
+    @cached_property
+    def weights(self) -> Array:
+        """(K + noise)⁻¹ y: (n,)."""
+        return np.asarray(cho_solve((self.factor, True), self.y))
+
+    @property
+    def prior_variance(self) -> float:
+        """Of the surface, the same everywhere."""
+        return MEAN_VARIANCE + float(np.exp(self.drawn.at[self.Z.shape[1]]))
+
+    def covariance(self, A: Array, B: Array) -> Array:
+        """Prior covariance of standardised inputs (n, d) and (m, d): (n, m)."""
+        d = A.shape[1]
+        shrink = np.exp(-self.drawn.at[:d])
+        c, _ = correlated(self.drawn.correlation, squared_distances(A * shrink, B * shrink))
+        return MEAN_VARIANCE + np.exp(self.drawn.at[d]) * c
+
+    def noise(self, inverse_counts: Array | None, n: int) -> Array:
+        """(n,) variance; without counts here that of single measurements."""
+        told = self.drawn.at[self.Z.shape[1] + 1 :]
+        if len(told) > 1 and inverse_counts is None:
+            inverse_counts = np.ones(n)
+        return noise_of(told, inverse_counts if len(told) > 1 else None, n)
+
+    def solve(self, Z: Array) -> tuple[Array, Array]:
+        """Mean at Z (N,), and L⁻¹ k(rows, Z) (n, N)."""
+        cross = self.covariance(self.Z, Z)
+        # Place by place, so that a mean does not depend on what else is asked.
+        return np.einsum("ij,i->j", cross, self.weights), np.asarray(
+            solve_triangular(self.factor, cross, lower=True, check_finite=False)
+        )
+
+
+class AveragedEngine(Engine):
+    """A mixture of exact Gaussian processes, weighed as the rows bear out their hyperparameters.
+
+    options : steps (of the searches for these)
+    """
+
+    route: ClassVar[str] = "closed_form"
+    objectives_do: ClassVar[tuple[str, ...]] = (SOLVES,)
+    has_basis: ClassVar[bool] = False
+    # It conditions on all rows: nothing is watched.
+    holds_out: ClassVar[bool] = True
+    formulas_of: ClassVar[tuple[str, ...]] = ()
+    model_lines: ClassVar[tuple[str, ...]] = (
+        "y | f ~ N(f(x), τ² + s²/n),  f = m + r(x),  m ~ N(0, .03),  r ~ GP(0, v c(‖(x - x')/ℓ‖))",
+        "c squared exponential or Matérn 3/2, a lengthscale ℓ a column",
+        "p(f | y) = Σ_j w_j p(f | y, θ_j),  θ_j = (c, ℓ, v, τ², s²) drawn about the tops of p(θ | y)",
+    )
+    words: ClassVar[dict[str, str]] = {"objective": "-log N(y; 0, K + noise) - log p(θ), all rows at once"}
+    dtype: ClassVar[torch.dtype] = torch.float64
+
+    def __init__(self, plan: Plan, encoder: Encoder, members: list[Member]):
+        self.plan, self.encoder, self.members = plan, encoder, members
+
+    @classmethod
+    def own_settings(cls, row: Method) -> tuple[str, ...]:
+        return ("steps",)
+
+    @classmethod
+    def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
+        if len(data) > MAX_ROWS:
+            raise ImpossibleCombination(
+                f"method {plan.row.name!r} is exact, with cost n^3: it takes at most {MAX_ROWS} rows and got {len(data)}; take "
+                f"{plan.row.instead}."
+            )
+        unknown = set(plan.options) - {"steps"}
+        if unknown:
+            raise ImpossibleCombination(
+                f"method {plan.row.name!r} has no option {sorted(unknown)[0]!r}; it knows steps."
+            )
+        data = data.to(torch.device("cpu"))
+        encoder = Encoder(plan.shape.n_inputs)
+        encoder.fit_scaling(data.X)
+        Z, y = _standardised(encoder, data.X), data.y.double().numpy()
+        n = _inverse(data.counts)
+        if n is not None and bool((n == n[0]).all()):
+            n = None
+        of = Evidence(Z, y, n, CORRELATIONS[0])
+        found = drawn(of, steps=plan.options.get("steps", STEPS), seed=plan.seed)
+        return cls(plan, encoder, [Member(each, Z, y, n) for each in found])
+
+    # -- predicting --------------------------------------------------------------------------------
+
+    def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
+        size = max(1, AT_ONCE // len(self.members[0].y))
+        parts = []
+        for i in range(0, max(len(X), 1), size):
+            n = None if counts is None else counts[i : i + size]
+            parts.append(self._moments(_standardised(self.encoder, X[i : i + size]), _inverse(n)))
+        return Moments.joined(parts)
+
+    def _moments(self, Z: Array, inverse_counts: Array | None) -> Moments:
+        mean, second, noise = np.zeros(len(Z)), np.zeros(len(Z)), np.zeros(len(Z))
+        prior = 0.0
+        means = []
+        for member in self.members:
+            w = member.drawn.weight
+            m, solved = member.solve(Z)
+            # Non-negative in exact arithmetic; the bound takes off rounding only.
+            second += w * np.maximum(member.prior_variance - np.einsum("ij,ij->j", solved, solved), 0.0)
+            mean += w * m
+            noise += w * member.noise(inverse_counts, len(Z))
+            prior += w * member.prior_variance
+            means.append((w, m))
+        for w, m in means:
+            second += w * np.square(m - mean)
+        # Where members contradict each other the mixture may know less than they did before on average: that is no knowledge.
+        values = (mean, second, noise, np.maximum(prior, second))
+        return Moments(*(torch.from_numpy(v) for v in values))
+
+    def prior_variance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+        prior = sum(m.drawn.weight * m.prior_variance for m in self.members)
+        return torch.full((len(X),), prior, dtype=torch.float64)
+
+    def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
+        A, B = _standardised(self.encoder, X), _standardised(self.encoder, X_ref)
+        return torch.from_numpy(sum(m.drawn.weight * m.covariance(A, B) for m in self.members))
+
+    def posterior_covariance(
+        self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None
+    ) -> Float[Tensor, "N N"]:
+        Z = _standardised(self.encoder, X)
+        told = [(m.drawn.weight, m.covariance(Z, Z), *m.solve(Z)) for m in self.members]
+        mean = sum(w * m for w, _, m, _ in told)
+        return torch.from_numpy(sum(w * (K - V.T @ V + np.outer(m - mean, m - mean)) for w, K, m, V in told))
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Tensor], dict]:
+        first = self.members[0]
+        tensors = {
+            "hyperparameters": np.array([m.drawn.at for m in self.members]),
+            "weights": np.array([m.drawn.weight for m in self.members]),
+            "rows.Z": first.Z,
+            "rows.y": first.y,
+        }
+        if first.inverse_counts is not None:
+            tensors["rows.inverse_counts"] = first.inverse_counts
+        out = {name: torch.from_numpy(v) for name, v in tensors.items()}
+        out |= {f"encoder.{k}": v.detach().clone() for k, v in self.encoder.state_dict().items()}
+        return out, {"correlations": [m.drawn.correlation for m in self.members]}
+
+    @classmethod
+    def from_state(cls, plan: Plan, tensors: dict[str, Tensor], facts: dict) -> Self:
+        encoder = Encoder(plan.shape.n_inputs)
+        start = "encoder."
+        encoder.load_state_dict({k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)})
+        counts = tensors.get("rows.inverse_counts")
+        rows = (
+            tensors["rows.Z"].numpy(),
+            tensors["rows.y"].numpy(),
+            None if counts is None else counts.numpy(),
+        )
+        told = zip(tensors["hyperparameters"].numpy(), facts["correlations"], tensors["weights"].tolist())
+        # The factors are n^2 numbers each: computing them again is cheaper than keeping them.
+        return cls(plan, encoder, [Member(Drawn(*each), *rows) for each in told])
+
+
+def _standardised(encoder: Encoder, X: Float[Tensor, "N D"]) -> Array:
+    return ((X.cpu().double() - encoder.centre) / encoder.scale).numpy()
+
+
+def _inverse(counts: Num[Tensor, " N"] | None) -> Array | None:
+    """1 / n."""
+    return None if counts is None else 1.0 / counts.cpu().double().clamp_min(1.0).numpy()

@@ -48,7 +48,7 @@ def features_of(X: Any, y: Any = None) -> Any:
     Raises
     ------
     InvalidInput
-        a table with the column y that is to be predicted; points in degrees or without CRS, geometries that are no points, a missing one.
+        X of one dimension; a table with the column y that is to be predicted; points in degrees or without CRS, geometries that are no points, a missing one.
 
     Examples
     --------
@@ -61,6 +61,11 @@ def features_of(X: Any, y: Any = None) -> Any:
             f"the inputs still hold the column {name!r} that is to be predicted; give X.drop(columns={name!r})."
         )
     if not (hasattr(X, "geometry") and hasattr(X, "crs") and hasattr(X, "geom_type")):
+        if np.ndim(X) == 1:
+            raise InvalidInput(
+                f"X has one dimension, of {len(X)} values, and takes a row a measurement. Reshape your data: X.reshape(-1, 1) "
+                "makes them a column of places along a line, X.reshape(1, -1) a single row."
+            )
         return X
     if X.crs is None or X.crs.is_geographic:
         what = "have no CRS" if X.crs is None else f"are in degrees ({X.crs.name})"

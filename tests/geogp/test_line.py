@@ -131,3 +131,10 @@ def test_too_many_places_are_refused_in_a_sentence():
         geogp.InvalidInput, match=r"must name two of the 4 columns, or the one along a line; got"
     ):
         GPRegressor(spatial=(0, 1, 2)).fit(X, X[:, 0])
+
+
+def test_one_dimension_is_no_table(model):
+    for call in (lambda x: GPRegressor(**KINDS).fit(x, x), model.predict):
+        for x in (np.arange(9.0), [1.0, 2.0], pd.Series([1.0, 2.0])):
+            with pytest.raises(geogp.InvalidInput, match=r"one dimension, of \d values.*reshape\(-1, 1\)"):
+                call(x)

@@ -135,8 +135,14 @@ class Atlas:
 
     @cached_property
     def names(self) -> naming.Names:
-        """And lines, of the region and of what was brought."""
-        return naming.named(self.page, self.brought, self.towns)
+        """And lines, of the region and of what was brought; without that kept on disk: a nation has 3,000 counties."""
+        if self.brought:
+            return naming.named(self.page, self.brought, self.towns)
+        with suppress(KeyError, TypeError, ValueError):  # none yet, or no names
+            return naming.Names.from_document(self.disk.note(self.id, "names.json"))
+        found = naming.named(self.page, [], self.towns)
+        self.disk.write_note(self.id, "names.json", found.document())
+        return found
 
     @cached_property
     def focus(self) -> list[list[float]]:

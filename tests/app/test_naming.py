@@ -12,6 +12,7 @@ from pyproj import Geod, Transformer
 
 from app.errors import InvalidInput
 from app.workflow.naming import MOST_BROUGHT, Brought, brought, named, towns
+from app.workflow.naming import names as names_of
 from app.workflow.naming.counties import between, counties, islands
 
 
@@ -151,3 +152,19 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, said: st
         brought(tmp_path / "p.csv")
     with pytest.raises(InvalidInput, match="does not exist"):
         brought(tmp_path / "none.gpkg")
+
+
+def test_counties_with_values_are_asked_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nation has 3,000: only one without the middle of a pixel in it is looked through by itself."""
+    page, asked = Page(), list[shapely.Geometry]()
+    page.geobox = GeoBox(
+        (120, 120), Affine(40_000, 0, -2_400_000 + 600_000, 0, -40_000, 4_800_000), "EPSG:32615"
+    )
+    page._there = Transformer.from_crs(4326, "EPSG:32615", always_xy=True)
+    page.places = (np.ones((120, 120), bool), np.zeros((0, 3)))
+    found = counties((-95.0, 36.0, -89.0, 42.0))
+    single = names_of._lies_in
+    monkeypatch.setattr(names_of, "_lies_in", lambda page, shape: asked.append(shape) or single(page, shape))
+    held = names_of._with_values(page, found)  # type: ignore[arg-type]
+    assert len(found) > 200 and len(asked) < 0.5 * len(found)
+    assert [c.key for c in held] == [c.key for c in found if single(page, c.shape)]  # type: ignore[arg-type]

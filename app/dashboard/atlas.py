@@ -26,11 +26,12 @@ from app.dashboard.making import Making
 from app.dashboard.paths import pages
 from app.dashboard.setting import Setting, choices_of
 from app.dashboard.slices import Slices
+from app.dashboard.windows import MARK, Pixels, Windows
 from app.dashboard.words import percent, plain
 from app.errors import InvalidInput
 from app.workflow import naming
 from app.workflow.distributions import FIELDS, counts_of, through_time
-from app.workflow.grids import grid_of
+from app.workflow.grids import finest_of, grid_of
 from app.workflow.page import Legend, beside, draws_pack, legend_of, page_grid, quarter_packs, spec_of
 from app.workflow.together import together
 from geogp.run import Run
@@ -84,10 +85,12 @@ class Atlas:
     def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[naming.Brought] = (), name: str = ""):
         self.run, self.disk, self.brought, self.name = run, disk, list(places), name
         self.target, self.choices = run.target, choices_of(run)
-        self.page = page_grid(run, grid_of(run))
+        grid = grid_of(run)
+        self.page = page_grid(run, grid)
+        self.windows = Windows(self.page, finest_of(run, grid))
         self.slices = Slices(self.page)
         self.details = Details(run, mercator_grid(self.page.geobox).pixel_m)
-        self._finer: Exported | None = None
+        self._finer: Exported | Pixels | None = None
         self._through = lru_cache(PLACES)(partial(_through_time, run, self.choices.quarters))
         self._answers = AnswerCache(ANSWERS)
         self._html: dict[object, str] = {}
@@ -174,6 +177,7 @@ class Atlas:
             "pages": pages(),
             "details": "/pages/place",
             "finer": [export.document() for export in finer],
+            "window": self.windows.document(),
             "counties": any(
                 place["kind"] == "area" and place["about"] != "island" for place in self.names.places
             ),
@@ -254,9 +258,12 @@ class Atlas:
         return None
 
     def of(self, export: str | None) -> "Atlas":
-        """The same maps, of places told at the pixels of an export that lies beside the run (its folder's name), where there
-        is one."""
-        if not export or (found := self.details.named(export)) is None:
+        """The same maps, of places told at the pixels of an export that lies beside the run (its folder's name), or at those of
+        a window, where there are any."""
+        if not export:
+            return self
+        known = self.windows if export.startswith(MARK) else self.details
+        if (found := known.named(export)) is None:
             return self
         finer = copy.copy(self)
         finer._finer = found

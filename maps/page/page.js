@@ -268,12 +268,18 @@ async function geogpPage(spec, map) {
   }
   async function finer() { // the pixels of an export, when the planes' own are large; what is said says theirs
     if (!shown) return;
-    const layer = layerNow(), before = detail.name(shown);
-    await detail.follow(shown, layer, fadeOf(layer), far);
-    flags.detail = detail.name(shown);
-    if (!flags.detail && !before) return;
-    if (last) tell(last);
-    if (state.mark) card();
+    const layer = layerNow();
+    let before = detail.name(shown);
+    const told = () => { // what is said says the pixels that are shown
+      const name = shown ? detail.name(shown) : "";
+      flags.detail = name; flags.whole = String(detail.whole());
+      if (!name && !before) return;
+      before = name;
+      if (last) tell(last);
+      if (state.mark) card();
+    };
+    await detail.follow(shown, layer, fadeOf(layer), far, told);
+    told();
   }
   async function ahead() { // the quarters beside this one, and other numbers of tests, while nobody waits
     if (!source.server || !shown) return;
@@ -397,10 +403,10 @@ async function geogpPage(spec, map) {
     const right = beside.at(latlng), i = grid.number(latlng), s = right ? right.s : shown, layer = right ? right.layer : layerNow(), more = [written(latlng.lat, latlng.lng)], town = nearTown(latlng.lat, latlng.lng);
     if (town) more.unshift(town);
     if (right) more.unshift(right.name);
-    const values = i < 0 ? null : right ? await right.atlas.at(i, s, right.spec.layers) : await valuesAt(i, s, latlng);
+    const values = right ? i < 0 ? null : await right.atlas.at(i, s, right.spec.layers) : await valuesAt(i, s, latlng);
     if (last !== latlng) return; // the pointer has moved on
     const parts = values ? wordsOfValues(values, s, layer, right ? right.spec : spec) : [];
-    if (!parts.length) parts.push(i >= 0 || grid.inside(latlng) ? "No prediction here" : "Outside the mapped region");
+    if (!parts.length) parts.push((i >= 0 && values) || grid.inside(latlng) ? "No prediction here" : "Outside the mapped region");
     else {
       if (!["median", "lower", "upper", "exceedance", "pi_width"].includes(layer.id) && values.median !== undefined && values[layer.id] !== undefined) more.push(fill(layer.short, s) + " " + textOf(layer, values[layer.id]));
       if (values.measured !== undefined) more.push((spec.place === "tile" ? "nearest tests " : "nearest measurement ") + awayText(values.measured, spec.far_km || 1));
@@ -410,7 +416,11 @@ async function geogpPage(spec, map) {
     if (state.mark && !$("place").hidden) standing(); // the read-out is as wide as its words
   }
   const textOf = (layer, v) => layer.factor ? "×" + plain(v) : layer.scale.high === 1 && layer.scale.low === 0 ? percent(v) : plain(v) + (layer.unit ? " " + layer.unit : "");
-  const valuesAt = async (i, s, latlng) => ({ ...await atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)]), ...(missed && state.layer === "either" ? { either: missed(i) } : {}), ...detail.at(latlng, s) });
+  async function valuesAt(i, s, latlng) { // of the page's pixel, or of the finer one that is shown; null outside
+    const fine = await detail.at(latlng, s, spec.layers);
+    if (fine === null || (i < 0 && fine.median === undefined)) return null;
+    return { ...(i < 0 ? {} : await atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)])), ...(missed && state.layer === "either" && i >= 0 ? { either: missed(i) } : {}), ...fine };
+  }
 
   // ---- the marked place ------------------------------------------------------------------------------------------------------
   let pin = null, asked = null;
@@ -427,13 +437,13 @@ async function geogpPage(spec, map) {
   }
   async function card() {
     if (!state.mark || !atlas || !shown) return;
-    const latlng = where(), i = grid.number(latlng), s = shown, v = i < 0 ? null : await valuesAt(i, s, latlng), town = nearTown(...state.mark);
+    const latlng = where(), i = grid.number(latlng), s = shown, v = await valuesAt(i, s, latlng), town = nearTown(...state.mark);
     if (!state.mark || shown !== s) return;
     $("place").hidden = false;
     if (!v) asked?.abort(); // of the place before
     const facts = [];
     if (!v || v.median === undefined || Number.isNaN(v.median)) {
-      $("place-said").textContent = i < 0 && !grid.inside(latlng) ? "Outside the mapped region" : wordsOfValues(v || {}, s, layerNow())[0] || "No prediction here";
+      $("place-said").textContent = !v && !grid.inside(latlng) ? "Outside the mapped region" : wordsOfValues(v || {}, s, layerNow())[0] || "No prediction here";
       $("place-bar").replaceChildren(); $("place-history").replaceChildren();
     } else {
       const sure = v.lower === undefined ? "" : "; " + times(s.level) + " between " + plain(v.lower) + " and " + plain(v.upper);
@@ -491,7 +501,7 @@ async function geogpPage(spec, map) {
     },
     either: (s) => state.layer === "either" && s.limit !== null ? { other: wanted.other, ot: short(s.limit) } : {} });
   $("draw-open").hidden = !source.server;
-  detail = detailOf({ spec, source, map, painted: Painted, grid });
+  detail = detailOf({ spec, source, map, painted: Painted, grid, said: (text) => { if (text || $("busy-text").textContent.startsWith("Working out")) busy(text); } });
   beside = besideOf({ waitingFor, spec, map, S, $, others, layerNow, settingOf, narrow, painted: Painted, fadeOn: () => state.fade, far: () => state.far,
     changed: (only) => only ? remember() : show() });
   $("beside").hidden = !source.server;

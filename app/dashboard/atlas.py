@@ -22,6 +22,7 @@ from odc.geo.geobox import GeoBox
 
 from app.caches import AnswerCache, DiskCache
 from app.dashboard.detail import Details, Exported
+from app.dashboard.gazetteer import Gazetteer
 from app.dashboard.making import Making
 from app.dashboard.paths import pages
 from app.dashboard.setting import Setting, choices_of
@@ -88,6 +89,7 @@ class Atlas:
         grid = grid_of(run)
         self.page = page_grid(run, grid)
         self.windows = Windows(self.page, finest_of(run, grid))
+        self.gazetteer = Gazetteer(self.page, self.brought)
         self.slices = Slices(self.page)
         self.details = Details(run, mercator_grid(self.page.geobox).pixel_m)
         self._finer: Exported | Pixels | None = None
@@ -168,8 +170,9 @@ class Atlas:
         spec["target"] = self.target.name
         finer = self.details.found()
         spec["facts"] = [*spec["facts"], *(("Zoomed in", export.words()) for export in finer)]
-        if finer and spec["note"]:
-            spec["note"] += f"; zoomed in, all those of {finer[0].name}/ are shown"
+        if spec["note"] and (finer or self.windows.document()):
+            of = f"all those of {finer[0].name}/ are shown" if finer else "all are worked out where one looks"
+            spec["note"] += f"; zoomed in, {of}"
         return spec | {
             "server": "/geogp/",
             "id": self.id,
@@ -178,6 +181,7 @@ class Atlas:
             "details": "/pages/place",
             "finer": [export.document() for export in finer],
             "window": self.windows.document(),
+            "closer": self.gazetteer.has_more(self.names.places),
             "counties": any(
                 place["kind"] == "area" and place["about"] != "island" for place in self.names.places
             ),

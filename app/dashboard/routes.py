@@ -43,6 +43,7 @@ def routes() -> list[BaseRoute]:
         Route("/geogp/beside", _careful(_beside), methods=["GET"]),
         Route("/geogp/detail", _detail(), methods=["GET"]),
         Route("/geogp/window", _window, methods=["GET"]),
+        Route("/geogp/names", _careful(_names), methods=["GET"]),
         Route("/geogp/history", _careful(_history), methods=["GET"]),
         Route("/geogp/slice", _careful(_slice), methods=["GET"]),
         Route("/geogp/download", _careful(_download), methods=["GET"]),
@@ -170,6 +171,13 @@ async def _made(kept: Callable[[K], T | None], making: Making[T], wanted: K, req
         return answer(job)
     finally:
         making.leave(job)
+
+
+def _names(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    """Towns of a name, or the towns and lines of a part of the page."""
+    if params.get("name"):
+        return JSONResponse({"places": atlas.gazetteer.find(params["name"])}, headers=FRESH)
+    return JSONResponse(atlas.gazetteer.closer(params), headers=FRESH)
 
 
 def _history(atlas: Atlas, params: Mapping[str, str]) -> Response:

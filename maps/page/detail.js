@@ -33,8 +33,8 @@ function detailOf({ spec, source, map, painted, grid, said }) {
   async function follow(s, layer, fade, far, told) { // after the planes were painted, or the map has moved; told() when anything came of it
     const of = sourceOf(s, layer);
     if (!of || side < LARGE * screen()) { remove(); return; }
-    const same = now && now.key === of.key && now.has(layer);
-    if (now && (!same || !meets(now.box, map.getBounds()))) remove();
+    const same = now && now.key === of.key && now.has(layer) && meets(now.box, map.getBounds());
+    if (now && !same) remove();
     if (same && holds(now.box, map.getBounds()) && now.all && (now.step === 1 || of.side_m * now.step <= LARGE * screen())) { if (!asked?.done) asked?.abort(); asked = null; said(""); await paint(layer, s, fade, far); return; }
     const box = boxInView(of.margin);
     if (!box) { remove(); return; }

@@ -63,7 +63,12 @@ async function geogpPage(spec, map) {
     return L.latLng(lat, lon + 360 * Math.round((middle - lon) / 360));
   };
   const lines = L.layerGroup().addTo(map), renderer = svg("lines"), names = L.layerGroup().addTo(map);
-  if (spec.lines.length) L.polyline(spec.lines.map((line) => line.map(([lon, lat]) => [lat, lon])), { pane: "borders", renderer: svg("borders"), interactive: false, weight: .8, opacity: .55, smoothFactor: .5, fill: false }).addTo(map);
+  const borders = L.layerGroup().addTo(map), onBorders = svg("borders");
+  function outline(found, middle) { // lines of counties, around the middle of the map
+    borders.clearLayers();
+    if (found.length) L.polyline(found.map((line) => line.map(([lon, lat]) => [lat, lon + 360 * Math.round((middle - lon) / 360)])), { pane: "borders", renderer: onBorders, interactive: false, weight: .8, opacity: .55, smoothFactor: .5, fill: false }).addTo(borders);
+  }
+  outline(spec.lines, grid.bounds.getCenter().lng);
   const label = (group, pane, latlng, name, text, anchor) => L.marker(latlng, { pane, interactive: false, keyboard: false,
     icon: L.divIcon({ className: "", html: make("span", name, text), iconSize: null, iconAnchor: anchor }) }).addTo(group);
   const covered = () => { // what stands on the map: [left, top, right, bottom] each, in its pixels
@@ -88,7 +93,11 @@ async function geogpPage(spec, map) {
       if (!narrow() && x) label(lines, "names", [k * step, map.containerPointToLatLng([x, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
     }
   }
-  const areaNames = spec.places.filter((place) => place.kind === "area"), townNames = spec.places.filter((place) => place.kind !== "area");
+  const areaNames = spec.places.filter((place) => place.kind === "area");
+  let townNames = spec.places.filter((place) => place.kind !== "area");
+  const same = (a, b) => a.name === b.name && Math.abs(a.lat - b.lat) + Math.abs(a.lon - b.lon) < .01;
+  const largest = townNames, met = [...townNames]; // all that were ever in sight: the place marked may be elsewhere
+  const meet = (places) => { for (const place of places) if (place.kind !== "area" && !met.some((o) => same(o, place))) met.push(place); };
   function towns() { // the largest that do not stand in each other's way; islands and counties where their names have room
     names.clearLayers();
     const taken = covered(), b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16), size = map.getSize();
@@ -101,13 +110,39 @@ async function geogpPage(spec, map) {
       const latlng = here(place.lat, place.lon), at = map.latLngToContainerPoint(latlng), wide = 14 + 7 * place.name.length, west = at.x + wide > size.x && at.x > wide;
       put(place, latlng, west ? [at.x - wide, at.y - 9, at.x + 4, at.y + 9] : [at.x - 4, at.y - 9, at.x + wide, at.y + 9], west ? "town west" : "town", [3, 9]);
     };
-    townNames.slice(0, 3).forEach(town);
+    const near = townNames.filter((place) => b.contains(here(place.lat, place.lon))), first = spec.closer ? 8 : 3; // of a nation's counties there is no end
+    near.slice(0, first).forEach(town);
     for (const place of areaNames) {
       const latlng = here(place.lat, place.lon), at = map.latLngToContainerPoint(latlng), half = 4 + 4 * place.name.length, [w, s, e, n] = place.bounds;
       const a = map.latLngToContainerPoint(here(n, w)), z = map.latLngToContainerPoint(here(s, e)), wide = z.x - a.x;
       if (wide > 1.2 * half && wide < 1.5 * size.x) put(place, latlng, [at.x - half, at.y - 8, at.x + half, at.y + 8], "area", [0, 8]);
     }
-    townNames.slice(3).forEach(town);
+    near.slice(first).forEach(town);
+  }
+
+  let closeBy = null, namesAsked = null; // names and lines of the part in sight, of a region that has too many
+  async function closer() {
+    if (!spec.closer || !source.server) return;
+    const b = map.getBounds(), within = closeBy && L.latLngBounds(closeBy.bounds).contains(b), whole = grid.bounds.getEast() - grid.bounds.getWest(), wide = b.getEast() - b.getWest();
+    if (wide > whole / 4) {
+      namesAsked?.abort();
+      if (closeBy) { closeBy = null; townNames = largest; outline(spec.lines, grid.bounds.getCenter().lng); towns(); flags.names = ""; }
+      return;
+    }
+    if (within && closeBy.wide < 3 * wide) return;
+    namesAsked?.abort();
+    const mine = namesAsked = new AbortController(), box = b.pad(.3);
+    try {
+      await new Promise((done) => setTimeout(done, 100));
+      if (mine.signal.aborted) return;
+      const found = await source.names({ box: [wrap(box.getWest()), box.getSouth(), wrap(box.getWest()) + box.getEast() - box.getWest(), box.getNorth()].map((v) => v.toFixed(4)).join() }, mine.signal);
+      if (mine.signal.aborted) return;
+      closeBy = { bounds: box, wide };
+      townNames = [...found.places, ...largest.filter((place) => !found.places.some((o) => same(o, place)))].sort((a, c) => (c.people || 0) - (a.people || 0));
+      meet(found.places);
+      outline(found.lines, grid.bounds.getCenter().lng); towns(); flags.names = String(found.places.length);
+      if (last) tell(last);
+    } catch (error) { if (error.name !== "AbortError") closeBy = null; } // those of the whole region are there
   }
 
   // ---- words ----------------------------------------------------------------------------------------------------------
@@ -138,7 +173,7 @@ async function geogpPage(spec, map) {
   }
   function nearTown(lat, lon) { // "Near Honolulu", of towns within 25 km: the nearest, a large one before its own quarters
     let best = null, least = Infinity, away = Infinity;
-    for (const place of townNames) {
+    for (const place of met) {
       const dx = (wrap(place.lon - lon)) * Math.cos(lat * Math.PI / 180), dy = place.lat - lat, d = Math.hypot(dx, dy) * 111.3;
       const felt = d - 2.5 * Math.log10(Math.max(1, (place.people || 1) / 1000));
       if (felt < least) { least = felt; away = d; best = place; }
@@ -577,7 +612,7 @@ async function geogpPage(spec, map) {
   root.addEventListener("pointermove", () => frame.classList.remove("keys"));
   root.addEventListener("blur", () => frame.classList.remove("keys"));
   map.on("move", () => { if (frame.classList.contains("keys") && !state.mark) tell(map.getCenter()); });
-  map.on("moveend resize", () => { graticule(); towns(); remember(); if (settled) finer(); });
+  map.on("moveend resize", () => { graticule(); towns(); remember(); if (settled) { finer(); closer(); } });
   $("home").addEventListener("click", home);
   for (const id of ["panel", "place", "bar", "area", "drawing"]) { L.DomEvent.disableClickPropagation($(id)); L.DomEvent.disableScrollPropagation($(id)); }
 
@@ -589,20 +624,36 @@ async function geogpPage(spec, map) {
     const t = folded(text);
     if (t.length < 2) return [];
     const rank = ([name, , also]) => name === t ? 0 : also.includes(t) ? .5 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
-    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || county(a[1]) - county(b[1])).slice(0, 7).map(([, place]) => place);
+    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || county(a[1]) - county(b[1]) || (b[1].people || 0) - (a[1].people || 0)).slice(0, 7).map(([, place]) => place);
   }
-  let chosen = -1, offered = [];
-  function offer() {
-    offered = coordinates($("where").value) ? [] : matches($("where").value); chosen = -1;
+  let chosen = -1, offered = [], finding = null;
+  async function beyond(text, signal) { // of a region with more towns than the page brings
+    if (!spec.closer || folded(text).length < 2 || coordinates(text)) return [];
+    try { return (await source.names({ name: text }, signal)).places; } catch { return []; } // the page's own are there
+  }
+  async function offer() {
+    const text = $("where").value, own = coordinates(text) ? [] : matches(text);
+    finding?.abort();
+    propose(own);
+    if (own.length > 4) return;
+    const mine = finding = new AbortController();
+    await new Promise((done) => setTimeout(done, 120));
+    if (mine.signal.aborted) return;
+    const more = (await beyond(text, mine.signal)).filter((place) => !own.some((o) => same(o, place)));
+    if (!mine.signal.aborted && more.length && document.activeElement === $("where")) propose([...own, ...more].slice(0, 7));
+  }
+  function propose(places) {
+    offered = places; chosen = -1;
     $("found").hidden = !offered.length; $("where").setAttribute("aria-expanded", String(offered.length > 0)); $("search-said").textContent = "";
     $("found").replaceChildren(...offered.map((place) => {
       const line = make("li", "", place.name + " ");
-      line.setAttribute("role", "option"); line.append(make("small", "", place.about || ""));
+      line.setAttribute("role", "option"); line.append(make("small", "", [place.about, place.of].filter(Boolean).join(", ")));
       line.addEventListener("pointerdown", (e) => { e.preventDefault(); go(place); });
       return line;
     }));
   }
   function go(place) {
+    if (place.name && !place.bounds) meet([place]);
     $("where").value = place.name || $("where").value; $("found").hidden = true; $("where").setAttribute("aria-expanded", "false");
     if (place.bounds) { const [w, s, e, n] = place.bounds; map.fitBounds([here(s, w), here(n, e)], { animate: false, paddingTopLeft: narrow() ? [0, 60] : [290, 0] }); }
     else map.setView(here(place.lat, place.lon), Math.max(map.getZoom(), 11), { animate: false });
@@ -616,9 +667,10 @@ async function geogpPage(spec, map) {
     chosen = (chosen + (e.key === "ArrowDown" ? 1 : -1) + offered.length) % offered.length;
     [...$("found").children].forEach((line, k) => line.setAttribute("aria-selected", String(k === chosen)));
   });
-  $("search").addEventListener("submit", (e) => {
+  $("search").addEventListener("submit", async (e) => {
     e.preventDefault();
-    const at = coordinates($("where").value), place = at ? { lat: at[0], lon: at[1] } : offered[Math.max(0, chosen)] || matches($("where").value)[0];
+    finding?.abort();
+    const text = $("where").value, at = coordinates(text), place = at ? { lat: at[0], lon: at[1] } : offered[Math.max(0, chosen)] || matches(text)[0] || (await beyond(text))[0];
     $("search-said").textContent = place ? "" : "Nothing of that name here. Coordinates are written as 34.05, -143.2 or 34° 3' N 143° 12' W.";
     if (place) go(place);
   });
@@ -636,7 +688,7 @@ async function geogpPage(spec, map) {
   await show();
   await showAreas();
   if (chosenArea && !viewed) goArea(); else if (!viewed) home(); // again, now that the panel has its height
-  settled = true; graticule(); towns(); finer();
+  settled = true; graticule(); towns(); finer(); closer();
   if (start) mark(here(...start)); else if (source.server) drawing.read(p.get("area_of"));
   remember();
   return { map, state, wanted };

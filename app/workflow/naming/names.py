@@ -22,6 +22,8 @@ Box = tuple[float, float, float, float]
 
 #: Vertices of all lines of a page.
 MOST_VERTICES = 12_000
+#: Towns of a part of a page, and lengths in its height that its lines do not tell apart.
+MOST_CLOSER, CLOSER = 60, 1000
 CREDIT, ATLAS_CREDIT = "GeoNames, CC BY 4.0", "U.S. Census Bureau, 2017"
 
 
@@ -83,6 +85,17 @@ def named(
         _drawn(borders, box, pixel),
         credit,
     )
+
+
+def closer(page: PageGrid, box: Box, brought: Sequence[Brought] = ()) -> Names:
+    """Names and lines of a part of a page, W, S, E, N in degrees: more towns, and lines no coarser than the part."""
+    around = _with_values(page, counties(box))
+    shapes = [shape for part in brought for shape in part.shapes if _meets({"bounds": shape.bounds}, box)]
+    county = all(
+        place.get("about") == "county" for part in brought for place in part.places if place["kind"] == "area"
+    )
+    borders = between(around) if county or not shapes else _edges(shapes)
+    return Names(towns(page, MOST_CLOSER, box), _drawn(borders, box, (box[3] - box[1]) / CLOSER))
 
 
 def area_at(brought: Sequence[Brought], lat: float, lon: float) -> tuple[str, BaseGeometry] | None:

@@ -143,18 +143,19 @@ def _beside(atlas: Atlas, params: Mapping[str, str]) -> Response:
 
 
 async def _window(request: Request) -> Response:
-    """The distributions at the finest pixels of a window; 204 where the page shows as much, or nothing has a value."""
+    """The distributions at the finest pixels of a window, as `_planes` has them; 204 where the page shows as much, or nothing has a value."""
     atlas = await run_in_threadpool(_opened, request)
     if isinstance(atlas, Response):
         return atlas
     windows = atlas.windows
     try:
         view = await run_in_threadpool(windows.view, request.query_params, atlas.choices)
-        found = b"" if view is None else await _made(windows.kept, windows.making, view, request)
+        packs = None if view is None else await _made(windows.kept, windows.making, view, request)
     except Superseded:
         return Response(status_code=499)
     except ValueError as error:
         return _said(error, 400)
+    found = packs and (packs.others if request.query_params.get("counts") else packs.usual)
     return Response(found, media_type=PACK, headers=FRESH) if found else Response(status_code=204)
 
 

@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import shapely
@@ -40,12 +40,22 @@ Progress = Callable[[int, int], None]
 Span = tuple[int, int]
 
 
+class Packs(NamedTuple):
+    """Planes at the usual number of tests, and at the others, if there are any: told together, they cost no more."""
+
+    usual: bytes
+    others: bytes | None
+
+
+def _bytes(packs: Packs) -> int:
+    return len(packs.usual) + len(packs.others or b"") + 1
+
+
 @dataclass(frozen=True)
 class View:
-    """Every `step`-th pixel of a window of rows and columns of the finest grid, in a quarter at a number of tests."""
+    """Every `step`-th pixel of a window of rows and columns of the finest grid, in a quarter."""
 
     quarter: str | None
-    tests: float | None
     rows: Span
     columns: Span
     step: int
@@ -84,9 +94,9 @@ class Windows:
     def __init__(self, page: PageGrid, grid: Grid):
         self.page, self.grid = page, grid
         self._side_m = abs(page.geobox.affine.a)
-        self._kept: LRUCache[View, bytes] = LRUCache(KEPT, getsizeof=len)
+        self._kept: LRUCache[View, Packs] = LRUCache(KEPT, getsizeof=_bytes)
         self._lock = threading.Lock()
-        self.making: Making[bytes] = Making(self._made)
+        self.making: Making[Packs] = Making(self._made)
 
     def document(self) -> dict[str, Any] | None:
         """What the page's script needs to know, JSON-able; None where the page has nearly the finest pixels itself."""
@@ -121,10 +131,10 @@ class Windows:
         if not self._finer(step):
             return None
         rows, columns = ((low // step * step, -(-high // step) * step) for low, high in (rows, columns))
-        return View(setting.quarter, setting.tests, rows, columns, step)
+        return View(setting.quarter, rows, columns, step)
 
-    def kept(self, view: View) -> bytes | None:
-        """A window that was made before; b"" where no pixel has a value."""
+    def kept(self, view: View) -> Packs | None:
+        """A window that was made before, at the usual number of tests and at the others; b"" where no pixel has a value."""
         with self._lock:
             return self._kept.get(view)
 
@@ -154,7 +164,7 @@ class Windows:
             return None
         return rows, columns, float(known.mean())
 
-    def _made(self, view: View, progress: Progress) -> bytes:
+    def _made(self, view: View, progress: Progress) -> Packs:
         if (known := self.kept(view)) is not None:
             return known
         cut = self.grid.geobox[slice(*view.rows), slice(*view.columns)]
@@ -162,12 +172,12 @@ class Windows:
         boundary = self.grid.boundary
         if boundary is not None:  # the coast of a nation is long
             boundary = clipped(boundary, mercator_grid(thin).bounds_lonlat)
-        part, made = PageGrid(self.page.run, thin, boundary, self.grid.max_distance_m), b""
+        part, made = PageGrid(self.page.run, thin, boundary, self.grid.max_distance_m), Packs(b"", None)
         if (boundary is None or _meet(boundary, thin)) and part.places[0].any():
             about = {**picture_grid(thin), "step": view.step, "region": region_of(boundary, thin)}
-            made, _ = quarter_packs(part, view.quarter, progress, tests=view.tests, about=about)
+            made = Packs(*quarter_packs(part, view.quarter, progress, about=about))
         with self._lock:
-            if len(made) <= self._kept.maxsize:
+            if _bytes(made) <= self._kept.maxsize:
                 self._kept[view] = made
         return made
 

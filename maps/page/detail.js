@@ -13,8 +13,9 @@ function detailOf({ spec, source, map, painted, grid, said }) {
     if (of) return { key: [of.name, s.quarter, s.tests, s.level, s.threshold].join(), side_m: of.side_m, name: () => of.name, margin: MARGIN, looks: [{}],
       ask: (box, look, signal) => source.detail({ of: of.name, ...setting, level: short(100 * s.level), t: short(s.threshold), layer: layer.id, box }, signal) };
     if (!spec.window || !layer.formula) return null;
-    return { key: ["", s.quarter, s.tests].join(), side_m: spec.window.side_m, name: (step) => spec.window.mark + step, margin: 0, looks: [{ look: "1" }, {}],
-      ask: (box, look, signal) => source.window({ ...setting, ...look, box }, signal) };
+    const ask = async (box, look, signal) => source.window({ q: s.quarter ?? "", ...look, box }, signal);
+    return { key: ["", s.quarter].join(), side_m: spec.window.side_m, name: (step) => spec.window.mark + step, margin: 0, looks: [{ look: "1" }, {}], ask,
+      more: (box, look, signal) => ask(box, { ...look, counts: "all" }, signal) }; // other numbers of tests, which were worked out with it
   }
   function remove() {
     const had = Boolean(drawn);
@@ -33,7 +34,7 @@ function detailOf({ spec, source, map, painted, grid, said }) {
   async function follow(s, layer, fade, far, told) { // after the planes were painted, or the map has moved; told() when anything came of it
     const of = sourceOf(s, layer);
     if (!of || side < LARGE * screen()) { remove(); return; }
-    const same = now && now.key === of.key && now.has(layer) && meets(now.box, map.getBounds());
+    const same = now && now.key === of.key && now.has(layer, s) && meets(now.box, map.getBounds());
     if (now && !same) remove();
     if (same && holds(now.box, map.getBounds()) && now.all && (now.step === 1 || of.side_m * now.step <= LARGE * screen())) { if (!asked?.done) asked?.abort(); asked = null; said(""); await paint(layer, s, fade, far); return; }
     const box = boxInView(of.margin);
@@ -53,20 +54,24 @@ function detailOf({ spec, source, map, painted, grid, said }) {
         const pack = await of.ask(box.map((v) => v.toFixed(6)).join(), look, mine.signal);
         if (mine.signal.aborted) return;
         if (!pack) { if (last) remove(); continue; }
+        const packs = [pack];
+        if (of.more && s.tests !== null && !atlasOf(packs).knows(s)) packs.push(await of.more(box.map((v) => v.toFixed(6)).join(), look, mine.signal));
+        if (mine.signal.aborted) return;
         const whole = last || pack.header.step === 1;
-        if (!await put(of, box, pack, whole, mine.signal, [layer, s, fade, far])) return;
+        if (!await put(of, box, packs, whole, mine.signal, [layer, s, fade, far])) return;
         if (whole) break;
         told();
       }
       mine.done = true; said("");
     } catch (error) { if (error.name !== "AbortError" && !mine.signal.aborted) remove(); } // the planes are as good as without
   }
-  async function put(of, box, pack, all, signal, how) {
+  async function put(of, box, packs, all, signal, how) {
+    const [pack] = packs;
     const own = gridOf({ ...pack.header, region: pack.header.table ? pack.header.region : spec.region });
     own.place(await pack.known());
-    const atlas = atlasOf([pack]), given = pack.header.table ? null : Object.fromEntries(await Promise.all(Object.keys(pack.header.planes).map(async (id) => [id, await pack.get(id)])));
+    const atlas = atlasOf(packs), given = pack.header.table ? null : Object.fromEntries(await Promise.all(Object.keys(pack.header.planes).map(async (id) => [id, await pack.get(id)])));
     if (signal.aborted) return false;
-    const has = (layer) => given ? (layer.id === "within" ? "upper" : layer.id) in given : Boolean(layer.formula);
+    const has = (layer, s) => given ? (layer.id === "within" ? "upper" : layer.id) in given : Boolean(layer.formula) && (s.tests === null || atlas.knows(s));
     const found = { key: of.key, name: of.name(pack.header.step), box, atlas, planes: given, step: pack.header.step, all, grid: own, has }, before = drawn;
     now = found;
     drawn = new painted(own.canvas, own.bounds, { pane: "picture", interactive: false });
@@ -80,7 +85,7 @@ function detailOf({ spec, source, map, painted, grid, said }) {
     const colour = await colourOf(spec, of, layer, s, fade), away = far && !planes && atlas.has("nearest_m") ? await atlas.plane({ plane: "nearest_m" }, s) : null;
     own.paint(colour, !far ? null : away ? (k) => away[k] > 1000 * spec.far_km : own.at((latlng) => { const k = grid.number(latlng); return k >= 0 && far(k); }));
   }
-  const shows = (s) => now && drawn && now.key === [now.planes ? now.name : "", s.quarter, s.tests, ...(now.planes ? [s.level, s.threshold] : [])].join();
+  const shows = (s) => now && drawn && now.key === (now.planes ? [now.name, s.quarter, s.tests, s.level, s.threshold] : ["", s.quarter]).join() && (now.planes || s.tests === null || now.atlas.knows(s));
   return {
     follow, remove,
     /* What the finer pixel at a place holds, if it is shown for what is chosen; nothing where there is no such pixel; null where a

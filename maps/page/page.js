@@ -293,7 +293,7 @@ async function geogpPage(spec, map) {
       if (settled && told !== asks) drawing.again();
       told = asks;
       mine.abort();
-      ahead(); if (settled) finer();
+      flags.whole = "false"; ahead(); if (settled) finer();
     } catch (error) {
       if (mine.signal.aborted && error.name === "AbortError") return;
       mine.abort(); busy("");

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from starlette.testclient import TestClient
 from app.caches import DiskCache
 from app.dashboard import holding, windows
 from app.dashboard.atlas import Atlas
+from app.dashboard.words import plain
 from geogp import GPRegressor, load
 from geogp.predictive import Predictive
 from maps.packing import unpack
@@ -59,7 +61,9 @@ def box(atlas: Atlas, half: float = 0.05) -> str:
 def made(atlas: Atlas, **asked: str) -> tuple[windows.View, dict[str, Any], dict[str, np.ndarray]]:
     view = atlas.windows.view({"box": box(atlas), **asked}, atlas.choices)
     assert view is not None
-    return view, *unpack(atlas.windows._made(view, lambda done, total: None))
+    packs = atlas.windows._made(view, lambda done, total: None)
+    header, planes = unpack(packs.usual)
+    return view, header, planes | (unpack(packs.others)[1] if packs.others else {})
 
 
 def median(atlas: Atlas, planes: dict[str, np.ndarray], n: str) -> np.ndarray:
@@ -74,7 +78,7 @@ def median(atlas: Atlas, planes: dict[str, np.ndarray], n: str) -> np.ndarray:
 
 def test_a_window_is_what_an_export_would_hold(wide: Atlas) -> None:
     """Every pixel of the finest side; of the page only every k-th, which are none of them averaged."""
-    view, header, planes = made(wide, n="3")
+    view, header, planes = made(wide)
     side = wide.windows.grid.resolution
     assert side <= 500.0 < 0.2 * abs(wide.page.geobox.affine.a) and header["step"] == view.step == 1
     cut = wide.windows.grid.geobox[slice(*view.rows), slice(*view.columns)]
@@ -82,7 +86,9 @@ def test_a_window_is_what_an_export_would_hold(wide: Atlas) -> None:
     known = planes["known"]
     np.testing.assert_array_equal(known, np.isfinite(ds["median"].values))
     np.testing.assert_allclose(median(wide, planes, "3"), ds["median"].values[known], rtol=1e-3)
-    assert header["quarter"] == "2023Q4" and not any(name.endswith("_10") for name in planes)
+    assert header["quarter"] == "2023Q4"
+    only = {name.split("_")[-1] for name in header["planes"] if name.startswith("location")}
+    assert only == {f"{wide.choices.tests:.10g}"}
 
 
 def test_a_first_look_is_every_kth_pixel_and_places_are_told_there(
@@ -121,7 +127,7 @@ def test_windows_that_are_remembered_are_bounded(wide: Atlas, monkeypatch: pytes
     monkeypatch.setattr(windows, "KEPT", 1)
     found = Atlas(wide.run, wide.disk).windows
     view = found.view({"box": box(wide)}, wide.choices)
-    assert view is not None and found._made(view, lambda done, total: None)
+    assert view is not None and found._made(view, lambda done, total: None).usual
     assert found.kept(view) is None and wide.windows.kept(made(wide)[0]) is not None
 
 
@@ -139,7 +145,7 @@ def test_a_window_across_the_coast_brings_its_own(wide_run: Path, tmp_path: Path
     assert 0.4 < planes["known"].mean() < 0.6
     beyond = f"{lon + 0.02},{lat - 0.01},{lon + 0.04},{lat + 0.01}"
     view = found.windows.view({"box": beyond}, found.choices)
-    assert view is None or found.windows._made(view, lambda done, total: None) == b""
+    assert view is None or found.windows._made(view, lambda done, total: None).usual == b""
 
 
 @pytest.fixture
@@ -151,7 +157,13 @@ def client(wide_run: Path) -> Iterator[TestClient]:
 
 @pytest.mark.parametrize(
     ("asked", "status"),
-    [({}, 200), ({"box": "10,10,11,11"}, 204), ({"box": "3,2,1"}, 400), ({"q": "1999Q1"}, 400)],
+    [
+        ({}, 200),
+        ({"counts": "all", "look": "1"}, 200),
+        ({"box": "10,10,11,11"}, 204),
+        ({"box": "3,2,1"}, 400),
+        ({"q": "1999Q1"}, 400),
+    ],
 )
 def test_the_route(client: TestClient, wide: Atlas, asked: dict[str, str], status: int) -> None:
     answer = client.get("/geogp/window", params={"box": box(wide, 0.02), **asked})
@@ -199,6 +211,12 @@ def test_zoomed_in_the_page_reads_out_at_once_and_then_shows_every_pixel(
         page.check("input[name=layer][value=exceedance]")
         visit.wait('[data-layer="exceedance"][data-detail="~1"]')
         assert not [url for url in asked if "/window" in url or "/planes" in url]
+        visit.wait("[data-counts]")
+        page.select_option("#tests", "100")
+        visit.wait('[data-tests="100"][data-detail="~1"][data-whole="true"]')
+        many = wide.of("~1").values(lat, lon, replace(wide.choices.default, tests=100.0, threshold=42.0))
+        ends = f" {plain(many['lower'])} to {plain(many['upper'])};"
+        page.wait_for_function("ends => document.getElementById('said').textContent.includes(ends)", arg=ends)
         page.click("#home")
         visit.wait('[data-detail=""]')
         assert page.locator("canvas.leaflet-image-layer").count() == 1

@@ -30,7 +30,8 @@ READS = 2
 #: seconds between two looks at whether somebody still waits
 LOOK = 0.1
 
-K, T = TypeVar("K", bound=Hashable), TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 Answer = Callable[[Atlas, Mapping[str, str]], Response]
 Endpoint = Callable[[Request], Awaitable[Response]]
 

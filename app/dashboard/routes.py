@@ -151,12 +151,14 @@ async def _window(request: Request) -> Response:
     windows = atlas.windows
     try:
         view = await run_in_threadpool(windows.view, request.query_params, atlas.choices)
-        packs = None if view is None else await _made(windows.kept, windows.making, view, request)
+        if view is None:
+            return Response(status_code=204)
+        packs = await _made(windows.kept, windows.making, view, request)
     except Superseded:
         return Response(status_code=499)
     except ValueError as error:
         return _said(error, 400)
-    found = packs and (packs.others if request.query_params.get("counts") else packs.usual)
+    found = packs.others if request.query_params.get("counts") else packs.usual
     return Response(found, media_type=PACK, headers=FRESH) if found else Response(status_code=204)
 
 

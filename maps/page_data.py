@@ -211,13 +211,16 @@ def of_distributions(
     }
 
 
-def packs_of(parts: xr.Dataset, extra: Mapping[str, Any] | None = None) -> tuple[bytes, bytes | None]:
+def packs_of(
+    parts: xr.Dataset, extra: Mapping[str, Any] | None = None, about: Mapping[str, Any] | None = None
+) -> tuple[bytes, bytes | None]:
     """Planes of a quarter: at the usual number of tests, and at the others, if there are any.
 
     Parameters
     ----------
     parts : from `app.workflow.distributions`
     extra : further planes by name, (values, scale, steps, ends) as `pack` takes them
+    about : what else the headers say, JSON-able
     """
     known, names = parts["known"].values, ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
 
@@ -228,7 +231,8 @@ def packs_of(parts: xr.Dataset, extra: Mapping[str, Any] | None = None) -> tuple
         return (v, "log" if log else "linear", FINE if fine else STEPS, None)
 
     working = parts["working"].values
-    about = {
+    header = {
+        **(about or {}),
         "quarter": str(parts.attrs.get("quarter") or ""),
         "least": parts.attrs.get("least"),
         "table": {
@@ -249,7 +253,7 @@ def packs_of(parts: xr.Dataset, extra: Mapping[str, Any] | None = None) -> tuple
         if name in parts:
             first[name] = plane(name, parts[name].values)
     first |= dict(extra or {})
-    return pack(known, first, about), pack(known, others, about) if others else None
+    return pack(known, first, header), pack(known, others, header) if others else None
 
 
 # -- layers ------------------------------------------------------------------------------------------------
@@ -408,6 +412,12 @@ def _mercator(box: GeoBox) -> MercatorGrid:
     """The picture's own grid, finer than the values, so that coasts stay lines: 1.5 to 6 times along a side."""
     finer = float(np.clip(np.sqrt(1_200_000 / (box.shape[0] * box.shape[1])), 1.5, 6))
     return mercator_grid(box, oversample=finer, max_pixels=3_000_000)
+
+
+def region_of(geometry: Mapping[str, Any] | None, box: GeoBox) -> dict[str, Any] | None:
+    """The region as a picture of a grid shows it, GeoJSON."""
+    grid = _mercator(box)
+    return _region(geometry, grid.bounds_lonlat, grid.pixel_m)
 
 
 def picture_grid(box: GeoBox) -> dict[str, Any]:

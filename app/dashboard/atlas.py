@@ -22,15 +22,17 @@ from odc.geo.geobox import GeoBox
 
 from app.caches import AnswerCache, DiskCache
 from app.dashboard.detail import Details, Exported
+from app.dashboard.gazetteer import Gazetteer
 from app.dashboard.making import Making
 from app.dashboard.paths import pages
 from app.dashboard.setting import Setting, choices_of
 from app.dashboard.slices import Slices
+from app.dashboard.windows import MARK, Pixels, Windows
 from app.dashboard.words import percent, plain
 from app.errors import InvalidInput
 from app.workflow import naming
 from app.workflow.distributions import FIELDS, counts_of, through_time
-from app.workflow.grids import grid_of
+from app.workflow.grids import finest_of, grid_of
 from app.workflow.page import Legend, beside, draws_pack, legend_of, page_grid, quarter_packs, spec_of
 from app.workflow.together import together
 from geogp.run import Run
@@ -84,10 +86,13 @@ class Atlas:
     def __init__(self, run: Run, disk: DiskCache, *, places: Sequence[naming.Brought] = (), name: str = ""):
         self.run, self.disk, self.brought, self.name = run, disk, list(places), name
         self.target, self.choices = run.target, choices_of(run)
-        self.page = page_grid(run, grid_of(run))
+        grid = grid_of(run)
+        self.page = page_grid(run, grid)
+        self.windows = Windows(self.page, finest_of(run, grid))
+        self.gazetteer = Gazetteer(self.page, self.brought)
         self.slices = Slices(self.page)
         self.details = Details(run, mercator_grid(self.page.geobox).pixel_m)
-        self._finer: Exported | None = None
+        self._finer: Exported | Pixels | None = None
         self._through = lru_cache(PLACES)(partial(_through_time, run, self.choices.quarters))
         self._answers = AnswerCache(ANSWERS)
         self._html: dict[object, str] = {}
@@ -135,8 +140,14 @@ class Atlas:
 
     @cached_property
     def names(self) -> naming.Names:
-        """And lines, of the region and of what was brought."""
-        return naming.named(self.page, self.brought, self.towns)
+        """And lines, of the region and of what was brought; without that kept on disk: a nation has 3,000 counties."""
+        if self.brought:
+            return naming.named(self.page, self.brought, self.towns)
+        with suppress(KeyError, TypeError, ValueError):  # none yet, or no names
+            return naming.Names.from_document(self.disk.note(self.id, "names.json"))
+        found = naming.named(self.page, [], self.towns)
+        self.disk.write_note(self.id, "names.json", found.document())
+        return found
 
     @cached_property
     def focus(self) -> list[list[float]]:
@@ -159,8 +170,9 @@ class Atlas:
         spec["target"] = self.target.name
         finer = self.details.found()
         spec["facts"] = [*spec["facts"], *(("Zoomed in", export.words()) for export in finer)]
-        if finer and spec["note"]:
-            spec["note"] += f"; zoomed in, all those of {finer[0].name}/ are shown"
+        if spec["note"] and (finer or self.windows.document()):
+            of = f"all those of {finer[0].name}/ are shown" if finer else "all are worked out where one looks"
+            spec["note"] += f"; zoomed in, {of}"
         return spec | {
             "server": "/geogp/",
             "id": self.id,
@@ -168,6 +180,8 @@ class Atlas:
             "pages": pages(),
             "details": "/pages/place",
             "finer": [export.document() for export in finer],
+            "window": self.windows.document(),
+            "closer": self.gazetteer.has_more(self.names.places),
             "counties": any(
                 place["kind"] == "area" and place["about"] != "island" for place in self.names.places
             ),
@@ -248,9 +262,12 @@ class Atlas:
         return None
 
     def of(self, export: str | None) -> "Atlas":
-        """The same maps, of places told at the pixels of an export that lies beside the run (its folder's name), where there
-        is one."""
-        if not export or (found := self.details.named(export)) is None:
+        """The same maps, of places told at the pixels of an export that lies beside the run (its folder's name), or at those of
+        a window, where there are any."""
+        if not export:
+            return self
+        known = self.windows if export.startswith(MARK) else self.details
+        if (found := known.named(export)) is None:
             return self
         finer = copy.copy(self)
         finer._finer = found

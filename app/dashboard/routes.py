@@ -5,7 +5,8 @@ altered with one sentence and 409. No parameter ever becomes part of a path on d
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -13,10 +14,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from app.dashboard import areas, picking, taking
-from app.dashboard.atlas import Atlas, Packs, Wanted
+from app.dashboard.atlas import Atlas, Wanted
 from app.dashboard.holding import held, names
 from app.dashboard.jobs import jobs
-from app.dashboard.making import Superseded, answer
+from app.dashboard.making import Making, Superseded, answer
 from app.dashboard.setting import place
 from app.errors import InvalidInput
 
@@ -29,6 +30,8 @@ READS = 2
 #: seconds between two looks at whether somebody still waits
 LOOK = 0.1
 
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 Answer = Callable[[Atlas, Mapping[str, str]], Response]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -40,6 +43,8 @@ def routes() -> list[BaseRoute]:
         Route("/geogp/planes", _planes, methods=["GET"]),
         Route("/geogp/beside", _careful(_beside), methods=["GET"]),
         Route("/geogp/detail", _detail(), methods=["GET"]),
+        Route("/geogp/window", _window, methods=["GET"]),
+        Route("/geogp/names", _careful(_names), methods=["GET"]),
         Route("/geogp/history", _careful(_history), methods=["GET"]),
         Route("/geogp/slice", _careful(_slice), methods=["GET"]),
         Route("/geogp/download", _careful(_download), methods=["GET"]),
@@ -98,7 +103,7 @@ async def _planes(request: Request) -> Response:
         return atlas
     try:
         wanted = await run_in_threadpool(_wanted, atlas, request.query_params)
-        packs = await _made(atlas, wanted, request)
+        packs = await _made(atlas.kept, atlas.making, wanted, request)
     except Superseded:
         return Response(status_code=499)
     except ValueError as error:
@@ -138,10 +143,30 @@ def _beside(atlas: Atlas, params: Mapping[str, str]) -> Response:
     return JSONResponse(atlas.pair(held(params.get("other", "")).atlas()), headers=FRESH)
 
 
-async def _made(atlas: Atlas, wanted: Wanted, request: Request) -> Packs:
-    if (kept := await run_in_threadpool(atlas.kept, wanted)) is not None:
-        return kept
-    job = atlas.making.want(wanted, ahead=bool(request.query_params.get("ahead")))
+async def _window(request: Request) -> Response:
+    """The distributions at the finest pixels of a window, as `_planes` has them; 204 where the page shows as much, or nothing has a value."""
+    atlas = await run_in_threadpool(_opened, request)
+    if isinstance(atlas, Response):
+        return atlas
+    windows = atlas.windows
+    try:
+        view = await run_in_threadpool(windows.view, request.query_params, atlas.choices)
+        if view is None:
+            return Response(status_code=204)
+        packs = await _made(windows.kept, windows.making, view, request)
+    except Superseded:
+        return Response(status_code=499)
+    except ValueError as error:
+        return _said(error, 400)
+    found = packs.others if request.query_params.get("counts") else packs.usual
+    return Response(found, media_type=PACK, headers=FRESH) if found else Response(status_code=204)
+
+
+async def _made(kept: Callable[[K], T | None], making: Making[T], wanted: K, request: Request) -> T:
+    """What was made before, or is made now while somebody waits."""
+    if (known := await run_in_threadpool(kept, wanted)) is not None:
+        return known
+    job = making.want(wanted, ahead=bool(request.query_params.get("ahead")))
     try:
         while not job.over.is_set():
             if await request.is_disconnected():
@@ -149,7 +174,14 @@ async def _made(atlas: Atlas, wanted: Wanted, request: Request) -> Packs:
             await asyncio.sleep(LOOK)
         return answer(job)
     finally:
-        atlas.making.leave(job)
+        making.leave(job)
+
+
+def _names(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    """Towns of a name, or the towns and lines of a part of the page."""
+    if params.get("name"):
+        return JSONResponse({"places": atlas.gazetteer.find(params["name"])}, headers=FRESH)
+    return JSONResponse(atlas.gazetteer.closer(params), headers=FRESH)
 
 
 def _history(atlas: Atlas, params: Mapping[str, str]) -> Response:

@@ -171,8 +171,18 @@ def grid_of(
             f"--resolution {side:g} would make {asked:.3g} pixels; take a coarser one or --bounds."
         )
     if bounds is not None and boundary is not None:
-        boundary = _clip(boundary, bounds)
+        boundary = clipped(boundary, bounds)
     return Grid(_snapped(box, side * unit, target), boundary, reach, words, left_out)
+
+
+def finest_of(run: Run, grid: Grid) -> Grid:
+    """The pixels of the usual side on the ground of a grid of a run, however many: nobody computes all of them."""
+    box = grid.geobox.boundingbox
+    ground = (box.left, box.bottom, box.right, box.top)
+    side = min(usual_side_m(run), grid.resolution)
+    while _pixels(ground, side) > MAX_ASKED:
+        side *= 2
+    return Grid(_snapped(ground, side, run.crs), grid.boundary, grid.max_distance_m)
 
 
 def with_data(run: Run, boundary: dict[str, Any]) -> tuple[dict[str, Any], int]:
@@ -324,8 +334,8 @@ def _meets(one: Any, other: Box, crs: CRS) -> bool:
     return not apart and any(one.left + t < right and one.right + t > left for t in turns)
 
 
-def _clip(boundary: dict[str, Any], bounds: Box) -> dict[str, Any]:
-    """The part of a GeoJSON polygon inside W, S, E, N in degrees; W > E crosses 180 degrees."""
+def clipped(boundary: dict[str, Any], bounds: Box) -> dict[str, Any]:
+    """The part of a GeoJSON polygon inside W, S, E, N in degrees; W > E crosses 180 degrees. Empty where there is none."""
     west, south, east, north = bounds
     east += 360 * (west > east)
     turns = shapely.union_all([shapely.box(west + t, south, east + t, north) for t in (-360, 0, 360)])

@@ -110,15 +110,18 @@ def quarter_packs(
     progress: Callable[[int, int], None] | None = None,
     *,
     tests: float | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> tuple[bytes, bytes | None]:
     """The planes of a quarter, packed: at the usual number of tests, or that of `tests`, and at the others.
+
+    about : what else the header says, JSON-able
 
     What `progress` raises ends the work.
     """
     parts = distributions(
         page.run, page.geobox, quarter=quarter, tests=tests, progress=progress, **page.options
     )
-    return packs_of(parts, _added(page, quarter, parts["known"].values))
+    return packs_of(parts, _added(page, quarter, parts["known"].values), about)
 
 
 def _nth(n: int) -> str:

@@ -55,16 +55,16 @@ def thinned(P: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
         return sites, row
     origin, span = sites.min(axis=0), float(np.ptp(sites, axis=0).max())
 
-    def cells(across: int) -> tuple[int, np.ndarray]:
+    def cells(across: int) -> np.ndarray:  # one number each, whose order is that of the pairs
         cell = np.minimum(np.floor((sites - origin) / span * across), across - 1).astype(np.int64)
-        _, number = np.unique(cell, axis=0, return_inverse=True)
-        return int(number.max()) + 1, number.ravel()
+        return cell[:, 0] * across + cell[:, 1]
 
     few, many = 1, 4096
     while many - few > 1:
         middle = (few + many) // 2
-        few, many = (middle, many) if cells(middle)[0] <= most else (few, middle)
-    count, number = cells(few)
+        few, many = (middle, many) if len(np.unique(cells(middle))) <= most else (few, middle)
+    occupied, number = np.unique(cells(few), return_inverse=True)
+    count = len(occupied)
     size = np.bincount(number, minlength=count)
     means = np.stack([np.bincount(number, sites[:, d], count) / size for d in range(2)], axis=1)
     return means, number[row]

@@ -63,7 +63,12 @@ async function geogpPage(spec, map) {
     return L.latLng(lat, lon + 360 * Math.round((middle - lon) / 360));
   };
   const lines = L.layerGroup().addTo(map), renderer = svg("lines"), names = L.layerGroup().addTo(map);
-  if (spec.lines.length) L.polyline(spec.lines.map((line) => line.map(([lon, lat]) => [lat, lon])), { pane: "borders", renderer: svg("borders"), interactive: false, weight: .8, opacity: .55, smoothFactor: .5, fill: false }).addTo(map);
+  const borders = L.layerGroup().addTo(map), onBorders = svg("borders");
+  function outline(found, middle) { // lines of counties, around the middle of the map
+    borders.clearLayers();
+    if (found.length) L.polyline(found.map((line) => line.map(([lon, lat]) => [lat, lon + 360 * Math.round((middle - lon) / 360)])), { pane: "borders", renderer: onBorders, interactive: false, weight: .8, opacity: .55, smoothFactor: .5, fill: false }).addTo(borders);
+  }
+  outline(spec.lines, grid.bounds.getCenter().lng);
   const label = (group, pane, latlng, name, text, anchor) => L.marker(latlng, { pane, interactive: false, keyboard: false,
     icon: L.divIcon({ className: "", html: make("span", name, text), iconSize: null, iconAnchor: anchor }) }).addTo(group);
   const covered = () => { // what stands on the map: [left, top, right, bottom] each, in its pixels
@@ -88,7 +93,11 @@ async function geogpPage(spec, map) {
       if (!narrow() && x) label(lines, "names", [k * step, map.containerPointToLatLng([x, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
     }
   }
-  const areaNames = spec.places.filter((place) => place.kind === "area"), townNames = spec.places.filter((place) => place.kind !== "area");
+  const areaNames = spec.places.filter((place) => place.kind === "area");
+  let townNames = spec.places.filter((place) => place.kind !== "area");
+  const same = (a, b) => a.name === b.name && Math.abs(a.lat - b.lat) + Math.abs(a.lon - b.lon) < .01;
+  const largest = townNames, met = [...townNames]; // all that were ever in sight: the place marked may be elsewhere
+  const meet = (places) => { for (const place of places) if (place.kind !== "area" && !met.some((o) => same(o, place))) met.push(place); };
   function towns() { // the largest that do not stand in each other's way; islands and counties where their names have room
     names.clearLayers();
     const taken = covered(), b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16), size = map.getSize();
@@ -101,13 +110,39 @@ async function geogpPage(spec, map) {
       const latlng = here(place.lat, place.lon), at = map.latLngToContainerPoint(latlng), wide = 14 + 7 * place.name.length, west = at.x + wide > size.x && at.x > wide;
       put(place, latlng, west ? [at.x - wide, at.y - 9, at.x + 4, at.y + 9] : [at.x - 4, at.y - 9, at.x + wide, at.y + 9], west ? "town west" : "town", [3, 9]);
     };
-    townNames.slice(0, 3).forEach(town);
+    const near = townNames.filter((place) => b.contains(here(place.lat, place.lon))), first = spec.closer ? 8 : 3; // of a nation's counties there is no end
+    near.slice(0, first).forEach(town);
     for (const place of areaNames) {
       const latlng = here(place.lat, place.lon), at = map.latLngToContainerPoint(latlng), half = 4 + 4 * place.name.length, [w, s, e, n] = place.bounds;
       const a = map.latLngToContainerPoint(here(n, w)), z = map.latLngToContainerPoint(here(s, e)), wide = z.x - a.x;
       if (wide > 1.2 * half && wide < 1.5 * size.x) put(place, latlng, [at.x - half, at.y - 8, at.x + half, at.y + 8], "area", [0, 8]);
     }
-    townNames.slice(3).forEach(town);
+    near.slice(first).forEach(town);
+  }
+
+  let closeBy = null, namesAsked = null; // names and lines of the part in sight, of a region that has too many
+  async function closer() {
+    if (!spec.closer || !source.server) return;
+    const b = map.getBounds(), within = closeBy && L.latLngBounds(closeBy.bounds).contains(b), whole = grid.bounds.getEast() - grid.bounds.getWest(), wide = b.getEast() - b.getWest();
+    if (wide > whole / 4) {
+      namesAsked?.abort();
+      if (closeBy) { closeBy = null; townNames = largest; outline(spec.lines, grid.bounds.getCenter().lng); towns(); flags.names = ""; }
+      return;
+    }
+    if (within && closeBy.wide < 3 * wide) return;
+    namesAsked?.abort();
+    const mine = namesAsked = new AbortController(), box = b.pad(.3);
+    try {
+      await new Promise((done) => setTimeout(done, 100));
+      if (mine.signal.aborted) return;
+      const found = await source.names({ box: [wrap(box.getWest()), box.getSouth(), wrap(box.getWest()) + box.getEast() - box.getWest(), box.getNorth()].map((v) => v.toFixed(4)).join() }, mine.signal);
+      if (mine.signal.aborted) return;
+      closeBy = { bounds: box, wide };
+      townNames = [...found.places, ...largest.filter((place) => !found.places.some((o) => same(o, place)))].sort((a, c) => (c.people || 0) - (a.people || 0));
+      meet(found.places);
+      outline(found.lines, grid.bounds.getCenter().lng); towns(); flags.names = String(found.places.length);
+      if (last) tell(last);
+    } catch (error) { if (error.name !== "AbortError") closeBy = null; } // those of the whole region are there
   }
 
   // ---- words ----------------------------------------------------------------------------------------------------------
@@ -138,7 +173,7 @@ async function geogpPage(spec, map) {
   }
   function nearTown(lat, lon) { // "Near Honolulu", of towns within 25 km: the nearest, a large one before its own quarters
     let best = null, least = Infinity, away = Infinity;
-    for (const place of townNames) {
+    for (const place of met) {
       const dx = (wrap(place.lon - lon)) * Math.cos(lat * Math.PI / 180), dy = place.lat - lat, d = Math.hypot(dx, dy) * 111.3;
       const felt = d - 2.5 * Math.log10(Math.max(1, (place.people || 1) / 1000));
       if (felt < least) { least = felt; away = d; best = place; }
@@ -258,7 +293,7 @@ async function geogpPage(spec, map) {
       if (settled && told !== asks) drawing.again();
       told = asks;
       mine.abort();
-      ahead(); if (settled) finer();
+      flags.whole = "false"; ahead(); if (settled) finer();
     } catch (error) {
       if (mine.signal.aborted && error.name === "AbortError") return;
       mine.abort(); busy("");
@@ -268,12 +303,18 @@ async function geogpPage(spec, map) {
   }
   async function finer() { // the pixels of an export, when the planes' own are large; what is said says theirs
     if (!shown) return;
-    const layer = layerNow(), before = detail.name(shown);
-    await detail.follow(shown, layer, fadeOf(layer), far);
-    flags.detail = detail.name(shown);
-    if (!flags.detail && !before) return;
-    if (last) tell(last);
-    if (state.mark) card();
+    const layer = layerNow();
+    let before = detail.name(shown);
+    const told = () => { // what is said says the pixels that are shown
+      const name = shown ? detail.name(shown) : "";
+      flags.detail = name; flags.whole = String(detail.whole());
+      if (!name && !before) return;
+      before = name;
+      if (last) tell(last);
+      if (state.mark) card();
+    };
+    await detail.follow(shown, layer, fadeOf(layer), far, told);
+    told();
   }
   async function ahead() { // the quarters beside this one, and other numbers of tests, while nobody waits
     if (!source.server || !shown) return;
@@ -397,10 +438,10 @@ async function geogpPage(spec, map) {
     const right = beside.at(latlng), i = grid.number(latlng), s = right ? right.s : shown, layer = right ? right.layer : layerNow(), more = [written(latlng.lat, latlng.lng)], town = nearTown(latlng.lat, latlng.lng);
     if (town) more.unshift(town);
     if (right) more.unshift(right.name);
-    const values = i < 0 ? null : right ? await right.atlas.at(i, s, right.spec.layers) : await valuesAt(i, s, latlng);
+    const values = right ? i < 0 ? null : await right.atlas.at(i, s, right.spec.layers) : await valuesAt(i, s, latlng);
     if (last !== latlng) return; // the pointer has moved on
     const parts = values ? wordsOfValues(values, s, layer, right ? right.spec : spec) : [];
-    if (!parts.length) parts.push(i >= 0 || grid.inside(latlng) ? "No prediction here" : "Outside the mapped region");
+    if (!parts.length) parts.push((i >= 0 && values) || grid.inside(latlng) ? "No prediction here" : "Outside the mapped region");
     else {
       if (!["median", "lower", "upper", "exceedance", "pi_width"].includes(layer.id) && values.median !== undefined && values[layer.id] !== undefined) more.push(fill(layer.short, s) + " " + textOf(layer, values[layer.id]));
       if (values.measured !== undefined) more.push((spec.place === "tile" ? "nearest tests " : "nearest measurement ") + awayText(values.measured, spec.far_km || 1));
@@ -410,7 +451,11 @@ async function geogpPage(spec, map) {
     if (state.mark && !$("place").hidden) standing(); // the read-out is as wide as its words
   }
   const textOf = (layer, v) => layer.factor ? "×" + plain(v) : layer.scale.high === 1 && layer.scale.low === 0 ? percent(v) : plain(v) + (layer.unit ? " " + layer.unit : "");
-  const valuesAt = async (i, s, latlng) => ({ ...await atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)]), ...(missed && state.layer === "either" ? { either: missed(i) } : {}), ...detail.at(latlng, s) });
+  async function valuesAt(i, s, latlng) { // of the page's pixel, or of the finer one that is shown; null outside
+    const fine = await detail.at(latlng, s, spec.layers);
+    if (fine === null || (i < 0 && fine.median === undefined)) return null;
+    return { ...(i < 0 ? {} : await atlas.at(i, s, [...spec.layers, ...Object.values(spec.hidden)])), ...(missed && state.layer === "either" && i >= 0 ? { either: missed(i) } : {}), ...fine };
+  }
 
   // ---- the marked place ------------------------------------------------------------------------------------------------------
   let pin = null, asked = null;
@@ -427,13 +472,13 @@ async function geogpPage(spec, map) {
   }
   async function card() {
     if (!state.mark || !atlas || !shown) return;
-    const latlng = where(), i = grid.number(latlng), s = shown, v = i < 0 ? null : await valuesAt(i, s, latlng), town = nearTown(...state.mark);
+    const latlng = where(), i = grid.number(latlng), s = shown, v = await valuesAt(i, s, latlng), town = nearTown(...state.mark);
     if (!state.mark || shown !== s) return;
     $("place").hidden = false;
     if (!v) asked?.abort(); // of the place before
     const facts = [];
     if (!v || v.median === undefined || Number.isNaN(v.median)) {
-      $("place-said").textContent = i < 0 && !grid.inside(latlng) ? "Outside the mapped region" : wordsOfValues(v || {}, s, layerNow())[0] || "No prediction here";
+      $("place-said").textContent = !v && !grid.inside(latlng) ? "Outside the mapped region" : wordsOfValues(v || {}, s, layerNow())[0] || "No prediction here";
       $("place-bar").replaceChildren(); $("place-history").replaceChildren();
     } else {
       const sure = v.lower === undefined ? "" : "; " + times(s.level) + " between " + plain(v.lower) + " and " + plain(v.upper);
@@ -491,7 +536,7 @@ async function geogpPage(spec, map) {
     },
     either: (s) => state.layer === "either" && s.limit !== null ? { other: wanted.other, ot: short(s.limit) } : {} });
   $("draw-open").hidden = !source.server;
-  detail = detailOf({ spec, source, map, painted: Painted, grid });
+  detail = detailOf({ spec, source, map, painted: Painted, grid, said: (text) => { if (text || $("busy-text").textContent.startsWith("Working out")) busy(text); } });
   beside = besideOf({ waitingFor, spec, map, S, $, others, layerNow, settingOf, narrow, painted: Painted, fadeOn: () => state.fade, far: () => state.far,
     changed: (only) => only ? remember() : show() });
   $("beside").hidden = !source.server;
@@ -567,7 +612,7 @@ async function geogpPage(spec, map) {
   root.addEventListener("pointermove", () => frame.classList.remove("keys"));
   root.addEventListener("blur", () => frame.classList.remove("keys"));
   map.on("move", () => { if (frame.classList.contains("keys") && !state.mark) tell(map.getCenter()); });
-  map.on("moveend resize", () => { graticule(); towns(); remember(); if (settled) finer(); });
+  map.on("moveend resize", () => { graticule(); towns(); remember(); if (settled) { finer(); closer(); } });
   $("home").addEventListener("click", home);
   for (const id of ["panel", "place", "bar", "area", "drawing"]) { L.DomEvent.disableClickPropagation($(id)); L.DomEvent.disableScrollPropagation($(id)); }
 
@@ -579,20 +624,36 @@ async function geogpPage(spec, map) {
     const t = folded(text);
     if (t.length < 2) return [];
     const rank = ([name, , also]) => name === t ? 0 : also.includes(t) ? .5 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
-    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || county(a[1]) - county(b[1])).slice(0, 7).map(([, place]) => place);
+    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || county(a[1]) - county(b[1]) || (b[1].people || 0) - (a[1].people || 0)).slice(0, 7).map(([, place]) => place);
   }
-  let chosen = -1, offered = [];
-  function offer() {
-    offered = coordinates($("where").value) ? [] : matches($("where").value); chosen = -1;
+  let chosen = -1, offered = [], finding = null;
+  async function beyond(text, signal) { // of a region with more towns than the page brings
+    if (!spec.closer || folded(text).length < 2 || coordinates(text)) return [];
+    try { return (await source.names({ name: text }, signal)).places; } catch { return []; } // the page's own are there
+  }
+  async function offer() {
+    const text = $("where").value, own = coordinates(text) ? [] : matches(text);
+    finding?.abort();
+    propose(own);
+    if (own.length > 4) return;
+    const mine = finding = new AbortController();
+    await new Promise((done) => setTimeout(done, 120));
+    if (mine.signal.aborted) return;
+    const more = (await beyond(text, mine.signal)).filter((place) => !own.some((o) => same(o, place)));
+    if (!mine.signal.aborted && more.length && document.activeElement === $("where")) propose([...own, ...more].slice(0, 7));
+  }
+  function propose(places) {
+    offered = places; chosen = -1;
     $("found").hidden = !offered.length; $("where").setAttribute("aria-expanded", String(offered.length > 0)); $("search-said").textContent = "";
     $("found").replaceChildren(...offered.map((place) => {
       const line = make("li", "", place.name + " ");
-      line.setAttribute("role", "option"); line.append(make("small", "", place.about || ""));
+      line.setAttribute("role", "option"); line.append(make("small", "", [place.about, place.of].filter(Boolean).join(", ")));
       line.addEventListener("pointerdown", (e) => { e.preventDefault(); go(place); });
       return line;
     }));
   }
   function go(place) {
+    if (place.name && !place.bounds) meet([place]);
     $("where").value = place.name || $("where").value; $("found").hidden = true; $("where").setAttribute("aria-expanded", "false");
     if (place.bounds) { const [w, s, e, n] = place.bounds; map.fitBounds([here(s, w), here(n, e)], { animate: false, paddingTopLeft: narrow() ? [0, 60] : [290, 0] }); }
     else map.setView(here(place.lat, place.lon), Math.max(map.getZoom(), 11), { animate: false });
@@ -606,9 +667,10 @@ async function geogpPage(spec, map) {
     chosen = (chosen + (e.key === "ArrowDown" ? 1 : -1) + offered.length) % offered.length;
     [...$("found").children].forEach((line, k) => line.setAttribute("aria-selected", String(k === chosen)));
   });
-  $("search").addEventListener("submit", (e) => {
+  $("search").addEventListener("submit", async (e) => {
     e.preventDefault();
-    const at = coordinates($("where").value), place = at ? { lat: at[0], lon: at[1] } : offered[Math.max(0, chosen)] || matches($("where").value)[0];
+    finding?.abort();
+    const text = $("where").value, at = coordinates(text), place = at ? { lat: at[0], lon: at[1] } : offered[Math.max(0, chosen)] || matches(text)[0] || (await beyond(text))[0];
     $("search-said").textContent = place ? "" : "Nothing of that name here. Coordinates are written as 34.05, -143.2 or 34° 3' N 143° 12' W.";
     if (place) go(place);
   });
@@ -626,7 +688,7 @@ async function geogpPage(spec, map) {
   await show();
   await showAreas();
   if (chosenArea && !viewed) goArea(); else if (!viewed) home(); // again, now that the panel has its height
-  settled = true; graticule(); towns(); finer();
+  settled = true; graticule(); towns(); finer(); closer();
   if (start) mark(here(...start)); else if (source.server) drawing.read(p.get("area_of"));
   remember();
   return { map, state, wanted };

@@ -51,6 +51,7 @@ function gridOf(spec) {
   };
 
   let placed = null, order = null, count = 0; // of a mask: numbers of known pixels, how many
+  let hole = null, painting = null; // in canvas pixels, where finer pixels lie; what is painted
   let cells = null, owner = null, cover = null, image = null; // canvas pixels that show any: where, whose, how much is land
   function place(known) {
     if (placed && placed.length === known.length && placed.every((b, i) => b === known[i])) return;
@@ -103,7 +104,17 @@ function gridOf(spec) {
       if (p < 0 || !order || order[p] < 0) return -1;
       return !spec.region || inside(latlng) || placed[p >> 3] >> (7 - (p & 7)) & 1 ? order[p] : -1;
     },
+    /* Whether a place lies on the picture. */
+    holds(latlng) { const [u, v] = uv(latlng); return u >= 0 && u < 1 && v >= 0 && v < 1; },
+    /* Leaves the picture out where finer pixels lie, in a rectangle of Mercator metres, so that it does not show between them;
+       shows all of it again. */
+    uncover(rectangle = null) {
+      const x = (m) => (m - left) / (right - left) * canvas.width, y = (m) => (top - m) / (top - bottom) * canvas.height;
+      hole = rectangle && [Math.ceil(x(rectangle[0])), Math.ceil(y(rectangle[1])), Math.floor(x(rectangle[2])), Math.floor(y(rectangle[3]))];
+      if (painting) this.paint(...painting);
+    },
     paint(colour, marked) { // colour(k) -> packed; marked(k): hatched
+      painting = [colour, marked];
       const target = new Uint32Array(image.data.buffer), colours = new Uint32Array(count), hatch = new Uint8Array(colours.length);
       for (let k = 0; k < colours.length; k++) { colours[k] = colour(k); hatch[k] = marked && marked(k) ? 1 : 0; }
       const w = canvas.width, half = (c) => packed(0.55 * (c & 255) + 14, 0.55 * (c >> 8 & 255) + 16, 0.55 * (c >> 16 & 255) + 22);
@@ -112,6 +123,7 @@ function gridOf(spec) {
         target[i] = colour && (colour & 0xffffff | cover[c] << 24) >>> 0;
       }
       context.putImageData(image, 0, 0);
+      if (hole && hole[2] > hole[0] && hole[3] > hole[1]) context.clearRect(hole[0], hole[1], hole[2] - hole[0], hole[3] - hole[1]);
     },
   };
 }

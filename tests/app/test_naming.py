@@ -11,8 +11,9 @@ from odc.geo.geobox import GeoBox
 from pyproj import Geod, Transformer
 
 from app.errors import InvalidInput
-from app.workflow.naming import MOST_BROUGHT, Brought, brought, named, towns
-from app.workflow.naming.counties import between, counties, islands
+from app.workflow.naming import MOST_BROUGHT, Brought, brought, closer, named, towns
+from app.workflow.naming import names as names_of
+from app.workflow.naming.counties import between, counties, county_names, islands
 
 
 class Page:
@@ -151,3 +152,55 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, said: st
         brought(tmp_path / "p.csv")
     with pytest.raises(InvalidInput, match="does not exist"):
         brought(tmp_path / "none.gpkg")
+
+
+def test_counties_with_values_are_asked_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nation has 3,000: only one without the middle of a pixel in it is looked through by itself."""
+    page, asked = Page(), list[shapely.Geometry]()
+    page.geobox = GeoBox(
+        (120, 120), Affine(40_000, 0, -2_400_000 + 600_000, 0, -40_000, 4_800_000), "EPSG:32615"
+    )
+    page._there = Transformer.from_crs(4326, "EPSG:32615", always_xy=True)
+    page.places = (np.ones((120, 120), bool), np.zeros((0, 3)))
+    found = counties((-95.0, 36.0, -89.0, 42.0))
+    single = names_of._lies_in
+    monkeypatch.setattr(names_of, "_lies_in", lambda page, shape: asked.append(shape) or single(page, shape))
+    held = names_of._with_values(page, found)  # type: ignore[arg-type]
+    assert len(found) > 200 and len(asked) < 0.5 * len(found)
+    assert [c.key for c in held] == [c.key for c in found if single(page, c.shape)]  # type: ignore[arg-type]
+
+
+def test_beside_a_large_pixel_lies_another_country(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A harbour on a pixel of water is named where pixels are small, a town 13 km from all values is not."""
+    page = Page()
+    lon, lat = page.to_degrees(
+        np.array([[page.geobox.affine.c + 57.5 * 500, page.geobox.affine.f - 60 * 500]])
+    )
+    assert names_of.holds(page, lon, lat).tolist() == [True]  # type: ignore[arg-type]
+    page.geobox = page.geobox.zoom_out(20)
+    page.places = (page.places[0][::20, ::20].copy(), page.places[1])
+    page.places[0][:] = False
+    page.places[0][:, 3:] = True
+    lon, lat = page.to_degrees(
+        np.array([[page.geobox.affine.c + 2.5 * 10_000, page.geobox.affine.f - 3 * 10_000]])
+    )
+    assert names_of.holds(page, lon, lat).tolist() == [False]  # type: ignore[arg-type]
+
+
+def test_of_a_nation_states_are_parted_and_a_part_has_its_counties() -> None:
+    every = counties((-125.0, 24.0, -66.0, 50.0))
+    few, some = between(every), between([c for c in every if c.key[:2] == "17"])
+    assert len(every) > 3000 and len(few) < 1500  # those of states alone
+    cook = [c for c in every if c.name == "Cook"]
+    assert {len(between([c])) > 0 for c in cook} == {True} and len(some) > 100
+    named_so = county_names(cook)
+    assert [place["of"] for place in named_so] == ["Illinois", "Georgia", "Minnesota"]  # of most people first
+
+
+def test_closer_a_part_has_more_towns_and_its_own_lines() -> None:
+    box = (-157.86, 21.28, -157.7, 21.45)
+    found = closer(Page(), box)  # type: ignore[arg-type]
+    names = [place["name"] for place in found.places]
+    assert "Kaneohe" in names and "Hilo" not in names and len(names) == len(set(names)) > 3
+    assert all(box[0] <= p["lon"] <= box[2] and box[1] <= p["lat"] <= box[3] for p in found.places)
+    assert found.places[0]["of"] == "Hawaii"

@@ -10,6 +10,7 @@ import torch
 
 from app.caches import DiskCache
 from app.dashboard.atlas import Atlas, Wanted
+from app.workflow import naming
 from app.workflow.distributions import COUNTS, counts_of, distributions
 from app.workflow.grids import grid_of
 from app.workflow.page import Legend, page_grid
@@ -204,3 +205,24 @@ def test_a_page_of_fewer_pixels_says_so(atlas: Atlas) -> None:
     assert "pixel along a side" not in whole.note and whole.places[0].sum() > 4000
     assert few.note.endswith("the page shows every 3rd pixel along a side; exported files have all")
     assert 400 < few.places[0].sum() < 700
+
+
+def test_names_are_found_once_and_kept(
+    run_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a nation they take seconds: the next start reads them; what is not whole is found again."""
+    first = Atlas(load(run_path), DiskCache(tmp_path))
+    asked: list[object] = []
+
+    def found(*given: object) -> naming.Names:
+        asked.append(given)
+        place = {"name": "Hub", "lon": -143.0, "lat": 34.0, "kind": "town"}
+        return naming.Names([place], [[[-143.0, 34.0], [-143.1, 34.0]]], "us")
+
+    monkeypatch.setattr(naming, "named", found)
+    known = first.names
+    again = Atlas(load(run_path), DiskCache(tmp_path)).names
+    assert len(asked) == 1 and again.document() == known.document()
+    first.disk.write_note(first.id, "names.json", {"places": [{"name": "Hub"}], "lines": [], "credit": ""})
+    assert Atlas(load(run_path), DiskCache(tmp_path)).names.document() == known.document()
+    assert len(asked) == 2

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from shapely.geometry.base import BaseGeometry
 
 from app.workflow.naming.brought import area
-from app.workflow.naming.titles import titles
+from app.workflow.naming.titles import states, titles
+from app.workflow.naming.towns import people_of
 from maps.grid import continuous
 from maps.region import polygons_of
 
@@ -24,6 +26,10 @@ Box = tuple[float, float, float, float]
 
 HERE = Path(__file__).parent
 ATLAS, ISLANDS = HERE / "us-atlas-3.0.1-counties-10m.json.gz", HERE / "islands.csv"
+
+
+#: Of more the lines between them are a net in which nothing is seen: those between states are drawn, as `closer` has theirs.
+MOST_COUNTIES = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,18 +93,26 @@ def counties(box: Box) -> list[County]:
 
 
 def between(found: Sequence[County]) -> list[Floats]:
-    """The arcs with a county on either side: no coasts."""
+    """The arcs with a county on either side, no coasts; of more than `MOST_COUNTIES` those with a state on either side."""
     arcs, _, known = _topology()
     sides = np.bincount(np.concatenate([county.arcs for county in known]), minlength=len(arcs))
     own = sorted({i for county in found for i in county.arcs})
+    if len(found) > MOST_COUNTIES:
+        of = defaultdict[int, set[str]](set)
+        for county in known:
+            for i in county.arcs:
+                of[i].add(county.key[:2])
+        own = [i for i in own if len(of[i]) > 1]
     return [arcs[i] for i in own if sides[i] > 1]
 
 
 def county_names(found: Sequence[County]) -> list[dict[str, Any]]:
-    """Counties as places."""
-    known = titles()
+    """Counties as places, those of most people first."""
+    known, of, shapes = titles(), states(), [county.shape for county in found]
+    people = people_of(shapes).tolist()
     return [
-        area(known.get(county.key, county.name), county.shape, "county", [county.name]) for county in found
+        area(known.get(c.key, c.name), shape, "county", [c.name]) | {"of": of.get(c.key[:2], ""), "people": n}
+        for n, c, shape in sorted(zip(people, found, shapes), key=lambda row: -row[0])
     ]
 
 

@@ -11,16 +11,19 @@ from pyproj.exceptions import ProjError
 from shapely.geometry.base import BaseGeometry
 
 from app.workflow.naming.brought import Brought
-from app.workflow.naming.counties import between, counties, county_names, islands
+from app.workflow.naming.counties import County, between, counties, county_names, islands
 from app.workflow.naming.towns import box_of, holds, towns
 from app.workflow.page import PageGrid
 from maps.grid import continuous
+from maps.region import lines_of, places_of
 
 Floats = NDArray[np.float64]
 Box = tuple[float, float, float, float]
 
 #: Vertices of all lines of a page.
 MOST_VERTICES = 12_000
+#: Towns of a part of a page, and lengths in its height that its lines do not tell apart.
+MOST_CLOSER, CLOSER = 60, 1000
 CREDIT, ATLAS_CREDIT = "GeoNames, CC BY 4.0", "U.S. Census Bureau, 2017"
 
 
@@ -32,6 +35,19 @@ class Names:
     places: list[dict[str, Any]]
     lines: list[list[list[float]]]
     credit: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """JSON-able; `from_document` reads it."""
+        return {"places": self.places, "lines": self.lines, "credit": self.credit}
+
+    @classmethod
+    def from_document(cls, document: Any) -> "Names":
+        """What `document` made; KeyError, TypeError or ValueError of anything else."""
+        places_of(document["places"])
+        kinds = {place["kind"] for place in document["places"]}
+        if not kinds <= {"town", "area"}:
+            raise ValueError(f"places are towns or areas; got {kinds}")
+        return cls(document["places"], lines_of(document["lines"]), str(document["credit"]))
 
     def figure(self, most: int) -> list[dict[str, Any]]:
         """For a picture that nobody can zoom: so many towns, the largest, and the areas."""
@@ -54,7 +70,7 @@ def named(
     inside = [place for part in brought for place in part.places if _meets(place, box)]
     own = towns(page) if towns_of is None else towns_of
     shapes = [shape for part in brought for shape in part.shapes if _meets({"bounds": shape.bounds}, box)]
-    around = [county for county in counties(box) if _lies_in(page, county.shape)]
+    around = _with_values(page, counties(box))
     isles = _on(page, islands(box)) if around else []
     if any(part.shapes for part in brought):
         county = all(place.get("about") == "county" for place in inside if place["kind"] == "area")
@@ -69,6 +85,17 @@ def named(
         _drawn(borders, box, pixel),
         credit,
     )
+
+
+def closer(page: PageGrid, box: Box, brought: Sequence[Brought] = ()) -> Names:
+    """Names and lines of a part of a page, W, S, E, N in degrees: more towns, and lines no coarser than the part."""
+    around = _with_values(page, counties(box))
+    shapes = [shape for part in brought for shape in part.shapes if _meets({"bounds": shape.bounds}, box)]
+    county = all(
+        place.get("about") == "county" for part in brought for place in part.places if place["kind"] == "area"
+    )
+    borders = between(around) if county or not shapes else _edges(shapes)
+    return Names(towns(page, MOST_CLOSER, box), _drawn(borders, box, (box[3] - box[1]) / CLOSER))
 
 
 def area_at(brought: Sequence[Brought], lat: float, lon: float) -> tuple[str, BaseGeometry] | None:
@@ -95,6 +122,19 @@ def _on(page: PageGrid, places: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those whose label lies on a pixel with a value."""
     at = np.array([(place["lon"], place["lat"]) for place in places]).reshape(-1, 2)
     return [place for place, held in zip(places, holds(page, at[:, 0], at[:, 1])) if held]
+
+
+def _with_values(page: PageGrid, found: Sequence[County]) -> list[County]:
+    """Counties in which a value of the page lies: the middle of a pixel, all of them asked at once; else, as in one that is
+    smaller than pixels, see `_lies_in`."""
+    shapes = [county.shape for county in found]
+    rows, columns = np.nonzero(page.places[0])
+    a = page.geobox.affine
+    middles = np.column_stack([a.c + a.a * (columns + 0.5), a.f + a.e * (rows + 0.5)])
+    lon, lat = page.run.to_degrees(middles)
+    held = np.zeros(len(shapes), bool)
+    held[shapely.STRtree(shapes).query(shapely.points(lon, lat), "within")[1]] = True
+    return [c for c, shape, sure in zip(found, shapes, held) if sure or _lies_in(page, shape)]
 
 
 def _lies_in(page: PageGrid, shape: BaseGeometry) -> bool:

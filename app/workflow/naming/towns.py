@@ -5,29 +5,44 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import shapely
 from numpy.typing import NDArray
 from pyproj.exceptions import ProjError
+from shapely.geometry.base import BaseGeometry
 
+from app.workflow.naming.titles import states
 from app.workflow.page import PageGrid
 from maps.grid import continuous
 
 Floats = NDArray[np.float64]
+Box = tuple[float, float, float, float]
 
 #: Towns named on a page, the largest.
 MOST = 500
+#: A harbour may lie on a pixel of water; beside a larger one lies another country.
+HARBOUR_M = 2000.0
 
 
-def towns(page: PageGrid) -> list[dict[str, Any]]:
+def towns(page: PageGrid, most: int | None = MOST, box: Box | None = None) -> list[dict[str, Any]]:
     """Towns in the region of a page, the largest first: name, lon, lat, kind, people, `about`
-    in words, `also` other spellings.
+    in words, `also` other spellings, `of` a state of the United States.
+
+    Parameters
+    ----------
+    most : so many; None for all
+    box : of degrees, W, S, E, N, that they lie in
 
     Notes
     -----
     Reads a table of 170,000 towns, once a process: one to two seconds.
     """
     known, lon, lat = _all_towns()
-    inside = np.flatnonzero(holds(page, lon, lat))
-    found = sorted((known[k] for k in inside), key=lambda c: -int(c["population"]))[:MOST]
+    asked = np.arange(len(known))
+    if box is not None:
+        turned = continuous(lon, (box[0] + box[2]) / 2)
+        asked = np.flatnonzero((turned >= box[0]) & (turned <= box[2]) & (lat >= box[1]) & (lat <= box[3]))
+    inside = asked[holds(page, lon[asked], lat[asked])]
+    found = sorted((known[k] for k in inside), key=lambda c: -int(c["population"]))[:most]
     return [
         {
             "name": str(c["name"]),
@@ -37,6 +52,7 @@ def towns(page: PageGrid) -> list[dict[str, Any]]:
             "about": f"{int(c['population']):,} people",
             "people": int(c["population"]),
             "also": _spellings(c["name"], c["alternatenames"]),
+            "of": states().get(str(c["admin1code"]), "") if c["countrycode"] == "US" else "",
         }
         for c in found
     ]
@@ -53,6 +69,14 @@ def _all_towns() -> tuple[list[Any], Floats, Floats]:
     return known, lon, lat
 
 
+def people_of(shapes: Sequence[BaseGeometry]) -> NDArray[np.int64]:
+    """How many people live in the towns within each polygon of degrees: which of two counties of one name is meant."""
+    known, lon, lat = _all_towns()
+    inside, of = shapely.STRtree(shapely.points(lon, lat)).query(np.array(shapes, object), "contains")
+    people = np.array([int(c["population"]) for c in known])
+    return np.bincount(inside, people[of], len(shapes)).astype(np.int64)
+
+
 def _spellings(name: str, others: Sequence[str]) -> list[str]:
     """Other spellings in Latin letters, for the search; few, for a page holds them all."""
     latin = [other for other in others if other and all(ord(c) < 0x250 for c in other) and len(other) < 40]
@@ -60,13 +84,14 @@ def _spellings(name: str, others: Sequence[str]) -> list[str]:
 
 
 def holds(page: PageGrid, lon: Floats, lat: Floats) -> NDArray[np.bool_]:
-    """Which places lie on a pixel of the page that has a value, or beside one: (n,)."""
+    """Which places lie on a pixel of the page that has a value, or beside a small one: (n,)."""
     known = page.places[0]
-    wide = known.copy()  # a harbour may lie on a pixel of water
-    wide[1:] |= known[:-1]
-    wide[:-1] |= known[1:]
-    wide[:, 1:] |= known[:, :-1]
-    wide[:, :-1] |= known[:, 1:]
+    wide = known.copy()
+    if abs(page.geobox.affine.a) <= HARBOUR_M:
+        wide[1:] |= known[:-1]
+        wide[:-1] |= known[1:]
+        wide[:, 1:] |= known[:, :-1]
+        wide[:, :-1] |= known[:, 1:]
     held = np.zeros(len(lon), bool)
     near = np.flatnonzero(in_box(page, lon, lat))
     if not len(near):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Num
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve, lapack, solve_triangular
 from torch import Tensor
 
 from geogp.basis.encoders import Encoder
@@ -22,6 +22,7 @@ from geogp.engines.averaged.evidence import (
     squared_distances,
 )
 from geogp.engines.averaged.search import CORRELATIONS, STEPS, Drawn, drawn
+from geogp.engines.averaged.spread import LeftOut, Spread, spread_of
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.errors import ImpossibleCombination
 from geogp.linalg import cholesky
@@ -33,6 +34,8 @@ Array = NDArray[np.float64]
 MAX_ROWS = 5000
 #: Numbers of places by rows at once.
 AT_ONCE = 2**21
+#: Variances below count as this much where they divide.
+TINY = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,18 @@ class Member:
     def prior_variance(self) -> float:
         """Of the surface, the same everywhere."""
         return MEAN_VARIANCE + float(np.exp(self.drawn.at[self.Z.shape[1]]))
+
+    def left_out(self) -> tuple[Array, Array, Array]:
+        """Mean, variance of the surface and of the noise of each row given the others: (n,) each.
+
+        References
+        ----------
+        Rasmussen and Williams 2006, eq. 5.12
+        """
+        precision = lapack.dpotri(self.factor, lower=1)[0].diagonal()
+        noise = self.noise(self.inverse_counts, len(self.y))
+        # Non-negative in exact arithmetic; the bound takes off rounding only.
+        return self.y - self.weights / precision, np.maximum(1.0 / precision - noise, 0.0), noise
 
     def covariance(self, A: Array, B: Array) -> Array:
         """Prior covariance of standardised inputs (n, d) and (m, d): (n, m)."""
@@ -103,12 +118,14 @@ class AveragedEngine(Engine):
         "y | f ~ N(f(x), τ² + s²/n),  f = m + r(x),  m ~ N(0, .03),  r ~ GP(0, v c(‖(x - x')/ℓ‖))",
         "c squared exponential or Matérn 3/2, a lengthscale ℓ a column",
         "p(f | y) = Σ_j w_j p(f | y, θ_j),  θ_j = (c, ℓ, v, τ², s²) drawn about the tops of p(θ | y)",
+        "new y: Student-t, its degrees of freedom and scale, and where the scale differs, read from rows left out",
     )
     words: ClassVar[dict[str, str]] = {"objective": "-log N(y; 0, K + noise) - log p(θ), all rows at once"}
     dtype: ClassVar[torch.dtype] = torch.float64
 
-    def __init__(self, plan: Plan, encoder: Encoder, members: list[Member]):
+    def __init__(self, plan: Plan, encoder: Encoder, members: list[Member], spread: Spread | None = None):
         self.plan, self.encoder, self.members = plan, encoder, members
+        self.of_new = self._read() if spread is None else spread
 
     @classmethod
     def own_settings(cls, row: Method) -> tuple[str, ...]:
@@ -137,6 +154,24 @@ class AveragedEngine(Engine):
         found = drawn(of, steps=plan.options.get("steps", STEPS), seed=plan.seed)
         return cls(plan, encoder, [Member(each, Z, y, n) for each in found])
 
+    def _read(self) -> Spread:
+        """What the rows, each left out, say of the spread of new observations."""
+        first = self.members[0]
+        weights = np.array([m.drawn.weight for m in self.members])
+        told = (np.array(each) for each in zip(*(m.left_out() for m in self.members)))
+        return spread_of(LeftOut.of(first.y, weights, *told), first.Z / self.lengths)
+
+    @property
+    def spread(self) -> str:
+        nu = self.of_new.degrees_of_freedom
+        return super().spread if nu is None else f"{super().spread}, t {nu:.1f}"
+
+    @cached_property
+    def lengths(self) -> Array:
+        """(d,) lengthscales of the columns, the members' geometric mean."""
+        d = self.members[0].Z.shape[1]
+        return np.asarray(np.exp(sum(m.drawn.weight * m.drawn.at[:d] for m in self.members)))
+
     # -- predicting --------------------------------------------------------------------------------
 
     def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
@@ -148,7 +183,7 @@ class AveragedEngine(Engine):
         return Moments.joined(parts)
 
     def _moments(self, Z: Array, inverse_counts: Array | None) -> Moments:
-        mean, second, noise = np.zeros(len(Z)), np.zeros(len(Z)), np.zeros(len(Z))
+        mean, second, noise, least = np.zeros((4, len(Z)))
         prior = 0.0
         means = []
         for member in self.members:
@@ -158,13 +193,20 @@ class AveragedEngine(Engine):
             second += w * np.maximum(member.prior_variance - np.einsum("ij,ij->j", solved, solved), 0.0)
             mean += w * m
             noise += w * member.noise(inverse_counts, len(Z))
+            least += w * member.noise(np.zeros(len(Z)), len(Z))
             prior += w * member.prior_variance
             means.append((w, m))
         for w, m in means:
             second += w * np.square(m - mean)
         # Where members contradict each other the mixture may know less than they did before on average: that is no knowledge.
-        values = (mean, second, noise, np.maximum(prior, second))
-        return Moments(*(torch.from_numpy(v) for v in values))
+        prior_variance = np.maximum(prior, second)
+        second, noise = self.of_new.split(
+            Z / self.lengths, self.members[0].Z / self.lengths, second, noise, least
+        )
+        values = (mean, second, noise, prior_variance)
+        nu = self.of_new.degrees_of_freedom
+        tails = None if nu is None else torch.full((len(Z),), nu, dtype=torch.float64)
+        return Moments(*(torch.from_numpy(v) for v in values), degrees_of_freedom=tails)
 
     def prior_variance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         prior = sum(m.drawn.weight * m.prior_variance for m in self.members)
@@ -180,7 +222,12 @@ class AveragedEngine(Engine):
         Z = _standardised(self.encoder, X)
         told = [(m.drawn.weight, m.covariance(Z, Z), *m.solve(Z)) for m in self.members]
         mean = sum(w * m for w, _, m, _ in told)
-        return torch.from_numpy(sum(w * (K - V.T @ V + np.outer(m - mean, m - mean)) for w, K, m, V in told))
+        S = sum(w * (K - V.T @ V + np.outer(m - mean, m - mean)) for w, K, m, V in told)
+        if self.of_new.missed is None:
+            return torch.from_numpy(S)
+        variance = np.maximum(S.diagonal(), TINY)
+        scale = np.sqrt(self.moments(X, counts).latent_variance.numpy() / variance)
+        return torch.from_numpy(scale[:, None] * S * scale)
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -194,9 +241,14 @@ class AveragedEngine(Engine):
         }
         if first.inverse_counts is not None:
             tensors["rows.inverse_counts"] = first.inverse_counts
+        if self.of_new.missed is not None:
+            tensors["rows.missed"] = self.of_new.missed
         out = {name: torch.from_numpy(v) for name, v in tensors.items()}
         out |= {f"encoder.{k}": v.detach().clone() for k, v in self.encoder.state_dict().items()}
-        return out, {"correlations": [m.drawn.correlation for m in self.members]}
+        return out, {
+            "correlations": [m.drawn.correlation for m in self.members],
+            "spread": self.of_new.facts(),
+        }
 
     @classmethod
     def from_state(cls, plan: Plan, tensors: dict[str, Tensor], facts: dict) -> Self:
@@ -211,7 +263,9 @@ class AveragedEngine(Engine):
         )
         told = zip(tensors["hyperparameters"].numpy(), facts["correlations"], tensors["weights"].tolist())
         # The factors are n^2 numbers each: computing them again is cheaper than keeping them.
-        return cls(plan, encoder, [Member(Drawn(*each), *rows) for each in told])
+        missed = tensors.get("rows.missed")
+        spread = Spread.from_facts(facts.get("spread"), None if missed is None else missed.numpy())
+        return cls(plan, encoder, [Member(Drawn(*each), *rows) for each in told], spread)
 
 
 def _standardised(encoder: Encoder, X: Float[Tensor, "N D"]) -> Array:

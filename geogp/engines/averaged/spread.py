@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 INVERSE_DF = np.r_[0.0, np.geomspace(0.005, 0.4, 14)]
 INVERSE_DF_MEAN = 0.1
 #: More degrees of freedom than so many are those of a Gaussian.
-GAUSSIAN_FROM = 100.0
+GAUSSIAN_FROM = 30.0
 #: log f looked at, less that which keeps the variance, and the sd of its prior: rows that have chosen a noise miss it by less.
 LOGARITHMS, LOGARITHM_SD = np.linspace(-3.0, 1.0, 33), 0.25
 #: No row weighs more than so many times its draw's weight when a draw is judged without it.
@@ -178,7 +178,8 @@ def _log_density(z2: Array, a: float) -> float:
 def _means(posterior: Array) -> tuple[float | None, float]:
     """Degrees of freedom and f."""
     p = np.exp(posterior - posterior.max())
-    p /= p.sum()
-    a = float(p.sum(1) @ INVERSE_DF)
+    a = float(p.sum(1) @ INVERSE_DF / p.sum())
+    if a * GAUSSIAN_FROM < 1.0:
+        return None, float(np.exp(p[0] @ LOGARITHMS / p[0].sum()))
     logarithms = LOGARITHMS + np.log1p(-2.0 * INVERSE_DF)[:, None]
-    return (1.0 / a if a * GAUSSIAN_FROM > 1.0 else None), float(np.exp((p * logarithms).sum()))
+    return 1.0 / a, float(np.exp((p * logarithms).sum() / p.sum()))

@@ -188,3 +188,128 @@ def test_an_option_that_is_none_is_refused():
     X, y, _ = table(20)
     with pytest.raises(geogp.ImpossibleCombination, match="has no option 'latent'; it knows steps"):
         GPRegressor("gp-averaged", options={"latent": 2}, **KINDS).fit(X, y)
+
+
+# -- the spread of new observations ------------------------------------------------------------------
+
+
+def noisy(n, noise, seed=0):
+    """A table with noise(rng, X), and its surface."""
+    X, _, truth = table(n, seed=seed)
+    return X, truth + noise(np.random.default_rng(50 + seed), X), truth
+
+
+def heavy(rng, X):
+    return 0.3 * rng.standard_t(3, len(X))
+
+
+def loud_on_one_side(rng, X):
+    return np.where(X[:, 0] < 0.5, 0.03, 0.6) * rng.standard_normal(len(X))
+
+
+def scores_of(model, X, y):
+    """Mean NLL, and shares within 50, 80 and 95% intervals."""
+    predictive = model.predictive(X)
+    ends = (predictive.interval(level) for level in (0.5, 0.8, 0.95))
+    return -predictive.log_density(y).mean(), [((lower < y) & (y < upper)).mean() for lower, upper in ends]
+
+
+def as_before(model):
+    """The same fit with the spread that the Gaussian process itself has: what runs of before were."""
+    tensors, facts = model.state()
+    facts = json.loads(json.dumps(facts))
+    del facts["engine"]["spread"]
+    return GPRegressor.from_state({k: v for k, v in tensors.items() if "missed" not in k}, facts)
+
+
+@pytest.mark.agrees(
+    methods=["gp-averaged"],
+    of="rows left out",
+    with_="dense algebra on the 29 other rows",
+    tolerance=1e-8,
+    source="Rasmussen and Williams 2006, eq. 5.12",
+)
+def test_rows_left_out_are_those_that_the_others_predict(tolerance):
+    X, y, _ = table(30)
+    counts = np.random.default_rng(0).integers(1, 9, 30)
+    model = GPRegressor("gp-averaged", **KINDS).fit(X, y, counts=counts)
+    member = model.engine_.members[0]
+    mean, surface, noise = member.left_out()
+    K = member.covariance(member.Z, member.Z)
+    for i in range(30):
+        others = np.arange(30) != i
+        solved = np.linalg.solve(K[others][:, others] + np.diag(noise[others]), K[others, i])
+        assert mean[i] == pytest.approx(solved @ member.y[others], abs=tolerance)
+        assert surface[i] == pytest.approx(K[i, i] - solved @ K[others, i], abs=tolerance)
+
+
+def test_heavy_tails_are_found_and_held():
+    model = GPRegressor("gp-averaged", **KINDS).fit(*noisy(300, heavy)[:2])
+    new, y, _ = noisy(2000, heavy, seed=1)
+    nll, shares = scores_of(model, new, y)
+    assert 2.4 < model.engine_.of_new.degrees_of_freedom < 5.0
+    assert nll < scores_of(as_before(model), new, y)[0] - 0.05
+    np.testing.assert_allclose(shares, [0.5, 0.8, 0.95], atol=0.03)
+
+
+@pytest.mark.parametrize(("n", "seed"), [(50, 0), (50, 1), (50, 2), (300, 0)])
+def test_gaussian_noise_stays_as_it_was(n, seed):
+    model = GPRegressor("gp-averaged", **KINDS).fit(*table(n, seed=seed)[:2])
+    new, y, _ = table(2000, seed=99)
+    found = model.engine_.of_new
+    assert found.missed is None and (found.degrees_of_freedom or 30.0) > 10.0
+    assert scores_of(model, new, y)[0] < scores_of(as_before(model), new, y)[0] + 0.02
+
+
+def test_one_row_far_out_does_not_widen_intervals_twofold():
+    X, y, _ = table(60)
+    far = y.copy()
+    far[7] += 20.0
+    new = table(500, seed=1)[0]
+    clean, spoilt = (np.ptp(GPRegressor(**KINDS).fit(X, v).interval(new), axis=0).mean() for v in (y, far))
+    print(clean, spoilt)
+    assert spoilt < 2.0 * clean
+
+
+def test_a_noise_that_differs_from_place_to_place_is_found():
+    model = GPRegressor("gp-averaged", **KINDS).fit(*noisy(300, loud_on_one_side)[:2])
+    new, y, truth = noisy(2000, loud_on_one_side, seed=1)
+    _, sd = model.predict(new, return_std=True)
+    quiet = new[:, 0] < 0.45
+    loud = new[:, 0] > 0.55
+    print(np.median(sd[quiet]), np.median(sd[loud]), scores_of(model, new, y), scores_of(as_before(model), new, y))
+    assert np.median(sd[quiet]) < 0.12 and 0.5 < np.median(sd[loud]) < 0.75
+    assert scores_of(model, new, y)[0] < scores_of(as_before(model), new, y)[0] - 0.5
+    lower, upper = model.interval(new, latent=True)
+    print(((lower < truth) & (truth < upper)).mean(), [((lower < truth) & (truth < upper))[h].mean() for h in (quiet, loud)])
+    assert ((lower < truth) & (truth < upper)).mean() > 0.9
+    covariance = model.engine_.posterior_covariance(torch.as_tensor(new[:50])).numpy()
+    np.testing.assert_allclose(covariance.diagonal(), model.moments(new[:50]).latent_variance.numpy(), atol=1e-12)
+    assert np.linalg.eigvalsh(covariance).min() > -1e-10
+
+
+def test_the_surface_does_not_depend_on_how_often_new_rows_are_measured():
+    X, y, _ = noisy(300, loud_on_one_side)
+    counts = np.random.default_rng(0).integers(1, 9, 300)
+    model = GPRegressor("gp-averaged", **KINDS).fit(X, y, counts=counts)
+    assert model.engine_.of_new.missed is not None
+    once, often = (model.moments(X, counts=n) for n in (1, 50))
+    np.testing.assert_array_equal(once.latent_variance, often.latent_variance)
+    assert (often.noise_variance >= 0.0).all() and (once.noise_variance > often.noise_variance).all()
+
+
+@pytest.mark.parametrize("noise", [heavy, loud_on_one_side])
+def test_the_spread_is_kept_with_a_fit_and_fits_of_before_have_their_own(noise):
+    X, y, _ = noisy(200, noise)
+    model = GPRegressor("gp-averaged", **KINDS).fit(X, y)
+    tensors, facts = model.state()
+    again = GPRegressor.from_state(tensors, json.loads(json.dumps(facts)))
+    for mine, its in zip(model.interval(X), again.interval(X)):
+        np.testing.assert_array_equal(mine, its)
+    assert again.engine_.spread == model.engine_.spread
+    before = as_before(model).moments(X)
+    assert before.degrees_of_freedom is None
+    members = model.engine_.members
+    noise_variance = sum(m.drawn.weight * np.exp(m.drawn.at[4 + 1]) for m in members)
+    np.testing.assert_allclose(before.noise_variance, noise_variance)
+    np.testing.assert_array_equal(before.mean, model.moments(X).mean)

@@ -1,6 +1,6 @@
 """An exact Gaussian process of a table, averaged over its hyperparameters."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -8,24 +8,17 @@ import numpy as np
 import torch
 from jaxtyping import Float, Num
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, lapack, solve_triangular
 from torch import Tensor
 
 from geogp.basis.encoders import Encoder
 from geogp.basis.objectives.objective import SOLVES
 from geogp.data import Data, Moments
-from geogp.engines.averaged.evidence import (
-    MEAN_VARIANCE,
-    Evidence,
-    correlated,
-    noise_of,
-    squared_distances,
-)
-from geogp.engines.averaged.search import CORRELATIONS, STEPS, Drawn, drawn
-from geogp.engines.averaged.spread import LeftOut, Spread, spread_of
+from geogp.engines.averaged.evidence import CORRELATIONS, Evidence
+from geogp.engines.averaged.member import Member
+from geogp.engines.averaged.search import STEPS, Drawn, drawn
+from geogp.engines.averaged.spread import LeftOut, Spread, worth
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.errors import ImpossibleCombination
-from geogp.linalg import cholesky
 from geogp.methods import Method
 
 Array = NDArray[np.float64]
@@ -34,72 +27,10 @@ Array = NDArray[np.float64]
 MAX_ROWS = 5000
 #: Numbers of places by rows at once.
 AT_ONCE = 2**21
+#: Steps for the weights of Student-t observations, each a fit.
+REWEIGHTINGS = 3
 #: Variances below count as this much where they divide.
 TINY = 1e-300
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """A Gaussian process of the rows with one draw of the hyperparameters.
-
-    Z : (n, d) standardised inputs of the rows; y : (n,) their values; inverse_counts : (n,) or None
-    """
-
-    drawn: Drawn
-    Z: Array
-    y: Array
-    inverse_counts: Array | None
-
-    @cached_property
-    def factor(self) -> Array:
-        """L with L L' = K + noise of the rows: (n, n)."""
-        K = self.covariance(self.Z, self.Z)
-        K[np.diag_indices(len(K))] += self.noise(self.inverse_counts, len(K))
-        return cholesky(torch.from_numpy(K), jitter=0.0, what="the covariance of the observations").numpy()
-
-    @cached_property
-    def weights(self) -> Array:
-        """(K + noise)⁻¹ y: (n,)."""
-        return np.asarray(cho_solve((self.factor, True), self.y))
-
-    @property
-    def prior_variance(self) -> float:
-        """Of the surface, the same everywhere."""
-        return MEAN_VARIANCE + float(np.exp(self.drawn.at[self.Z.shape[1]]))
-
-    def left_out(self) -> tuple[Array, Array, Array]:
-        """Mean, variance of the surface and of the noise of each row given the others: (n,) each.
-
-        References
-        ----------
-        Rasmussen and Williams 2006, eq. 5.12
-        """
-        precision = lapack.dpotri(self.factor, lower=1)[0].diagonal()
-        noise = self.noise(self.inverse_counts, len(self.y))
-        # Non-negative in exact arithmetic; the bound takes off rounding only.
-        return self.y - self.weights / precision, np.maximum(1.0 / precision - noise, 0.0), noise
-
-    def covariance(self, A: Array, B: Array) -> Array:
-        """Prior covariance of standardised inputs (n, d) and (m, d): (n, m)."""
-        d = A.shape[1]
-        shrink = np.exp(-self.drawn.at[:d])
-        c, _ = correlated(self.drawn.correlation, squared_distances(A * shrink, B * shrink))
-        return MEAN_VARIANCE + np.exp(self.drawn.at[d]) * c
-
-    def noise(self, inverse_counts: Array | None, n: int) -> Array:
-        """(n,) variance; without counts here that of single measurements."""
-        told = self.drawn.at[self.Z.shape[1] + 1 :]
-        if len(told) > 1 and inverse_counts is None:
-            inverse_counts = np.ones(n)
-        return noise_of(told, inverse_counts if len(told) > 1 else None, n)
-
-    def solve(self, Z: Array) -> tuple[Array, Array]:
-        """Mean at Z (N,), and L⁻¹ k(rows, Z) (n, N)."""
-        cross = self.covariance(self.Z, Z)
-        # Place by place, so that a mean does not depend on what else is asked.
-        return np.einsum("ij,i->j", cross, self.weights), np.asarray(
-            solve_triangular(self.factor, cross, lower=True, check_finite=False)
-        )
 
 
 class AveragedEngine(Engine):
@@ -123,9 +54,8 @@ class AveragedEngine(Engine):
     words: ClassVar[dict[str, str]] = {"objective": "-log N(y; 0, K + noise) - log p(θ), all rows at once"}
     dtype: ClassVar[torch.dtype] = torch.float64
 
-    def __init__(self, plan: Plan, encoder: Encoder, members: list[Member], spread: Spread | None = None):
-        self.plan, self.encoder, self.members = plan, encoder, members
-        self.of_new = self._read() if spread is None else spread
+    def __init__(self, plan: Plan, encoder: Encoder, members: list[Member], of_new: Spread):
+        self.plan, self.encoder, self.members, self.of_new = plan, encoder, members, of_new
 
     @classmethod
     def own_settings(cls, row: Method) -> tuple[str, ...]:
@@ -151,15 +81,7 @@ class AveragedEngine(Engine):
         if n is not None and bool((n == n[0]).all()):
             n = None
         of = Evidence(Z, y, n, CORRELATIONS[0])
-        found = drawn(of, steps=plan.options.get("steps", STEPS), seed=plan.seed)
-        return cls(plan, encoder, [Member(each, Z, y, n) for each in found])
-
-    def _read(self) -> Spread:
-        """What the rows, each left out, say of the spread of new observations."""
-        first = self.members[0]
-        weights = np.array([m.drawn.weight for m in self.members])
-        told = (np.array(each) for each in zip(*(m.left_out() for m in self.members)))
-        return spread_of(LeftOut.of(first.y, weights, *told), first.Z / self.lengths)
+        return cls(plan, encoder, *_fitted(of, steps=plan.options.get("steps", STEPS), seed=plan.seed))
 
     @property
     def spread(self) -> str:
@@ -168,9 +90,8 @@ class AveragedEngine(Engine):
 
     @cached_property
     def lengths(self) -> Array:
-        """(d,) lengthscales of the columns, the members' geometric mean."""
-        d = self.members[0].Z.shape[1]
-        return np.asarray(np.exp(sum(m.drawn.weight * m.drawn.at[:d] for m in self.members)))
+        """(d,) of the columns, see `lengths_of`."""
+        return lengths_of(self.members)
 
     # -- predicting --------------------------------------------------------------------------------
 
@@ -241,6 +162,8 @@ class AveragedEngine(Engine):
         }
         if first.inverse_counts is not None:
             tensors["rows.inverse_counts"] = first.inverse_counts
+        if first.times is not None:
+            tensors["rows.times"] = first.times
         if self.of_new.missed is not None:
             tensors["rows.missed"] = self.of_new.missed
         out = {name: torch.from_numpy(v) for name, v in tensors.items()}
@@ -260,12 +183,49 @@ class AveragedEngine(Engine):
             tensors["rows.Z"].numpy(),
             tensors["rows.y"].numpy(),
             None if counts is None else counts.numpy(),
+            tensors["rows.times"].numpy() if "rows.times" in tensors else None,
         )
         told = zip(tensors["hyperparameters"].numpy(), facts["correlations"], tensors["weights"].tolist())
         # The factors are n^2 numbers each: computing them again is cheaper than keeping them.
         missed = tensors.get("rows.missed")
         spread = Spread.from_facts(facts.get("spread"), None if missed is None else missed.numpy())
         return cls(plan, encoder, [Member(Drawn(*each), *rows) for each in told], spread)
+
+
+def lengths_of(members: list[Member]) -> Array:
+    """(d,) lengthscales of the columns, the members' geometric mean."""
+    d = members[0].Z.shape[1]
+    return np.asarray(np.exp(sum(m.drawn.weight * m.drawn.at[:d] for m in members)))
+
+
+def _fitted(of: Evidence, *, steps: int, seed: int) -> tuple[list[Member], Spread]:
+    """Members and the spread of new observations about them; rows weighed as Student-t where rows left out surely gain by it."""
+
+    def told(of: Evidence) -> tuple[list[Member], LeftOut, Spread, float]:
+        members = [
+            Member(each, of.Z, of.y, of.inverse_counts, of.times)
+            for each in drawn(of, steps=steps, seed=seed)
+        ]
+        by_member = (np.array(each) for each in zip(*(m.left_out() for m in members)))
+        weights = np.array([m.drawn.weight for m in members])
+        rows = LeftOut.of(of.y, weights, *by_member, scales=of.times is not None)
+        return members, rows, *rows.spread(of.Z / lengths_of(members))
+
+    members, rows, spread, score = told(of)
+    kept, needed = (members, spread), score + worth(len(of.y))
+    for _ in range(REWEIGHTINGS):
+        nu, factor = rows.tails()
+        if nu is None or kept[1].degrees_of_freedom is None:
+            break
+        # Tipping and Lawrence 2005, section 3, as in `geogp.field.student`.
+        square = sum(
+            m.drawn.weight * m.missed() / (factor * m.noise(m.inverse_counts, len(of.y))) for m in members
+        )
+        members, rows, spread, score = told(replace(of, times=(nu + square) / (nu + 1.0)))
+        if score <= needed or spread.degrees_of_freedom is None:
+            break
+        kept, needed = (members, spread), score
+    return kept
 
 
 def _standardised(encoder: Encoder, X: Float[Tensor, "N D"]) -> Array:

@@ -31,20 +31,27 @@ MOST = 10.0
 #: ρ and κ looked at, and the largest z².
 REACHES, ROWS = (0.03, 0.05, 0.1, 0.2, 0.4, 0.8), (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 LARGEST = 25.0
-#: A spread that differs from place to place must be worth so many logarithms of the density, and so many a row.
+#: A spread that differs from place to place, or rows that are weighed, must be worth so much of a logarithm of the density, and
+#: so much a row.
 WORTH, WORTH_A_ROW = 5.0, 0.01
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Rows as the others predict them, (n,) each: what they miss, squared, the variance of the surface and of the noise."""
+    """Rows as the others predict them, (n,) each: what they miss, squared, the variance of the surface and of the noise.
+
+    scales : whether the noise is already the squared scale of a Student-t, not its variance
+    """
 
     missed: Array
     surface: Array
     noise: Array
+    scales: bool = False
 
     @classmethod
-    def of(cls, y: Array, weights: Array, means: Array, surfaces: Array, noises: Array) -> Self:
+    def of(
+        cls, y: Array, weights: Array, means: Array, surfaces: Array, noises: Array, *, scales: bool = False
+    ) -> Self:
         """From what each of k processes, weighed (k,) as all rows bear it out, predicts: (k, n) each.
 
         A row has had its say in a weight; without it a process counts the more, the less likely it finds the row.
@@ -59,7 +66,78 @@ class LeftOut:
             np.square(y - mean),
             (w * surfaces).sum(0) + (w * np.square(means - mean)).sum(0),
             (w * noises).sum(0),
+            scales,
         )
+
+    def tails(self) -> tuple[float | None, float]:
+        """Degrees of freedom, None for Gaussian ones, and f on the noise, the same everywhere."""
+        return self._means(self._posterior(1.0, self.surface))
+
+    def _posterior(self, times: Array | float, fixed: Array | float) -> Array:
+        """Log posterior of each 1/ν and log f, the squared scale being fixed + f times (surface + noise - fixed): (15, 33)."""
+        out = np.empty((len(INVERSE_DF), len(LOGARITHMS)))
+        scaled = times * (self.surface + self.noise - fixed)
+        for i, a in enumerate(INVERSE_DF):
+            for j, f in enumerate(np.exp(self._logarithms()[i])):
+                scale2 = fixed + f * scaled
+                out[i, j] = _log_density(self.missed / scale2, a) - 0.5 * float(np.log(scale2).sum())
+        prior = INVERSE_DF * np.exp(-INVERSE_DF / INVERSE_DF_MEAN)
+        prior[0] = prior.sum()
+        return out + np.log(prior)[:, None] - 0.5 * np.square(LOGARITHMS / LOGARITHM_SD)
+
+    def _logarithms(self) -> Array:
+        """log f looked at: (15, 33)."""
+        return LOGARITHMS + (0.0 if self.scales else 1.0) * np.log1p(-2.0 * INVERSE_DF)[:, None]
+
+    def _means(self, posterior: Array) -> tuple[float | None, float]:
+        """Degrees of freedom and f."""
+        p = np.exp(posterior - posterior.max())
+        a = float(p.sum(1) @ INVERSE_DF / p.sum())
+        if a * GAUSSIAN_FROM < 1.0:
+            return None, float(np.exp(p[0] @ LOGARITHMS / p[0].sum()))
+        return 1.0 / a, float(np.exp((p * self._logarithms()).sum() / p.sum()))
+
+    def spread(self, at: Array) -> tuple["Spread", float]:
+        """What the rows say of the spread of new observations, and the highest of the logarithms of its posterior.
+
+        Parameters
+        ----------
+        at : (n, d) their inputs in units of lengthscales
+
+        Notes
+        -----
+        Means of log f and of 1/ν over their posterior on a grid. O(500 n), and O(6 n²) for what differs from place to place.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> one, at = np.ones(2000), rng.random((2000, 1))
+        >>> for noise in (rng.standard_normal(2000), rng.standard_t(3, 2000)):
+        ...     print(LeftOut(np.square(noise), 0.0 * one, one).spread(at)[0].degrees_of_freedom is None)
+        True
+        False
+        """
+        z2 = np.minimum(self.missed / (self.surface + self.noise), LARGEST)
+        alone = self._posterior(1.0, 0.0).max()
+        found, best = None, alone + worth(len(z2))
+        distances = squared_distances(at, at)
+        for reach in REACHES:
+            W = _weights(distances, reach)
+            np.fill_diagonal(W, 0.0)
+            for few in ROWS:
+                posterior = self._posterior(_near(W, z2, few), 0.0)
+                if posterior.max() > best:
+                    found, best = (posterior, reach, few), posterior.max()
+        if found is None:
+            posterior = self._posterior(1.0, self.surface)
+            return Spread(*self._means(posterior)), float(posterior.max())
+        posterior, reach, few = found
+        return Spread(*self._means(posterior), reach, few, z2), float(best)
+
+
+def worth(n: int) -> float:
+    """So much must the logarithm of the density of n rows gain by another choice."""
+    return WORTH + WORTH_A_ROW * n
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,40 +189,6 @@ class Spread:
         return cls() if facts is None else cls(**facts, missed=missed)
 
 
-def spread_of(rows: LeftOut, at: Array) -> Spread:
-    """What rows left out say of the spread of new observations, at their inputs (n, d) in units of lengthscales.
-
-    Notes
-    -----
-    Means of log f and of 1/ν over their posterior on a grid. O(500 n), and O(6 n²) for what differs from place to place.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> one = np.ones(2000)
-    >>> [spread_of(LeftOut(np.square(e), 0.0 * one, one), rng.random((2000, 1))).degrees_of_freedom is None
-    ...     for e in (rng.standard_normal(2000), rng.standard_t(3, 2000))]
-    [True, False]
-    """
-    total = rows.surface + rows.noise
-    z2 = np.minimum(rows.missed / total, LARGEST)
-    alone = _posterior(rows.missed, np.zeros_like(total), total).max()
-    found, best = None, alone + WORTH + WORTH_A_ROW * len(z2)
-    distances = squared_distances(at, at)
-    for reach in REACHES:
-        W = _weights(distances, reach)
-        np.fill_diagonal(W, 0.0)
-        for few in ROWS:
-            times = _near(W, z2, few)
-            value = _posterior(rows.missed, np.zeros_like(total), times * total).max()
-            if value > best:
-                found, best = (reach, few, times), value
-    if found is None:
-        return Spread(*_means(_posterior(rows.missed, rows.surface, rows.noise)))
-    reach, few, times = found
-    return Spread(*_means(_posterior(rows.missed, np.zeros_like(total), times * total)), reach, few, z2)
-
-
 def _weights(distances: Array, reach: float) -> Array:
     return np.exp(-0.5 * distances / reach**2)
 
@@ -154,18 +198,6 @@ def _near(W: Array, z2: Array, rows: float) -> Array:
     return (rows + W @ z2) / (rows + W.sum(1))
 
 
-def _posterior(missed: Array, fixed: Array, scaled: Array) -> Array:
-    """Log posterior of each 1/ν and log f, the squared scale being fixed + f scaled: (15, 33)."""
-    out = np.empty((len(INVERSE_DF), len(LOGARITHMS)))
-    for i, a in enumerate(INVERSE_DF):
-        for j, h in enumerate(LOGARITHMS):
-            scale2 = fixed + np.exp(h) * (1.0 - 2.0 * a) * scaled
-            out[i, j] = _log_density(missed / scale2, a) - 0.5 * float(np.log(scale2).sum())
-    prior = INVERSE_DF * np.exp(-INVERSE_DF / INVERSE_DF_MEAN)
-    prior[0] = prior.sum()
-    return out + np.log(prior)[:, None] - 0.5 * np.square(LOGARITHMS / LOGARITHM_SD)
-
-
 def _log_density(z2: Array, a: float) -> float:
     """Of all z² (n,) under a Student-t of 1 / a degrees of freedom, less a constant."""
     if a == 0.0:
@@ -173,13 +205,3 @@ def _log_density(z2: Array, a: float) -> float:
     nu = 1.0 / a
     constant = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * np.log(nu)
     return len(z2) * float(constant) - 0.5 * (nu + 1.0) * float(np.log1p(a * z2).sum())
-
-
-def _means(posterior: Array) -> tuple[float | None, float]:
-    """Degrees of freedom and f."""
-    p = np.exp(posterior - posterior.max())
-    a = float(p.sum(1) @ INVERSE_DF / p.sum())
-    if a * GAUSSIAN_FROM < 1.0:
-        return None, float(np.exp(p[0] @ LOGARITHMS / p[0].sum()))
-    logarithms = LOGARITHMS + np.log1p(-2.0 * INVERSE_DF)[:, None]
-    return 1.0 / a, float(np.exp((p * logarithms).sum() / p.sum()))

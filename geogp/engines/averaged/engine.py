@@ -81,7 +81,7 @@ class AveragedEngine(Engine):
         if n is not None and bool((n == n[0]).all()):
             n = None
         of = Evidence(Z, y, n, CORRELATIONS[0])
-        return cls(plan, encoder, *_fitted(of, steps=plan.options.get("steps", STEPS), seed=plan.seed))
+        return cls(plan, encoder, *fitted(of, steps=plan.options.get("steps", STEPS), seed=plan.seed))
 
     @property
     def spread(self) -> str:
@@ -198,7 +198,9 @@ def lengths_of(members: list[Member]) -> Array:
     return np.asarray(np.exp(sum(m.drawn.weight * m.drawn.at[:d] for m in members)))
 
 
-def _fitted(of: Evidence, *, steps: int, seed: int) -> tuple[list[Member], Spread]:
+def fitted(
+    of: Evidence, *, steps: int, seed: int, reweightings: int = REWEIGHTINGS
+) -> tuple[list[Member], Spread]:
     """Members and the spread of new observations about them; rows weighed as Student-t where rows left out surely gain by it."""
 
     def told(of: Evidence) -> tuple[list[Member], LeftOut, Spread, float]:
@@ -213,7 +215,7 @@ def _fitted(of: Evidence, *, steps: int, seed: int) -> tuple[list[Member], Sprea
 
     members, rows, spread, score = told(of)
     kept, needed = (members, spread), score + worth(len(of.y))
-    for _ in range(REWEIGHTINGS):
+    for _ in range(reweightings):
         nu, factor = rows.tails()
         if nu is None or kept[1].degrees_of_freedom is None:
             break

@@ -124,10 +124,10 @@ class AveragedEngine(Engine):
         second, noise = self.of_new.split(
             Z / self.lengths, self.members[0].Z / self.lengths, second, noise, least
         )
-        values = (mean, second, noise, prior_variance)
+        values = [torch.from_numpy(v) for v in (mean, second, noise, prior_variance)]
         nu = self.of_new.degrees_of_freedom
         tails = None if nu is None else torch.full((len(Z),), nu, dtype=torch.float64)
-        return Moments(*(torch.from_numpy(v) for v in values), degrees_of_freedom=tails)
+        return Moments(values[0], values[1], values[2], values[3], degrees_of_freedom=tails)
 
     def prior_variance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         prior = sum(m.drawn.weight * m.prior_variance for m in self.members)
@@ -143,7 +143,7 @@ class AveragedEngine(Engine):
         Z = _standardised(self.encoder, X)
         told = [(m.drawn.weight, m.covariance(Z, Z), *m.solve(Z)) for m in self.members]
         mean = sum(w * m for w, _, m, _ in told)
-        S = sum(w * (K - V.T @ V + np.outer(m - mean, m - mean)) for w, K, m, V in told)
+        S = np.sum([w * (K - V.T @ V + np.outer(m - mean, m - mean)) for w, K, m, V in told], axis=0)
         if self.of_new.missed is None:
             return torch.from_numpy(S)
         variance = np.maximum(S.diagonal(), TINY)
@@ -220,9 +220,8 @@ def fitted(
         if nu is None or kept[1].degrees_of_freedom is None:
             break
         # Tipping and Lawrence 2005, section 3, as in `geogp.field.student`.
-        square = sum(
-            m.drawn.weight * m.missed() / (factor * m.noise(m.inverse_counts, len(of.y))) for m in members
-        )
+        parts = [m.drawn.weight * m.missed() / m.noise(of.inverse_counts, len(of.y)) for m in members]
+        square = np.sum(parts, axis=0) / factor
         members, rows, spread, score = told(replace(of, times=(nu + square) / (nu + 1.0)))
         if score <= needed or spread.degrees_of_freedom is None:
             break

@@ -160,7 +160,7 @@ class Spread:
     ) -> tuple[Array, Array]:
         """Variance of the surface and what new observations add to their squared scale: (N,) each.
 
-        The surface's is the model's, but where new observations, however often measured, vary less.
+        The surface's is the model's, but where new observations, of half the noise of endless measurements, vary less.
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class Spread:
             return surface, self.factor * noise
         W = _weights(squared_distances(at, rows), self.reach)
         times = self.factor * _near(W, self.missed, self.rows)
-        kept = np.minimum(surface, times * (surface + least))
+        kept = np.minimum(surface, times * (surface + 0.5 * least))
         return kept, times * (surface + noise) - kept
 
     def facts(self) -> dict[str, Any]:

@@ -29,6 +29,8 @@ MAX_ROWS = 5000
 AT_ONCE = 2**21
 #: Steps for the weights of Student-t observations, each a fit.
 REWEIGHTINGS = 3
+#: Such a share of rows may fall out of 95% intervals by it.
+LOST = 0.02
 #: Variances below count as this much where they divide.
 TINY = 1e-300
 
@@ -203,7 +205,7 @@ def fitted(
 ) -> tuple[list[Member], Spread]:
     """Members and the spread of new observations about them; rows weighed as Student-t where rows left out surely gain by it."""
 
-    def told(of: Evidence) -> tuple[list[Member], LeftOut, Spread, float]:
+    def told(of: Evidence) -> tuple[list[Member], LeftOut, Spread, float, float]:
         members = [
             Member(each, of.Z, of.y, of.inverse_counts, of.times)
             for each in drawn(of, steps=steps, seed=seed)
@@ -213,8 +215,9 @@ def fitted(
         rows = LeftOut.of(of.y, weights, *by_member, scales=of.times is not None)
         return members, rows, *rows.spread(of.Z / lengths_of(members))
 
-    members, rows, spread, score = told(of)
+    members, rows, spread, score, held = told(of)
     kept, needed = (members, spread), score + worth(len(of.y))
+    least = min(held, 0.95) - LOST
     for _ in range(reweightings):
         nu, factor = rows.tails()
         if nu is None or kept[1].degrees_of_freedom is None:
@@ -222,8 +225,9 @@ def fitted(
         # Tipping and Lawrence 2005, section 3, as in `geogp.field.student`.
         parts = [m.drawn.weight * m.missed() / m.noise(of.inverse_counts, len(of.y)) for m in members]
         square = np.sum(parts, axis=0) / factor
-        members, rows, spread, score = told(replace(of, times=(nu + square) / (nu + 1.0)))
-        if score <= needed or spread.degrees_of_freedom is None:
+        members, rows, spread, score, held = told(replace(of, times=(nu + square) / (nu + 1.0)))
+        # Weights that let go of too many rows make the others near certain: dense where most are, and never holding the rest.
+        if score <= needed or spread.degrees_of_freedom is None or held < least:
             break
         kept, needed = (members, spread), score
     return kept

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from geogp.engines.averaged.evidence import squared_distances
+from geogp.predictive import student_tail
 
 Array = NDArray[np.float64]
 
@@ -24,6 +25,8 @@ INVERSE_DF = np.r_[0.0, np.geomspace(0.005, 0.4, 14)]
 INVERSE_DF_MEAN = 0.1
 #: More degrees of freedom than so many are those of a Gaussian.
 GAUSSIAN_FROM = 30.0
+#: Degrees of freedom as good as endless.
+GAUSSIAN = 1e6
 #: log f looked at, less that which keeps the variance, and the sd of its prior: rows that have chosen a noise miss it by less.
 LOGARITHMS, LOGARITHM_SD = np.linspace(-3.0, 1.0, 33), 0.25
 #: No row weighs more than so many times its draw's weight when a draw is judged without it.
@@ -97,8 +100,9 @@ class LeftOut:
             return None, float(np.exp(p[0] @ LOGARITHMS / p[0].sum()))
         return 1.0 / a, float(np.exp((p * self._logarithms()).sum() / p.sum()))
 
-    def spread(self, at: Array) -> tuple["Spread", float]:
-        """What the rows say of the spread of new observations, and the highest of the logarithms of its posterior.
+    def spread(self, at: Array) -> tuple["Spread", float, float]:
+        """What the rows say of the spread of new observations, the highest of the logarithms of its posterior, and the share
+        of the rows that lie within their 95% intervals.
 
         Parameters
         ----------
@@ -125,14 +129,21 @@ class LeftOut:
             W = _weights(distances, reach)
             np.fill_diagonal(W, 0.0)
             for few in ROWS:
-                posterior = self._posterior(_near(W, z2, few), 0.0)
+                near = _near(W, z2, few)
+                posterior = self._posterior(near, 0.0)
                 if posterior.max() > best:
-                    found, best = (posterior, reach, few), posterior.max()
+                    found, best = (posterior, reach, few, near), posterior.max()
         if found is None:
             posterior = self._posterior(1.0, self.surface)
-            return Spread(*self._means(posterior)), float(posterior.max())
-        posterior, reach, few = found
-        return Spread(*self._means(posterior), reach, few, z2), float(best)
+            told = Spread(*self._means(posterior))
+            return told, float(posterior.max()), self._held(told, self.surface + told.factor * self.noise)
+        posterior, reach, few, near = found
+        told = Spread(*self._means(posterior), reach, few, z2)
+        return told, float(best), self._held(told, told.factor * near * (self.surface + self.noise))
+
+    def _held(self, spread: "Spread", scale2: Array) -> float:
+        end = student_tail(spread.degrees_of_freedom or GAUSSIAN, np.array(0.025))
+        return float((self.missed < end**2 * scale2).mean())
 
 
 def worth(n: int) -> float:

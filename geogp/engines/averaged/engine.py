@@ -1,6 +1,6 @@
 """An exact Gaussian process of a table, averaged over its hyperparameters."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -8,23 +8,17 @@ import numpy as np
 import torch
 from jaxtyping import Float, Num
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, solve_triangular
 from torch import Tensor
 
 from geogp.basis.encoders import Encoder
 from geogp.basis.objectives.objective import SOLVES
 from geogp.data import Data, Moments
-from geogp.engines.averaged.evidence import (
-    MEAN_VARIANCE,
-    Evidence,
-    correlated,
-    noise_of,
-    squared_distances,
-)
-from geogp.engines.averaged.search import CORRELATIONS, STEPS, Drawn, drawn
+from geogp.engines.averaged.evidence import CORRELATIONS, Evidence
+from geogp.engines.averaged.member import Member
+from geogp.engines.averaged.search import STEPS, Drawn, drawn
+from geogp.engines.averaged.spread import LeftOut, Spread, worth
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.errors import ImpossibleCombination
-from geogp.linalg import cholesky
 from geogp.methods import Method
 
 Array = NDArray[np.float64]
@@ -33,58 +27,12 @@ Array = NDArray[np.float64]
 MAX_ROWS = 5000
 #: Numbers of places by rows at once.
 AT_ONCE = 2**21
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """A Gaussian process of the rows with one draw of the hyperparameters.
-
-    Z : (n, d) standardised inputs of the rows; y : (n,) their values; inverse_counts : (n,) or None
-    """
-
-    drawn: Drawn
-    Z: Array
-    y: Array
-    inverse_counts: Array | None
-
-    @cached_property
-    def factor(self) -> Array:
-        """L with L L' = K + noise of the rows: (n, n)."""
-        K = self.covariance(self.Z, self.Z)
-        K[np.diag_indices(len(K))] += self.noise(self.inverse_counts, len(K))
-        return cholesky(torch.from_numpy(K), jitter=0.0, what="the covariance of the observations").numpy()
-
-    @cached_property
-    def weights(self) -> Array:
-        """(K + noise)⁻¹ y: (n,)."""
-        return np.asarray(cho_solve((self.factor, True), self.y))
-
-    @property
-    def prior_variance(self) -> float:
-        """Of the surface, the same everywhere."""
-        return MEAN_VARIANCE + float(np.exp(self.drawn.at[self.Z.shape[1]]))
-
-    def covariance(self, A: Array, B: Array) -> Array:
-        """Prior covariance of standardised inputs (n, d) and (m, d): (n, m)."""
-        d = A.shape[1]
-        shrink = np.exp(-self.drawn.at[:d])
-        c, _ = correlated(self.drawn.correlation, squared_distances(A * shrink, B * shrink))
-        return MEAN_VARIANCE + np.exp(self.drawn.at[d]) * c
-
-    def noise(self, inverse_counts: Array | None, n: int) -> Array:
-        """(n,) variance; without counts here that of single measurements."""
-        told = self.drawn.at[self.Z.shape[1] + 1 :]
-        if len(told) > 1 and inverse_counts is None:
-            inverse_counts = np.ones(n)
-        return noise_of(told, inverse_counts if len(told) > 1 else None, n)
-
-    def solve(self, Z: Array) -> tuple[Array, Array]:
-        """Mean at Z (N,), and L⁻¹ k(rows, Z) (n, N)."""
-        cross = self.covariance(self.Z, Z)
-        # Place by place, so that a mean does not depend on what else is asked.
-        return np.einsum("ij,i->j", cross, self.weights), np.asarray(
-            solve_triangular(self.factor, cross, lower=True, check_finite=False)
-        )
+#: Steps for the weights of Student-t observations, each a fit.
+REWEIGHTINGS = 3
+#: Such a share of rows may fall out of 95% intervals by it.
+LOST = 0.02
+#: Variances below count as this much where they divide.
+TINY = 1e-300
 
 
 class AveragedEngine(Engine):
@@ -103,12 +51,13 @@ class AveragedEngine(Engine):
         "y | f ~ N(f(x), τ² + s²/n),  f = m + r(x),  m ~ N(0, .03),  r ~ GP(0, v c(‖(x - x')/ℓ‖))",
         "c squared exponential or Matérn 3/2, a lengthscale ℓ a column",
         "p(f | y) = Σ_j w_j p(f | y, θ_j),  θ_j = (c, ℓ, v, τ², s²) drawn about the tops of p(θ | y)",
+        "new y: Student-t, its degrees of freedom and scale, and where the scale differs, read from rows left out",
     )
     words: ClassVar[dict[str, str]] = {"objective": "-log N(y; 0, K + noise) - log p(θ), all rows at once"}
     dtype: ClassVar[torch.dtype] = torch.float64
 
-    def __init__(self, plan: Plan, encoder: Encoder, members: list[Member]):
-        self.plan, self.encoder, self.members = plan, encoder, members
+    def __init__(self, plan: Plan, encoder: Encoder, members: list[Member], of_new: Spread):
+        self.plan, self.encoder, self.members, self.of_new = plan, encoder, members, of_new
 
     @classmethod
     def own_settings(cls, row: Method) -> tuple[str, ...]:
@@ -134,8 +83,17 @@ class AveragedEngine(Engine):
         if n is not None and bool((n == n[0]).all()):
             n = None
         of = Evidence(Z, y, n, CORRELATIONS[0])
-        found = drawn(of, steps=plan.options.get("steps", STEPS), seed=plan.seed)
-        return cls(plan, encoder, [Member(each, Z, y, n) for each in found])
+        return cls(plan, encoder, *fitted(of, steps=plan.options.get("steps", STEPS), seed=plan.seed))
+
+    @property
+    def spread(self) -> str:
+        nu = self.of_new.degrees_of_freedom
+        return super().spread if nu is None else f"{super().spread}, t {nu:.1f}"
+
+    @cached_property
+    def lengths(self) -> Array:
+        """(d,) of the columns, see `lengths_of`."""
+        return lengths_of(self.members)
 
     # -- predicting --------------------------------------------------------------------------------
 
@@ -148,7 +106,7 @@ class AveragedEngine(Engine):
         return Moments.joined(parts)
 
     def _moments(self, Z: Array, inverse_counts: Array | None) -> Moments:
-        mean, second, noise = np.zeros(len(Z)), np.zeros(len(Z)), np.zeros(len(Z))
+        mean, second, noise, least = np.zeros((4, len(Z)))
         prior = 0.0
         means = []
         for member in self.members:
@@ -158,13 +116,20 @@ class AveragedEngine(Engine):
             second += w * np.maximum(member.prior_variance - np.einsum("ij,ij->j", solved, solved), 0.0)
             mean += w * m
             noise += w * member.noise(inverse_counts, len(Z))
+            least += w * member.noise(np.zeros(len(Z)), len(Z))
             prior += w * member.prior_variance
             means.append((w, m))
         for w, m in means:
             second += w * np.square(m - mean)
         # Where members contradict each other the mixture may know less than they did before on average: that is no knowledge.
-        values = (mean, second, noise, np.maximum(prior, second))
-        return Moments(*(torch.from_numpy(v) for v in values))
+        prior_variance = np.maximum(prior, second)
+        second, noise = self.of_new.split(
+            Z / self.lengths, self.members[0].Z / self.lengths, second, noise, least
+        )
+        values = [torch.from_numpy(v) for v in (mean, second, noise, prior_variance)]
+        nu = self.of_new.degrees_of_freedom
+        tails = None if nu is None else torch.full((len(Z),), nu, dtype=torch.float64)
+        return Moments(values[0], values[1], values[2], values[3], degrees_of_freedom=tails)
 
     def prior_variance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         prior = sum(m.drawn.weight * m.prior_variance for m in self.members)
@@ -180,7 +145,12 @@ class AveragedEngine(Engine):
         Z = _standardised(self.encoder, X)
         told = [(m.drawn.weight, m.covariance(Z, Z), *m.solve(Z)) for m in self.members]
         mean = sum(w * m for w, _, m, _ in told)
-        return torch.from_numpy(sum(w * (K - V.T @ V + np.outer(m - mean, m - mean)) for w, K, m, V in told))
+        S = np.sum([w * (K - V.T @ V + np.outer(m - mean, m - mean)) for w, K, m, V in told], axis=0)
+        if self.of_new.missed is None:
+            return torch.from_numpy(S)
+        variance = np.maximum(S.diagonal(), TINY)
+        scale = np.sqrt(self.moments(X, counts).latent_variance.numpy() / variance)
+        return torch.from_numpy(scale[:, None] * S * scale)
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -194,9 +164,16 @@ class AveragedEngine(Engine):
         }
         if first.inverse_counts is not None:
             tensors["rows.inverse_counts"] = first.inverse_counts
+        if first.times is not None:
+            tensors["rows.times"] = first.times
+        if self.of_new.missed is not None:
+            tensors["rows.missed"] = self.of_new.missed
         out = {name: torch.from_numpy(v) for name, v in tensors.items()}
         out |= {f"encoder.{k}": v.detach().clone() for k, v in self.encoder.state_dict().items()}
-        return out, {"correlations": [m.drawn.correlation for m in self.members]}
+        return out, {
+            "correlations": [m.drawn.correlation for m in self.members],
+            "spread": self.of_new.facts(),
+        }
 
     @classmethod
     def from_state(cls, plan: Plan, tensors: dict[str, Tensor], facts: dict) -> Self:
@@ -208,10 +185,52 @@ class AveragedEngine(Engine):
             tensors["rows.Z"].numpy(),
             tensors["rows.y"].numpy(),
             None if counts is None else counts.numpy(),
+            tensors["rows.times"].numpy() if "rows.times" in tensors else None,
         )
         told = zip(tensors["hyperparameters"].numpy(), facts["correlations"], tensors["weights"].tolist())
         # The factors are n^2 numbers each: computing them again is cheaper than keeping them.
-        return cls(plan, encoder, [Member(Drawn(*each), *rows) for each in told])
+        missed = tensors.get("rows.missed")
+        spread = Spread.from_facts(facts.get("spread"), None if missed is None else missed.numpy())
+        return cls(plan, encoder, [Member(Drawn(*each), *rows) for each in told], spread)
+
+
+def lengths_of(members: list[Member]) -> Array:
+    """(d,) lengthscales of the columns, the members' geometric mean."""
+    d = members[0].Z.shape[1]
+    return np.asarray(np.exp(sum(m.drawn.weight * m.drawn.at[:d] for m in members)))
+
+
+def fitted(
+    of: Evidence, *, steps: int, seed: int, reweightings: int = REWEIGHTINGS
+) -> tuple[list[Member], Spread]:
+    """Members and the spread of new observations about them; rows weighed as Student-t where rows left out surely gain by it."""
+
+    def told(of: Evidence) -> tuple[list[Member], LeftOut, Spread, float, float]:
+        members = [
+            Member(each, of.Z, of.y, of.inverse_counts, of.times)
+            for each in drawn(of, steps=steps, seed=seed)
+        ]
+        by_member = (np.array(each) for each in zip(*(m.left_out() for m in members)))
+        weights = np.array([m.drawn.weight for m in members])
+        rows = LeftOut.of(of.y, weights, *by_member, scales=of.times is not None)
+        return members, rows, *rows.spread(of.Z / lengths_of(members))
+
+    members, rows, spread, score, held = told(of)
+    kept, needed = (members, spread), score + worth(len(of.y))
+    least = min(held, 0.95) - LOST
+    for _ in range(reweightings):
+        nu, factor = rows.tails()
+        if nu is None or kept[1].degrees_of_freedom is None:
+            break
+        # Tipping and Lawrence 2005, section 3, as in `geogp.field.student`.
+        parts = [m.drawn.weight * m.missed() / m.noise(of.inverse_counts, len(of.y)) for m in members]
+        square = np.sum(parts, axis=0) / factor
+        members, rows, spread, score, held = told(replace(of, times=(nu + square) / (nu + 1.0)))
+        # Weights that let go of too many rows make the others near certain: dense where most are, and never holding the rest.
+        if score <= needed or spread.degrees_of_freedom is None or held < least:
+            break
+        kept, needed = (members, spread), score
+    return kept
 
 
 def _standardised(encoder: Encoder, X: Float[Tensor, "N D"]) -> Array:

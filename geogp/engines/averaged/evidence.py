@@ -34,7 +34,7 @@ class Evidence:
     """Minus the log posterior density of hyperparameters (p,), less a constant, and its gradient.
 
     Z : (n, d) standardised inputs; y : (n,) standardised values; inverse_counts : (n,) or None where the noise knows no
-        counts; correlation : one of `CORRELATIONS`
+        counts; correlation : one of `CORRELATIONS`; times : (n,) by which the noise of each row is multiplied, None for 1
 
     Hyperparameters are the logarithms of ℓ (d of them), v, τ² and, with counts, s².
 
@@ -59,6 +59,7 @@ class Evidence:
     y: Array
     inverse_counts: Array | None
     correlation: str
+    times: Array | None = None
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
@@ -69,7 +70,8 @@ class Evidence:
     def among(self, rows: NDArray[np.int64]) -> "Evidence":
         """Of some of the rows."""
         n = None if self.inverse_counts is None else self.inverse_counts[rows]
-        return Evidence(self.Z[rows], self.y[rows], n, self.correlation)
+        times = None if self.times is None else self.times[rows]
+        return Evidence(self.Z[rows], self.y[rows], n, self.correlation, times)
 
     def begun_at(self, length: float, noise: float) -> Array:
         """Hyperparameters with such a length of each of several columns, and half the values' variance in the surface."""
@@ -85,7 +87,8 @@ class Evidence:
         d2 = np.maximum(squares[:, None] + squares - 2.0 * scaled @ scaled.T, 0.0)
         c, slope = correlated(self.correlation, d2)
         K = MEAN_VARIANCE + v * c
-        K[np.diag_indices(n)] += noise_of(at[d + 1 :], self.inverse_counts, n)
+        times = 1.0 if self.times is None else self.times
+        K[np.diag_indices(n)] += times * noise_of(at[d + 1 :], self.inverse_counts, n)
         L, failed = lapack.dpotrf(K, lower=1)
         if failed:
             return IMPOSSIBLE, np.zeros_like(at)
@@ -99,7 +102,7 @@ class Evidence:
         A = v * D * slope
         gradient[:d] = 2.0 * (A.sum(1) @ scaled**2 - ((A @ scaled) * scaled).sum(0))
         gradient[d] = v * (D * c).sum()
-        of_noise = D.diagonal()
+        of_noise = times * D.diagonal()
         gradient[d + 1] = math.exp(at[d + 1]) * of_noise.sum()
         if self.inverse_counts is not None:
             gradient[d + 2] = math.exp(at[d + 2]) * (of_noise @ self.inverse_counts)

@@ -61,7 +61,7 @@ def features_of(X: Any, y: Any = None) -> Any:
             f"the inputs still hold the column {name!r} that is to be predicted; give X.drop(columns={name!r})."
         )
     if not (hasattr(X, "geometry") and hasattr(X, "crs") and hasattr(X, "geom_type")):
-        if np.ndim(X) == 1:
+        if getattr(X, "ndim", 2) == 1 or (isinstance(X, list | tuple) and len(X) and np.isscalar(X[0])):
             raise InvalidInput(
                 f"X has one dimension, of {len(X)} values, and takes a row a measurement. Reshape your data: X.reshape(-1, 1) "
                 "makes them a column of places along a line, X.reshape(1, -1) a single row."

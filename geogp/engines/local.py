@@ -220,7 +220,10 @@ class LocalEngine(Engine):
             below = {k.removeprefix("base."): v for k, v in tensors.items() if k.startswith("base.")}
             base = kind.from_state(own, below, facts["base"])
         rest = {k: v for k, v in tensors.items() if not k.startswith("base.")}
-        return cls(plan, LocalField.from_state(rest, facts, device=plan.device), base)
+        field = LocalField.from_state(rest, facts, device=plan.device)
+        if field.known.frame.space != plan.shape.spatial:
+            raise ValueError("its frame does not say which columns are places and times")
+        return cls(plan, field, base)
 
 
 def _stages(hooks: Hooks) -> Stages:

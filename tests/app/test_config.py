@@ -18,7 +18,7 @@ def write(tmp_path, text):
 def test_the_line_wins_over_the_file_and_the_file_over_the_defaults(tmp_path):
     path = write(tmp_path, 'method = "dbk-rbf"\nsplit = "block"\n[model]\nrank = 64\nsteps = 500\n')
     config = fit_config(path, {"split": "random", "seed": None}, {"rank": 32, "hidden": None})
-    assert (config.method, config.split, config.seed, config.target) == ("dbk-rbf", "random", 0, "download")
+    assert (config.method, config.split, config.seed, config.target) == ("dbk-rbf", "random", 0, None)
     assert config.model == {"rank": 32, "steps": 500}
 
 

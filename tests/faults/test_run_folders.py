@@ -160,7 +160,7 @@ def test_a_model_of_other_columns_is_one_sentence(copy) -> None:
     facts["model"]["parameters"]["time"] = 0
     (copy / "run.json").write_text(json.dumps({k: v for k, v in facts.items() if k != "files"}))
     write_sums(copy)
-    with pytest.raises(InvalidInput, match="columns of their own; got spatial None, time 0") as caught:
+    with pytest.raises(InvalidInput, match="cannot be read as a run") as caught:
         geogp.load(copy)
     assert "\n" not in str(caught.value)
 

@@ -71,9 +71,7 @@ def test_a_model_is_mapped_on_a_grid(points, model):
     median = model.predictive(centres).median()
     np.testing.assert_allclose(ds["median"].values.ravel(), median, rtol=1e-5, atol=1e-5)
     assert len(ds._repr_html_()) < 50_000 and len(model._repr_html_()) < 50_000
-    three = geogp.GPRegressor("local-gp", options=QUICK).fit(
-        np.column_stack([points[0], points[1]]), points[1]
-    )
+    three = geogp.GPRegressor("local-gp").fit(np.column_stack([points[0], points[1]]), points[1])
     with pytest.raises(InvalidInput, match="3 columns"):
         geogp.predict(three, BOX)
 

@@ -21,6 +21,7 @@ from geogp.estimator import GPRegressor
 from geogp.reproduce.journal import Attempt, once
 from geogp.reproduce.result import READING, Line, Panel, Result
 from geogp.scores import score
+from geogp.storage.files import sha256
 
 Array = NDArray[np.float64]
 SETS = ("pol", "elevators", "keggdirected", "protein")
@@ -56,7 +57,7 @@ SOFTKI_POINTS = {"softki": 512, "sgpr": 512, "sv-rbf": 1024}
 
 @dataclass(frozen=True)
 class Split:
-    """One test split: validation is a ninth of the rows that are not test. name: of the file, split and rows."""
+    """One test split: validation is a ninth of the rows that are not test. name: file, digest, split and rows."""
 
     train: tuple[Array, Array]
     validation: tuple[Array, Array]
@@ -86,7 +87,7 @@ def load(name: str, split: int, *, data: str | Path | None = None, limit: int | 
     np.random.default_rng(split).shuffle(rest)
     held, train = rest[: len(rest) // 9], rest[len(rest) // 9 :]
     train = train[:limit]
-    said = f"{file.resolve()}, split {split}, {len(train)} rows"
+    said = f"{file.name} {sha256(file)[:16]}, split {split}, {len(train)} rows"
     return Split((X[train], y[train]), (X[held], y[held]), (X[is_test], y[is_test]), said)
 
 

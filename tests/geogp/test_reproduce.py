@@ -7,9 +7,11 @@ import importlib
 import json
 import math
 import os
+import shutil
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -159,6 +161,17 @@ def test_a_stopped_reproduction_goes_on_where_it_was(uci_folder, tmp_path, monke
     # Another seed is another measurement.
     reproduce("softki-table1", tmp_path / "other", data=uci_folder, seed=1)
     assert len(made) == 18
+
+
+def test_what_is_kept_knows_a_split_by_its_content(uci_folder, tmp_path):
+    """A journal taken to another machine goes on there; another file of the same name is another split."""
+    there = tmp_path / "there"
+    shutil.copytree(uci_folder, there)
+    split = uci.load("pol", 0, data=there)
+    assert split.name == uci.load("pol", 0, data=uci_folder).name and str(tmp_path) not in split.name
+    table = pq.read_table(there / "pol.parquet")
+    pq.write_table(table.set_column(3, "y", pc.add(table["y"], 1.0)), there / "pol.parquet")
+    assert uci.load("pol", 0, data=there).name != split.name
 
 
 def test_a_fit_that_was_stopped_goes_on_at_its_checkpoint(uci_folder, tmp_path, monkeypatch):

@@ -254,8 +254,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """What `predict` gives: "mean", or "median" where Student-t tails on a curved scale have no mean."""
         if isinstance(self.transform_, Identity):
             return "mean"
-        n = torch.ones(1) if self.has_counts else None
-        return self.distribution(self.engine_.moments(torch.zeros(1, self.n_features_in_).double(), n)).center
+        tails = np.ones(1) if self.engine_.has_tails else None
+        return Predictive(np.zeros(1), np.ones(1), tails, self.transform_).center
 
     @property
     def most_places(self) -> int | None:

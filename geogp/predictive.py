@@ -27,6 +27,10 @@ _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
 #: For means: probabilities ½ exp(-(eˣ - 1)) of a tail, x even steps of the same rule, down to 1e-300.
 _TAIL = 0.5 * np.exp(-np.expm1(math.log(690.0) * _NODES))
 _TAIL_WEIGHTS = math.log(690.0) * _WEIGHTS * np.exp(math.log(690.0) * _NODES) * _TAIL
+#: For means within bounds: nodes on (0, 1) of either half, places at a time, and the mass of a tail that is left out.
+_MEAN_NODES, _MEAN_WEIGHTS = np.polynomial.legendre.leggauss(16)
+_MEAN_NODES, _MEAN_WEIGHTS = 0.5 * (_MEAN_NODES + 1.0), 0.5 * _MEAN_WEIGHTS
+_TURN, _LEAST_MASS = 1 << 14, 1e-9
 #: Probability from which on the tail of a Student-t is taken on as a power, where scipy fails.
 _FAR = 1e-150
 #: Every Student-t here has more degrees of freedom; with so many, what grows faster than u² may have no mean.
@@ -188,14 +192,41 @@ class Predictive:
 
         y is held within `bounds`: the power of a Student-t has no mean, and speeds have a physical limit;
         the bounds are the range of the training targets. Where the middle half of y reaches beyond them, it is held to
-        that: else a trend that leaves the data would have its mean outside its own interval. Quadrature of 64 quantiles
-        of each tail.
+        that: else a trend that leaves the data would have its mean outside its own interval.
+
+        Notes
+        -----
+        Gauss-Legendre with 24 nodes on either side of the location, even in asinh u: densities cost a fiftieth of quantiles.
         """
-        both = np.concatenate(self._tails(), axis=1)
-        low, high = np.minimum(bounds[0], self.quantile(0.25)), np.maximum(bounds[1], self.quantile(0.75))
-        return function(np.clip(both, low[:, None], high[:, None])) @ np.concatenate(
-            [_TAIL_WEIGHTS, _TAIL_WEIGHTS]
-        )
+        low = np.maximum(np.minimum(bounds[0], self.quantile(0.25)), self.least)
+        high = np.maximum(bounds[1], self.quantile(0.75))
+        out = np.empty(len(self))
+        for start in range(0, len(self), _TURN):
+            part = slice(start, start + _TURN)
+            out[part] = self.rows(part)._held(function, low[part], high[part])  # type: ignore[arg-type]
+        return out
+
+    def _held(self, function: Callable[[Array], Array], low: Array, high: Array) -> Array:
+        """Mean of a function of y held within low and high (N,)."""
+        far = self._standard(_LEAST_MASS), self._standard(_LEAST_MASS, upper=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = [(self.transform.forward(y) - self.location) / self.scale for y in (low, high)]
+        a, b = (np.where(np.isnan(end), edge, np.clip(end, *far)) for end, edge in zip(ends, far))
+        at = [function(np.clip(self._at(end[:, None])[:, 0], low, high)) for end in (a, b)]
+        out = at[0] * self._below(a) + at[1] * self._below(b, upper=True)
+        left, right = self._halves()
+        for half, start, stop in (
+            (left, np.minimum(a, 0.0), np.minimum(b, 0.0)),
+            (right, np.maximum(a, 0.0), np.maximum(b, 0.0)),
+        ):
+            first, last = np.arcsinh(start / half), np.arcsinh(stop / half)
+            s = first[:, None] + (last - first)[:, None] * _MEAN_NODES
+            u = np.sinh(s)
+            df = None if self.degrees_of_freedom is None else self.degrees_of_freedom[:, None]
+            density = np.exp(standard_log_density(u, df)) * np.sqrt(1.0 + u * u)
+            y = np.clip(self._at(np.asarray(half)[..., None] * u), low[:, None], high[:, None])
+            out += (function(y) * density) @ _MEAN_WEIGHTS * (last - first) * 2.0 * half / (left + right)
+        return out
 
     def cdf(self, y: ArrayLike) -> Float[np.ndarray, " N"]:
         """P(Y <= y): (N,)."""
@@ -303,7 +334,7 @@ class Predictive:
 def student_tail(degrees_of_freedom: ArrayLike, p: ArrayLike) -> Array:
     """The p-quantile, p at most a half, of a standard Student-t.
 
-    Below some 1e-200 scipy's `stdtrit` gives +inf for few degrees of freedom; there the tail is a power of p.
+    Below some 1e-200 scipy's `stdtrit` gives +inf or NaN for few degrees of freedom; there the tail is a power of p.
 
     Examples
     --------
@@ -312,7 +343,7 @@ def student_tail(degrees_of_freedom: ArrayLike, p: ArrayLike) -> Array:
     """
     nu = np.asarray(degrees_of_freedom, dtype=np.float64)
     u = stdtrit(nu, p)
-    lost = np.isposinf(u)
+    lost = np.isposinf(u) | np.isnan(u)
     if not lost.any():
         return u
     with np.errstate(over="ignore"):

@@ -96,6 +96,7 @@ class Atlas:
         self._through = lru_cache(PLACES)(partial(_through_time, run, self.choices.quarters))
         self._answers = AnswerCache(ANSWERS)
         self._html: dict[object, str] = {}
+        self._rendering = threading.Lock()
         self._pairs: dict[str, dict[str, Any]] = {}
         self._pairing = threading.Lock()
         self.making: Making[Packs] = Making(self._made)
@@ -193,11 +194,12 @@ class Atlas:
         runs : names of those that one can choose from
         """
         key = runs, self.details.found()
-        if key not in self._html:
-            from maps.web import page_of  # folium takes a second, and the dashboard listens without it
+        with self._rendering:  # who comes while it is made waits for it
+            if key not in self._html:
+                from maps.web import page_of  # folium takes a second, and the dashboard listens without it
 
-            self._html = {key: str(page_of(self.spec() | {"runs": list(runs)}).get_root().render())}
-        return self._html[key]
+                self._html = {key: str(page_of(self.spec() | {"runs": list(runs)}).get_root().render())}
+            return self._html[key]
 
     def kept(self, wanted: Wanted) -> Packs | None:
         """Planes, if they were made before."""

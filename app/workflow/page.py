@@ -39,8 +39,8 @@ INSIDE, WHOLE = 150_000, 4_000_000
 DRAWS, DRAWN = 6, 12_000
 #: Places that a legend is made from.
 SAMPLE = 1000
-#: Layers that no page shows: they cost more than a page computes at once.
-COSTLY = ("mean",)
+#: Layers that no page shows: the mean is one by the bounds of the data alone.
+UNSHOWN = ("mean",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +168,7 @@ def _added(page: PageGrid, quarter: str | None, known: NDArray[np.bool_]) -> dic
 
 
 def _others() -> list[str]:
-    return [key for key in listed() if key not in (*COMPUTED, *COSTLY)]
+    return [key for key in listed() if key not in (*COMPUTED, *UNSHOWN)]
 
 
 # -- legend ------------------------------------------------------------------------------------------------

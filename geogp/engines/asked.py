@@ -20,7 +20,14 @@ from geogp.engines.base import Engine
 from geogp.engines.check import check, engine_of
 from geogp.engines.columns import numbered
 from geogp.engines.plan import Plan
-from geogp.errors import FarAhead, InvalidInput, NotDistanceAware, NotMeasured, check_settings
+from geogp.errors import (
+    FarAhead,
+    ImpossibleCombination,
+    InvalidInput,
+    NotDistanceAware,
+    NotMeasured,
+    check_settings,
+)
 from geogp.holdout import kinds_asked, rows_for_the_epoch
 from geogp.methods import Method, method
 
@@ -70,7 +77,7 @@ def plan_of(
         spatial = (0,) if engine_of(row_of(asked)).needs_position else None
     named = method(asked["method"])
     instead = None if spatial is not None else stand_in(named, n_rows, stored)
-    row = row_of(asked, instead=instead)
+    row = row_of(asked, instead=instead, stored=stored is not None)
     position = None if spatial is None else tuple(int(d) for d in spatial)
     return Plan(
         row=row,
@@ -89,8 +96,8 @@ def _own_settings(asked: Mapping[str, Any], row: Method) -> dict[str, Any]:
     return {name: asked[name] for name in engine_of(row).own_settings(row) if asked[name] is not None}
 
 
-def row_of(asked: Mapping[str, Any], *, instead: Method | None = None) -> Method:
-    """The row that is asked for, its choices replaced by those named beside it; or what stands in for it, as it is.
+def row_of(asked: Mapping[str, Any], *, instead: Method | None = None, stored: bool = False) -> Method:
+    """The row that is asked for, its choices replaced by those named beside it; or what stands in for it, which takes none.
 
     Raises
     ------
@@ -98,16 +105,35 @@ def row_of(asked: Mapping[str, Any], *, instead: Method | None = None) -> Method
     """
     row = method(asked["method"])
     changes = {name: asked[name] for name in CHANGES if asked[name] is not None}
-    row = replace(row, **changes)
     if instead is not None:
-        row = replace(instead, name=row.name, without_position=instead.name)
-    check(row)
+        return _instead(row, instead, {} if stored else changes)
+    row = replace(row, **changes)
+    check(row, stored=stored)
     if "residual" in changes or "expansion" in changes:
         residual = RESIDUALS[row.residual]
         # A residual that completes a basis to its base kernel reverts where the row did; the others by themselves.
         own = row.reverts_to_prior if residual.needs_base_kernel else residual.reverts_to_prior
         row = replace(row, reverts_to_prior=own)
     return row
+
+
+def _instead(row: Method, instead: Method, changes: Mapping[str, Any]) -> Method:
+    """What stands in for a row, under the row's name; it has no choices of its own.
+
+    Raises
+    ------
+    ImpossibleCombination
+    """
+    if changes:
+        kind, value = next(iter(changes.items()))
+        raise ImpossibleCombination(
+            f"{kind} {value!r} cannot go with method {row.name!r} here: no two columns are named as a position, so that "
+            f"{instead.name!r} takes its place as it is; name them with spatial=(i, j), or ask for "
+            f"method={instead.name!r} and what goes with it."
+        )
+    instead = replace(instead, name=row.name, without_position=instead.name)
+    check(replace(instead, name=instead.without_position))
+    return instead
 
 
 def stand_in(row: Method, n_rows: int, stored: str | None = None) -> Method | None:

@@ -50,6 +50,8 @@ class Engine(ABC):
     leaves_over: ClassVar[bool] = False
     #: Whether it is built from an expansion, a residual and a noise of `geogp.basis`.
     has_basis: ClassVar[bool] = True
+    #: Of an engine that is not: which further values of a choice it reads, beside those that its rows have.
+    reads: ClassVar[dict[str, tuple[str, ...]]] = {}
     #: Whether rows held out may rescale its variances, see `geogp.basis.rescale`.
     rescales: ClassVar[bool] = False
     #: Whether the scale of the target is part of the method, so that no transform may change it.
@@ -107,6 +109,13 @@ class Engine(ABC):
         """How wide its predictions are made, for comparisons: "own" where the method sees to it itself, or the row's
         choice, with the degrees of freedom of its tails."""
         return "own"
+
+    @property
+    def has_tails(self) -> bool:
+        """Whether a new observation has degrees of freedom, here or anywhere."""
+        shape = self.plan.shape
+        counts = torch.ones(1) if shape.has_counts else None
+        return self.moments(torch.zeros(1, shape.n_inputs).double(), counts).degrees_of_freedom is not None
 
     # -- fitting and predicting --------------------------------------------------------------------
 

@@ -22,8 +22,10 @@ def engine_of(row: Method) -> type[Engine]:
     return choose(ENGINES, "engine", own or row.engine)
 
 
-def check(row: Method) -> None:
+def check(row: Method, *, stored: bool = False) -> None:
     """Refuse impossible choices by name.
+
+    stored : of a fit that was stored, whose choices may be some that change nothing: they were not refused once
 
     Raises
     ------
@@ -46,7 +48,10 @@ def check(row: Method) -> None:
         row = replace(row, residual="none", noise=noise)
     _check_objective(row, engine)
     _check_posterior(row, engine)
-    _check_pieces(row, engine)
+    if engine.has_basis:
+        _check_pieces(row, engine)
+    elif not stored:
+        _check_read(row, engine)
     if SPREADS[row.spread].rescales and not engine.rescales:
         other = next(m.name for m in METHODS.values() if ENGINES[m.engine].rescales)
         raise ImpossibleCombination(
@@ -80,9 +85,20 @@ def _check_posterior(row: Method, engine: type[Engine]) -> None:
         )
 
 
+def _check_read(row: Method, engine: type[Engine]) -> None:
+    """Refuse what an engine without a basis would not look at."""
+    for kind in ("backbone", "expansion", "residual", "noise", "objective"):
+        asked, known = getattr(row, kind), set(engine.reads.get(kind, ()))
+        known |= {getattr(m, kind) for m in METHODS.values() if m.engine == row.engine}
+        if asked not in known:
+            other = next(m.name for m in METHODS.values() if ENGINES[m.engine].rescales)
+            raise ImpossibleCombination(
+                f"{kind} {asked!r} cannot go with method {row.name!r}, where it would change nothing: leave it out "
+                f"(here it is {' or '.join(map(repr, sorted(known)))}), or take a method with a learned basis such as {other!r}."
+            )
+
+
 def _check_pieces(row: Method, engine: type[Engine]) -> None:
-    if not engine.has_basis:
-        return
     expansion_named(row.expansion)
     expansion, residual = EXPANSIONS.get(row.expansion), RESIDUALS[row.residual]
     if not NOISES[row.noise].of_basis:

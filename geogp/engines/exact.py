@@ -39,6 +39,10 @@ class ExactEngine(Engine):
     route: ClassVar[str] = "closed_form"
     objectives_do: ClassVar[tuple[str, ...]] = (SOLVES,)
     has_basis: ClassVar[bool] = False
+    reads: ClassVar[dict[str, tuple[str, ...]]] = {
+        "backbone": tuple(BACKBONES),
+        "noise": tuple(name for name, noise in NOISES.items() if noise.of_basis),
+    }
     formulas_of: ClassVar[tuple[str, ...]] = ()
     model_lines: ClassVar[tuple[str, ...]] = (
         "y | f ~ N(f(x), σ²),  f ~ GP(m, k),  k(x, x') = s² exp(-½ ‖(h - h')/ℓ‖²)",

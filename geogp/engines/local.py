@@ -46,6 +46,7 @@ class LocalEngine(Engine):
     route: ClassVar[str] = "closed_form"
     objectives_do: ClassVar[tuple[str, ...]] = (NEIGHBOURS,)
     has_basis: ClassVar[bool] = False
+    reads: ClassVar[dict[str, tuple[str, ...]]] = {"noise": ("auto",)}
     holds_out: ClassVar[bool] = True
     needs_position: ClassVar[bool] = True
     model_lines: ClassVar[tuple[str, ...]] = (
@@ -73,6 +74,10 @@ class LocalEngine(Engine):
     @classmethod
     def update_kind(cls, row: Method) -> str:
         return OBSERVATIONS
+
+    @property
+    def has_tails(self) -> bool:
+        return True  # the field's, however few rows may tell of them
 
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:

@@ -8,7 +8,7 @@ from odc.geo.geobox import GeoBox
 import geogp
 from geogp.blocks import MomentsCache, moments_of
 from geogp.engines.asked import device_named, plan_of
-from geogp.errors import InvalidInput
+from geogp.errors import ImpossibleCombination, InvalidInput
 from geogp.run import Run
 from geogp.transforms import transform_for
 from tests.geogp.test_contracts import field, small
@@ -55,6 +55,36 @@ def test_what_is_no_number_of_measurements_is_refused_everywhere(model, counts):
     for ask in questions:
         with pytest.raises(InvalidInput, match="at least 1"):
             ask()
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [
+        ("geogp", {"backbone": "mlp"}),
+        ("geogp", {"residual": "none"}),
+        ("geogp", {"noise": "constant"}),
+        ("local-gp", {"expansion": "rbf"}),
+        ("gp-rbf", {"noise": "smooth"}),
+        ("gp-rbf", {"residual": "unit"}),
+        ("dkl", {"objective": "collapsed_elbo"}),
+        ("gp-averaged", {"noise": "counts"}),
+    ],
+)
+def test_a_choice_that_would_change_nothing_is_refused(name, choice):
+    (kind, value), *_ = choice.items()
+    with pytest.raises(ImpossibleCombination, match=f"{kind} '{value}' cannot go with method '{name}'"):
+        geogp.GPRegressor(name, **choice).fit(*field())
+
+
+def test_a_choice_beside_a_stand_in_is_refused():
+    """Three columns are no map: what is asked for of the field would be dropped in silence."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
+    with pytest.raises(ImpossibleCombination, match=r"noise 'counts' .* 'gp-averaged' takes its place"):
+        geogp.GPRegressor(noise="counts").fit(X, y)
+    parameters = geogp.GPRegressor(noise="counts").get_params()
+    # ... but a fit that was stored when it was not refused still opens.
+    assert plan_of(parameters, 3, False, 40, stored="gp-averaged").row.engine == "averaged"
 
 
 def test_other_numbers_that_are_none_are_refused(model):

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -41,8 +41,9 @@ FORMATS = export_formats()
 MAX_MEMORY = 2 * 2**30
 #: Towns that a figure may name, the largest: those that have room.
 FIGURE_NAMES = 60
-#: Pixels timed for an estimate.
-PROBE = 4096
+#: Pixels looked at for an estimate; of them so many are the middle of a window, of so many pixels a side, that is timed, until
+#: so many seconds are spent.
+PROBE, WINDOWS, WINDOW, PROBE_SECONDS = 4096, 12, 128, 2.0
 #: Bytes of a pixel and layer in the file, measured on state maps: float32, deflate with predictor.
 BYTES = {
     "cog": 3.2, "netcdf": 2.6, "zarr": 3.5, "geoparquet": 6.0, "h3": 2.0, "gpkg": 32.0, "csv": 15.0, "pmtiles": 1.5,
@@ -345,21 +346,13 @@ def estimate(
     formats: Sequence[str] = ("cog", "netcdf"),
     **options: Unpack[MapOptions],
 ) -> Estimate:
-    """Pixels, bytes and seconds of an `export` with the same arguments; a few thousand pixels are timed."""
+    """Pixels, bytes and seconds of an `export` with the same arguments; some windows of its pixels are timed."""
     formats = check_formats(formats)
     run, grid, ds = _prepare(run, **options)
-    layers = options.get("layers")
-    names = tuple(band.name for band in bands(ds, layers))
-    rng = np.random.default_rng(0)
-    places = run.support.positions_m
-    places = places[rng.integers(0, len(places), PROBE)] + rng.normal(0, 500.0, (PROBE, 2))
-    X = run.inputs(places, options.get("quarter"))
-    run.model.moments(X[:64] + 1.0)  # the first call pays for lazy set-up
-    started = time.perf_counter()
-    run.model.moments(X)
-    a_pixel = (time.perf_counter() - started) / PROBE
+    names = tuple(band.name for band in bands(ds, options.get("layers")))
+    inside, column, row = _inside(run, grid)
+    a_pixel = _seconds_a_pixel(run, grid, np.column_stack([column, row])[:WINDOWS], options)
     # Formula and file of a layer cost about 0.4 microseconds a pixel; opening files about 2 s in all.
-    inside = _inside(run, grid)
     seconds = 2.0 + inside * (a_pixel + 4e-7 * len(names) * len(formats))
     size = sum(BYTES[f] for f in formats) * inside * len(names)
     height, width = grid.shape
@@ -369,23 +362,49 @@ def estimate(
     )
 
 
-def _inside(run: Run, grid: Grid) -> int:
-    """Pixels that get a value: those of the region, of which some thousand tell how many lie near enough to data."""
-    if grid.max_distance_m is None:
-        return grid.n_inside
+def _seconds_a_pixel(run: Run, grid: Grid, centres: Any, options: MapOptions) -> float:
+    """What the prediction of one takes: of windows about some pixels, since those that lie together share their work.
+
+    centres : (M, 2) column and row; as many as `PROBE_SECONDS` allow
+    """
+    height, width = grid.shape
+    asked: dict[str, Any] = {name: options.get(name) for name in ("quarter", "tests")}
+    values, spent = 0, 0.0
+    if not len(centres):
+        centres = np.array([[width // 2, height // 2]])
+    # The first call pays for lazy set-up.
+    for k, (column, row) in enumerate([*centres[:1], *centres]):
+        side = WINDOW if k else 8
+        top, left = max(0, int(row) - side // 2), max(0, int(column) - side // 2)
+        part = grid.geobox[top : min(top + side, height), left : min(left + side, width)]
+        ds = prediction(run, replace(grid, geobox=part), **asked)
+        started = time.perf_counter()
+        found = int(np.isfinite(ds["median"].to_numpy()).sum())
+        if k:
+            spent += time.perf_counter() - started
+            values += found or part.shape[0] * part.shape[1]
+        if spent > PROBE_SECONDS:
+            break
+    return spent / max(values, 1)
+
+
+def _inside(run: Run, grid: Grid) -> tuple[int, Any, Any]:
+    """How many pixels get a value, and columns and rows of some that do: of those of the region, some thousand tell how many lie
+    near enough to data."""
     rng = np.random.default_rng(0)
-    col, row = rng.random((2, PROBE)) * np.array(grid.shape)[::-1, None]
+    column, row = np.floor(rng.random((2, PROBE)) * np.array(grid.shape)[::-1, None])
     A = grid.geobox.affine
-    x, y = A.c + A.a * (np.floor(col) + 0.5), A.f + A.e * (np.floor(row) + 0.5)
+    x, y = A.c + A.a * (column + 0.5), A.f + A.e * (row + 0.5)
+    kept = np.ones(PROBE, dtype=bool)
     if grid.boundary is not None:
-        inside = shapely.contains_xy(grid.mask.shape, x, y)
-        x, y = x[inside], y[inside]
-    if not len(x):
-        return grid.n_inside
+        kept = shapely.contains_xy(grid.mask.shape, x, y)
+    if grid.max_distance_m is None or not kept.any():
+        return grid.n_inside, column[kept], row[kept]
+    x, y, column, row = x[kept], y[kept], column[kept], row[kept]
     if CRS.from_wkt(grid.wkt) != run.crs:
         x, y = Transformer.from_crs(grid.wkt, run.crs, always_xy=True).transform(x, y)
-    near = run.support.distances_m(np.column_stack([x, y]), grid.max_distance_m)
-    return max(1, round(grid.n_inside * float(np.isfinite(near).mean())))
+    near = np.isfinite(run.support.distances_m(np.column_stack([x, y]), grid.max_distance_m))
+    return max(1, round(grid.n_inside * float(near.mean()))), column[near], row[near]
 
 
 def _memory(grid: Grid, n_layers: int) -> int:

@@ -13,7 +13,10 @@ nothing of either alone.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from geogp.densities import log_density
@@ -166,22 +169,23 @@ class SmoothNoise(nn.Module):
         with torch.no_grad():
             said = mean_of_those(self.outputs(rows.features), without)
         known = rows.variance / prior_variance
-        raw = torch.zeros_like(self.trust, requires_grad=True)
-        search = torch.optim.LBFGS([raw], max_iter=30, line_search_fn="strong_wolfe")
 
-        def loss() -> Tensor:
-            search.zero_grad()
-            trust = torch.sigmoid(raw)
+        def loss(raw: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            at = torch.as_tensor(raw).requires_grad_()
+            trust = torch.sigmoid(at)
             believed = self._believed(said, known, trust)
             p = self.parts(believed, rows.mean, rows.variance, prior_variance, rows.counts)
             p = replace(p, latent_variance=p.latent_variance + rows.drift_variance)
             total = BELIEF * trust.sum() - (rows.vote * p.log_density(rows.value)).sum()
             total = total / max(len(rows), 1)
-            total.backward()
-            return total
+            (slope,) = torch.autograd.grad(total, at)
+            return float(total.detach()), slope.numpy()
 
-        search.step(loss)
-        self.trust.copy_(torch.sigmoid(raw.detach()))
+        # Not torch's own search: the first optimiser of a process costs it the import of its compiler, a second.
+        found = minimize(
+            loss, np.zeros(len(self.trust)), jac=True, method="L-BFGS-B", options={"maxiter": 30}
+        )
+        self.trust.copy_(torch.sigmoid(torch.as_tensor(found.x)))
 
     def _believed(self, said: Tensor, known: Tensor, trust: Tensor) -> Tensor:
         """Outputs (N, ..), each as far as it is believed; `known` is v/v₀."""

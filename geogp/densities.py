@@ -83,8 +83,8 @@ def log_density(
 
 
 def standard_log_density(
-    u: Float[np.ndarray, " *n"], degrees_of_freedom: Float[np.ndarray, " *n"] | None
-) -> Float[np.ndarray, " *n"]:
+    u: Float[np.ndarray, " *#n"], degrees_of_freedom: Float[np.ndarray, " *#n"] | None
+) -> Float[np.ndarray, " *#n"]:
     """`log_density` at location 0 and scale 1, of arrays.
 
     Examples

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import betaln, gammaln, ndtr, ndtri, stdtr, stdtrit
 
 from geogp.densities import standard_log_density
 from geogp.errors import check_level
@@ -31,8 +31,8 @@ _TAIL_WEIGHTS = math.log(690.0) * _WEIGHTS * np.exp(math.log(690.0) * _NODES) * 
 _MEAN_NODES, _MEAN_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _MEAN_NODES, _MEAN_WEIGHTS = 0.5 * (_MEAN_NODES + 1.0), 0.5 * _MEAN_WEIGHTS
 _TURN, _LEAST_MASS = 1 << 14, 1e-9
-#: Probability from which on the tail of a Student-t is taken on as a power, where scipy fails.
-_FAR = 1e-150
+#: Probability from which on the tail of a Student-t may be a power, and u / √ν from which on it is one.
+_FAR, _POWER = 1e-15, 1e6
 #: Every Student-t here has more degrees of freedom; with so many, what grows faster than u² may have no mean.
 LEAST_DF = 2.0
 #: Of an interval whose half-width is the sd of a Gaussian.
@@ -334,21 +334,24 @@ class Predictive:
 def student_tail(degrees_of_freedom: ArrayLike, p: ArrayLike) -> Array:
     """The p-quantile, p at most a half, of a standard Student-t.
 
-    Below some 1e-200 scipy's `stdtrit` gives +inf or NaN for few degrees of freedom; there the tail is a power of p.
+    Far out, where scipy's `stdtrit` is +inf, NaN or off by half, the tail is a power of p.
 
     Examples
     --------
     >>> [f"{u:.2e}" for u in student_tail(5.5, np.array([0.025, 1e-300]))]
     ['-2.50e+00', '-5.92e+54']
     """
-    nu = np.asarray(degrees_of_freedom, dtype=np.float64)
-    u = stdtrit(nu, p)
-    lost = np.isposinf(u) | np.isnan(u)
-    if not lost.any():
-        return u
-    with np.errstate(over="ignore"):
-        beyond = stdtrit(nu, _FAR) * (_FAR / np.minimum(p, _FAR)) ** (1.0 / nu)
-    return np.where(lost, beyond, u)
+    nu, p = np.broadcast_arrays(np.asarray(degrees_of_freedom, dtype=np.float64), p)
+    u = np.asarray(stdtrit(nu, p))
+    few = p < _FAR
+    if few.any():
+        nu, p = nu[few], p[few]
+        # P(U < -u) -> Γ((ν+1)/2) / (Γ(ν/2) √π) ν^(ν/2 - 1) u^-ν, to ν/u² of itself
+        log_mass = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * math.log(math.pi)
+        log_u = (log_mass + (0.5 * nu - 1.0) * np.log(nu) - np.log(p)) / nu
+        with np.errstate(over="ignore"):
+            u[few] = np.where(log_u > math.log(_POWER) + 0.5 * np.log(nu), -np.exp(log_u), u[few])
+    return u
 
 
 def standard_moments(

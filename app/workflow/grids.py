@@ -26,6 +26,8 @@ from maps.region import NEAR_M, Mask, in_frame, near_data, polygon, to_crs
 RESOLUTION_M = 500.0
 #: Bounds on what nothing-was-said may cost: pixels to compute, and pixels of the whole rectangle.
 MAX_INSIDE, MAX_WHOLE = 2_000_000, 40_000_000
+#: Points that tell how much of a rectangle lies near data.
+PROBE = 1 << 16
 #: Even what was asked for has a bound: beyond it is a slip of the keyboard.
 MAX_ASKED = 20_000_000_000
 #: Zoom of Ookla's tiles.
@@ -313,8 +315,11 @@ def _extent(
         ground = shapely.box(*low, *high)
     if bounds is not None:
         ground = _cut(ground, bounds, own)
+    area = float(ground.area)
+    if boundary is None:
+        area *= _share_near(run, ground.bounds, math.inf if reach_m is None else reach_m)
     if target.equals(own):
-        return ground.bounds, float(ground.area)
+        return ground.bounds, area
     # Corner to corner is not enough in another projection: carry the outline itself.
     outline = shapely.get_coordinates(shapely.segmentize(ground, 5000.0))
     u, v = Transformer.from_crs(own, target, always_xy=True).transform(outline[:, 0], outline[:, 1])
@@ -323,7 +328,15 @@ def _extent(
         u = np.where(u < 0, u + 360, u)
     if not (np.isfinite(u).all() and np.isfinite(v).all()):
         raise InvalidInput(f"Part of the map cannot be expressed in {target.name}; choose another --crs.")
-    return (float(u.min()), float(v.min()), float(u.max()), float(v.max())), float(ground.area)
+    return (float(u.min()), float(v.min()), float(u.max()), float(v.max())), area
+
+
+def _share_near(run: Run, box: Box, reach_m: float) -> float:
+    """About how much of a box of the run's CRS lies within reach of a training place: some thousand points of it tell."""
+    low, high = np.array(box[:2]), np.array(box[2:])
+    places = low + np.random.default_rng(0).random((PROBE, 2)) * (high - low)
+    near = np.isfinite(run.support.distances_m(places, reach_m))
+    return max(1, int(near.sum())) / PROBE
 
 
 def _meets(one: Any, other: Box, crs: CRS) -> bool:

@@ -10,7 +10,7 @@ from pyproj import CRS
 from app.errors import InvalidInput
 from app.workflow.drawing import near
 from app.workflow.grids import MAX_INSIDE, RESOLUTION_M, grid_of
-from geogp.run import Run, load
+from geogp.run import Run, Support, load
 from maps.region import polygon
 
 
@@ -46,6 +46,16 @@ def test_a_large_region_gets_coarser_pixels_and_says_so(loaded):
     grid = grid_of(Run(loaded.path, {**loaded.facts, "data": data}, loaded.model))
     assert grid.resolution in (1000.0, 2000.0, 4000.0) and "large" in grid.note
     assert grid.n_pixels < 4 * MAX_INSIDE
+
+
+def test_the_emptiness_between_far_places_makes_no_pixel_coarser(loaded):
+    """Of a run without boundary only what lies near data counts as inside."""
+    far = without_boundary(loaded)
+    places = loaded.support.positions_m
+    some = np.concatenate([places, places[:50] + [800_000.0, 800_000.0]])
+    far.__dict__["support"] = Support(some)
+    grid = grid_of(far)
+    assert grid.n_pixels > MAX_INSIDE and grid.resolution == RESOLUTION_M
 
 
 def test_bounds_cut_grid_and_mask(loaded, world):

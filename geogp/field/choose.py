@@ -22,6 +22,7 @@ from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
 from geogp.field.variation import Variation
+from geogp.field.variation.crowding import Crowding
 from geogp.field.variation.told import Following, Told
 
 #: Fewer rows over space alone say too little about lengths that differ from place to place.
@@ -29,6 +30,8 @@ VARY_FROM, VARY_AT = 10_000, 16
 #: All rows together teach the kernel where they are between the first and the last: each candidate below the second, else
 #: the best alone, which takes longer then. Of fewer they say next to nothing, and that with much confidence.
 TOGETHER_FROM, EACH_TOGETHER_BELOW, TOGETHER_BELOW = 12, 1000, 10_000
+#: Fewer rows say too little about what follows the density of places; more must be likelier by so many nats to be believed.
+CROWDED_FROM, SURELY = 200, 4.0
 #: Of rows of which some are left out a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches.
@@ -253,8 +256,27 @@ class Trials:
         return LocalGP.from_tensors(made, gp.kernel, gp.rows)
 
     def _together(self, gp: LocalGP) -> LocalGP:
+        return self._likelier(gp)[0]
+
+    def _likelier(self, gp: LocalGP, **how: Any) -> tuple[LocalGP, float]:
         passes = min(PASSES, self.options.steps)
-        return fit_all_together(gp, **self._all_rows, passes=passes, tick=self.stages.tick)
+        return fit_all_together(gp, **self._all_rows, passes=passes, tick=self.stages.tick, **how)
+
+    def crowded(self, gp: LocalGP) -> LocalGP:
+        """A local GP whose lengthscale, variance and noise follow how near each other places are, where that makes all rows
+        surely likelier; a stage."""
+        crowding = Crowding.over(self.X[self.distinct])
+        if crowding is None:
+            return gp
+
+        def surely() -> dict[str, Tensor]:
+            other, gain = self._likelier(gp, crowding=crowding, dense_below=EACH_TOGETHER_BELOW)
+            return (other if gain > SURELY else gp).tensors()
+
+        made = self.stages.once("crowded", surely)
+        if "stretch" not in made:
+            return gp
+        return LocalGP.from_tensors(made, replace(gp.kernel, variation=crowding.bumps), gp.rows)
 
     @property
     def _steps(self) -> int:
@@ -297,6 +319,12 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
             gp = trials.likelier(best.gp, "rough", ROUGH)
             if trials.on_a_line and gp is best.gp:
                 gp = trials.likelier(gp, "smooth", SMOOTHER)
+            if (
+                len(trials.distinct) >= CROWDED_FROM
+                and not trials.on_a_line
+                and trials.options.varying is None
+            ):
+                gp = trials.crowded(gp)
             best = trials.judged(gp)
         else:
             rough = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
@@ -379,6 +407,6 @@ def held_out_densities(gp: LocalGP, trials: Trials, targets: list[Targets]) -> T
 def _asked(gp: LocalGP, trials: Trials) -> tuple[LocalKernel, Tensor, Tensor, Tensor, Tensor | None]:
     """What a density is asked with: kernel, X, values less the count shift, noise variances, degrees of freedom."""
     value, nu = trials.y - gp.b(trials.counts), gp.degrees_of_freedom
-    noise = gp.noise_variance(trials.counts, None if trials.told is None else trials.told.says)
+    noise = gp.noise_variance(trials.counts, trials.X, None if trials.told is None else trials.told.says)
     df = None if nu is None else torch.as_tensor(nu, dtype=value.dtype)
     return gp.kernel.to(trials.X.device), trials.X, value, noise, df

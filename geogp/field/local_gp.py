@@ -33,7 +33,7 @@ class LocalGP:
     --------
     >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern12",))
     >>> gp = LocalGP(kernel, 0.1, 1.0, 4.0, torch.tensor([1.0, 0.0]), ())
-    >>> gp.noise_variance(torch.tensor([1.0, 10.0])), gp.b(torch.tensor([1.0, 10.0]))
+    >>> gp.noise_variance(torch.tensor([1.0, 10.0]), torch.zeros(2, 2)), gp.b(torch.tensor([1.0, 10.0]))
     (tensor([1.1000, 0.2000]), tensor([1.0000, 0.1000]))
     """
 
@@ -62,6 +62,7 @@ class LocalGP:
         }
         if (bumps := self.kernel.variation) is not None:
             out |= {"stretch": bumps.lengthscale, "amplitude": bumps.variance}
+            out |= {} if bumps.noise is None else {"noisier": bumps.noise}
         if self.rows is not None:
             out["row_noise"] = self.rows.coefficients
         if self.follows is not None:
@@ -80,7 +81,12 @@ class LocalGP:
         tau2, s2, nu, weighted = tensors["numbers"].tolist()
         bumps = start.variation
         if bumps is not None:
-            bumps = replace(bumps, lengthscale=tensors["stretch"], variance=tensors["amplitude"])
+            bumps = replace(
+                bumps,
+                lengthscale=tensors["stretch"],
+                variance=tensors["amplitude"],
+                noise=tensors.get("noisier"),
+            )
         lengths, variances = tensors["log_lengthscale"], tensors["log_variance"]
         kernel = replace(start, log_lengthscale=lengths, log_variance=variances, variation=bumps)
         df = None if math.isnan(nu) else nu
@@ -111,10 +117,13 @@ class LocalGP:
         """With the lengthscale and variance that follow where this is said at the centres."""
         return replace(self, kernel=following(self.kernel, self.follows, says))
 
-    def noise_variance(self, counts: Tensor, says: Tensor | None = None) -> Tensor:
-        """τ² + s²/n for counts (N,), of observations of which the places around say (N, p); None where nobody does."""
+    def noise_variance(self, counts: Tensor, X: Tensor, says: Tensor | None = None) -> Tensor:
+        """τ² + s²/n for counts (N,), with its factor at coordinates X (N, D) where it varies over space; of observations of
+        which the places around say (N, p), None where nobody does."""
         told = None if self.rows is None or says is None else ToldNoise(self.rows, says)
-        return noise_variance(self.tau2, self.s2, counts, told)
+        alike = noise_variance(self.tau2, self.s2, counts, told)
+        bumps = self.kernel.variation
+        return alike if bumps is None else alike * bumps.to(X.device).noise_factor(X[:, :2])
 
     def observed(self, X: Tensor, value: Tensor, counts: Tensor) -> Observations:
         """Values (N,) at coordinates X (N, D), less trend and count shift, with the noise variances they have here: of
@@ -125,7 +134,7 @@ class LocalGP:
         O(N log N).
         """
         says = None if self.rows is None else self.rows.says(X, value, counts)
-        return Observations(X, value, counts, self.variance_factor * self.noise_variance(counts, says))
+        return Observations(X, value, counts, self.variance_factor * self.noise_variance(counts, X, says))
 
     def b(self, counts: Tensor) -> Tensor:
         """The shift with the count, b(n), for counts (N,)."""

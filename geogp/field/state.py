@@ -48,6 +48,8 @@ def state_of(
             "kernel.stretch": bumps.lengthscale,
             "kernel.amplitude": bumps.variance,
         }
+        if bumps.noise is not None:
+            tensors["kernel.noisier"] = bumps.noise
     if gp.rows is not None:
         tensors |= {
             "row_noise.center": gp.rows.center,
@@ -150,6 +152,7 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
             tensors["kernel.width"] if "kernel.width" in tensors else torch.full_like(stretch, facts["width"])
         )
         variation = Variation(centres, width, stretch, amplitude, facts.get("blended", False))
+        variation = replace(variation, noise=tensors.get("kernel.noisier"))
     kernel = LocalKernel(
         tensors["kernel.log_lengthscale"],
         tensors["kernel.log_variance"],

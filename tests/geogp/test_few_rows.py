@@ -269,7 +269,9 @@ def test_what_is_not_weighed_counts_with_its_variance(weighted, nu, factor):
     gp = LocalGP(kernel, 0.3, 0.0, nu, torch.zeros(0), (), weighted=weighted)
     X, y, one = torch.rand(30, 2).double(), torch.zeros(30).double(), torch.ones(30).double()
     assert gp.observed(X, y, one).noise_variance.unique().tolist() == pytest.approx([0.3 * factor])
-    assert gp.noise_variance(one).unique().tolist() == pytest.approx([0.3])  # of a new value a squared scale
+    assert gp.noise_variance(one, X).unique().tolist() == pytest.approx(
+        [0.3]
+    )  # of a new value a squared scale
     before = replace(gp, variances=False).observed(X, y, one)
     assert before.noise_variance.unique().tolist() == pytest.approx([0.3])
     index = torch.roll(torch.arange(30), 1)[:, None]

@@ -172,7 +172,7 @@ def test_all_rows_together_find_the_largest_restricted_likelihood():
     kernel = LocalKernel(torch.zeros(1, 3).double() + 1.0, torch.zeros(1).double() - 1.0, ("matern32",), 2)
     began = LocalGP(kernel, 0.5, 1.0, None, torch.zeros(0), (), weighted=False)
     X, z = torch.from_numpy(P), torch.from_numpy(y)
-    gp = fit_all_together(began, X, z, torch.ones(300).double(), per_count=False)
+    gp, _ = fit_all_together(began, X, z, torch.ones(300).double(), per_count=False)
 
     def of(lengths, variance, noise):
         return restricted(covariance(np.asarray(lengths), variance, noise))
@@ -198,7 +198,7 @@ def test_an_outlier_that_was_weighed_down_stays_so_together():
     tau2 = {}
     for weighted in (True, False):
         began = LocalGP(kernel, 0.1, 1.0, 3.0, torch.zeros(0), (), weighted=weighted)
-        tau2[weighted] = fit_all_together(began, X, y, one, per_count=False).tau2
+        tau2[weighted] = fit_all_together(began, X, y, one, per_count=False)[0].tau2
     assert tau2[True] < 0.05 < 2.0 < tau2[False]
 
 
@@ -279,7 +279,7 @@ def test_many_rows_together_find_the_lengths_and_the_noise_they_were_drawn_with(
     start = LocalKernel(torch.zeros(1, 2).double() + 1.0, torch.zeros(1).double() - 1.0, ("matern32",))
     began = LocalGP(start, 1.0, 1.0, None, torch.zeros(0), (), weighted=False)
     X, z, one = torch.from_numpy(P), torch.from_numpy(y), torch.ones(1200).double()
-    gp = fit_all_together(began, X, z, one, per_count=False)
+    gp, _ = fit_all_together(began, X, z, one, per_count=False)
     # Within about two standard errors, those of the exact likelihood.
     np.testing.assert_allclose(gp.kernel.log_lengthscale[0].exp(), [1.0, 1.0], rtol=0.15)
     assert gp.kernel.log_variance.exp().item() == pytest.approx(1.0, rel=0.25)

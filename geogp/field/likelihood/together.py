@@ -17,6 +17,7 @@ from geogp.field.likelihood.trained import Trained
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.student import heavy_tailed
+from geogp.field.variation.crowding import Crowding
 
 Array = NDArray[np.float64]
 
@@ -44,11 +45,14 @@ def fit_all_together(
     columns: Tensor | None = None,
     told: ToldNoise | None = None,
     per_count: bool = True,
+    crowding: Crowding | None = None,
     passes: int = PASSES,
+    dense_below: int = DENSE_BELOW,
     seed: int = 0,
     tick: Callable[[], None] = lambda: None,
-) -> LocalGP:
-    """A local GP whose kernel, noise and count shift make all rows likely together, as a search from `gp` finds them.
+) -> tuple[LocalGP, float]:
+    """A local GP whose kernel, noise and count shift make all rows likely together, as a search from `gp` finds them; and
+    by how many nats they are likelier, their prior included.
 
     The rows' marginal likelihood, a plane integrated out (restricted likelihood). What minibatches of rows given their
     neighbours say of few rows is far less: of a range in space and time little, and that by chance. Tails stay; observations
@@ -57,7 +61,8 @@ def fit_all_together(
     Parameters
     ----------
     gp : as `fit_local_gp` gives it, its kernel the same everywhere; X, y, counts, columns, told, per_count : as there
-    passes : of the search, at most; seed : of the order of more rows than are factorised at once
+    crowding : of X, which lengthscale, variance and noise may follow; None where they are the same everywhere
+    passes : of the search, at most; dense_below : so many rows are factorised as a whole; seed : of the order of more rows than are factorised at once
 
     Raises
     ------
@@ -66,7 +71,7 @@ def fit_all_together(
 
     Notes
     -----
-    O(passes · N³) below 600 rows; above O(N log N), and O(passes · k³) for each of 3,000 rows.
+    O(passes · N³) below `dense_below` rows; above O(N log N), and O(passes · k³) for each of 3,000 rows.
 
     References
     ----------
@@ -78,12 +83,12 @@ def fit_all_together(
     >>> X = torch.rand(40, 2, generator=torch.Generator().manual_seed(0)).double()
     >>> kernel = LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern32",))
     >>> gp = LocalGP(kernel, 0.1, 0.1, None, torch.zeros(0), ())
-    >>> fit_all_together(gp, X, X[:, 0].sin(), torch.ones(40).double(), per_count=False).tau2 < 0.01
+    >>> fit_all_together(gp, X, X[:, 0].sin(), torch.ones(40).double(), per_count=False)[0].tau2 < 0.01
     True
     """
     rows = _rows(gp, X, y, counts, columns)
-    likelihood = restricted(X, gp.kernel, dense_below=DENSE_BELOW, seed=seed)
-    model = _begun_at(gp, rows, told, per_count)
+    likelihood = restricted(X, gp.kernel, dense_below=dense_below, seed=seed)
+    model = _begun_at(gp, rows, told, per_count, crowding)
     rows = _weighed(rows, gp, gp, likelihood, told, per_count)
     learned = [p for name, p in model.named_parameters() if p.requires_grad and name != "tails"]
 
@@ -95,6 +100,8 @@ def fit_all_together(
         prior = prior + penalty(model.kernel())
         if (noise := model.noise_of_rows()) is not None:
             prior = prior + noise.noise.penalty()
+        if crowding is not None:
+            prior = prior + crowding.penalty(model.crowding_coefficients)
         prior.backward()
         total = prior.item() + likelihood.backward(model, rows)
         tick()
@@ -105,12 +112,13 @@ def fit_all_together(
     noises = {id(model.tau2), id(model.s2)}
     down = [NOISELESS if id(p) in noises else FARTHEST for p in learned for _ in range(p.numel())]
     reach = [(v - least, v + FARTHEST) for v, least in zip(start, down)]
+    began = loss(start)[0]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=reach, options={"maxiter": passes})
     with torch.no_grad():
         vector_to_parameters(torch.from_numpy(found.x).to(X.device), learned)
     made = model.cpu().learned(list(gp.loss), gp.weighted)
     scale = 1.0 / gp.variance_factor
-    return replace(made, tau2=scale * made.tau2, s2=scale * made.s2)
+    return replace(made, tau2=scale * made.tau2, s2=scale * made.s2), began - float(found.fun)
 
 
 def penalty(kernel: LocalKernel) -> Tensor:
@@ -153,10 +161,14 @@ def _rows(gp: LocalGP, X: Tensor, y: Tensor, counts: Tensor, columns: Tensor | N
     return Rows(X, y, counts, nothing if columns is None else columns, torch.ones_like(y))
 
 
-def _begun_at(gp: LocalGP, rows: Rows, told: ToldNoise | None, per_count: bool) -> Trained:
+def _begun_at(
+    gp: LocalGP, rows: Rows, told: ToldNoise | None, per_count: bool, crowding: Crowding | None = None
+) -> Trained:
     """What is trained, with the numbers of a local GP; its noise as that which rows have here."""
     student = gp.degrees_of_freedom is not None
-    model = Trained(gp.kernel, rows.columns.shape[1], told, None, student=student, per_count=per_count)
+    model = Trained(
+        gp.kernel, rows.columns.shape[1], told, None, student=student, per_count=per_count, crowding=crowding
+    )
     factor = gp.variance_factor
     return model.begun_at(replace(gp, tau2=factor * gp.tau2, s2=factor * gp.s2)).to(rows.X.device)
 

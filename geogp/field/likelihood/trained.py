@@ -12,6 +12,7 @@ from geogp.densities import MATERN_ORDER
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise, noise_variance
+from geogp.field.variation.crowding import Crowding
 from geogp.field.variation.told import Following
 
 #: Degrees of freedom stay above this, where a Student-t's variance is still finite.
@@ -30,8 +31,10 @@ class Trained(nn.Module):
         *,
         student: bool,
         per_count: bool,
+        crowding: Crowding | None = None,
     ):
         super().__init__()
+        self.crowding = crowding
         self.start, self.told, self.begun, self.student = start, told, follows, student
         self.lengthscale = nn.Parameter(start.log_lengthscale.double().clone())
         # Neighbours tell v / ℓ^2ν and little more (Zhang 2004): learned itself, it leaves ℓ free to follow what is far away.
@@ -46,7 +49,9 @@ class Trained(nn.Module):
             self.row_coefficients = nn.Parameter(told.noise.coefficients.clone())
         if follows is not None:
             self.following_coefficients = nn.Parameter(follows.coefficients.clone())
-        if start.variation is not None:
+        if crowding is not None:
+            self.crowding_coefficients = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+        if start.variation is not None and crowding is None:
             self.stretch = nn.Parameter(start.variation.lengthscale.double().clone())
             self.amplitude = nn.Parameter(start.variation.variance.double().clone())
 
@@ -68,7 +73,9 @@ class Trained(nn.Module):
     def kernel(self, of: Callable[[Tensor], Tensor] = lambda p: p) -> LocalKernel:
         """The kernel made of the parameters, or of what `of` makes of each."""
         bumps = self.start.variation
-        if bumps is not None:
+        if self.crowding is not None:
+            bumps = self.crowding.variation(of(self.crowding_coefficients))
+        elif bumps is not None:
             stretch, amplitude = of(self.stretch), of(self.amplitude)
             bumps = replace(bumps.to(stretch.device), lengthscale=stretch, variance=amplitude)
         lengthscale = of(self.lengthscale)
@@ -96,7 +103,10 @@ class Trained(nn.Module):
 
     def noise_variance(self, counts: Tensor) -> Tensor:
         """Of the rows that it is fitted to, of counts (N,)."""
-        return noise_variance(self.tau2.exp(), self.s2.exp(), counts, self.noise_of_rows())
+        alike = noise_variance(self.tau2.exp(), self.s2.exp(), counts, self.noise_of_rows())
+        return (
+            alike if self.crowding is None else alike * self.crowding.noise_factor(self.crowding_coefficients)
+        )
 
     def degrees_of_freedom(self) -> Tensor | None:
         return self.tails.exp() + SMALLEST_DF if self.student else None

@@ -25,7 +25,7 @@ MOST_PLACES = 20_000
 
 @dataclass(frozen=True)
 class Variation:
-    """log h and log s² as sums of Gaussian bumps.
+    """log h and log s², and the logarithm of a factor on noise variances, as sums of Gaussian bumps.
 
     Attributes
     ----------
@@ -33,6 +33,7 @@ class Variation:
     width : (m,) sd of each bump, in the same unit
     lengthscale, variance : (m,) coefficients of log h and log s²
     blended : the bumps' shares of each place sum to 1, so that what holds at the edge of data holds beyond
+    noise : (m,) coefficients of the factor on noise variances, None where it is 1
 
     References
     ----------
@@ -50,6 +51,7 @@ class Variation:
     lengthscale: Tensor
     variance: Tensor
     blended: bool = False
+    noise: Tensor | None = None
 
     @classmethod
     def flat(cls, places: Tensor, m: int, seed: int = 0) -> "Variation":
@@ -73,10 +75,18 @@ class Variation:
 
     def __call__(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """log h and log s² at places P (..., D): (...,) each."""
+        bumps = self.shares(P)
+        return bumps @ self.lengthscale.to(P.dtype), bumps @ self.variance.to(P.dtype)
+
+    def shares(self, P: Tensor) -> Tensor:
+        """How much of each bump there is at places P (..., D): (..., m)."""
         away = distances(P, self.centres.to(P.dtype)) / self.width.to(P.dtype)
         exponent = -0.5 * away.square()
-        bumps = torch.softmax(exponent, dim=-1) if self.blended else torch.exp(exponent)
-        return bumps @ self.lengthscale.to(P.dtype), bumps @ self.variance.to(P.dtype)
+        return torch.softmax(exponent, dim=-1) if self.blended else torch.exp(exponent)
+
+    def noise_factor(self, P: Tensor) -> Tensor | float:
+        """By which noise variances at places P (..., D) are multiplied: (...,), or 1 for all."""
+        return 1.0 if self.noise is None else torch.exp(self.shares(P) @ self.noise.to(P.dtype))
 
     def between(self, P: Tensor, Q: Tensor, *, axes: int = 2) -> tuple[Tensor, Tensor]:
         """h̄², by which squared distances over so many axes are divided, and the factor on the covariance: (..., N, M) each, of
@@ -98,4 +108,5 @@ class Variation:
             width=self.width.to(device),
             lengthscale=self.lengthscale.to(device),
             variance=self.variance.to(device),
+            noise=None if self.noise is None else self.noise.to(device),
         )

@@ -12,7 +12,7 @@ from itertools import chain, combinations
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -30,6 +30,8 @@ SIDE, CORNER = 0.2, 0.4
 PERIODS = 20
 #: Sides of the square blocks left out, in units of the median spacing of places.
 BLOCK_SIZES = (10.0, 30.0)
+#: Groups of blocks of a size, each left out once.
+FOLDS = 6
 #: Rows from which a tenth is held out to choose the epoch, when no validation rows are given.
 TENTH_FROM = 1000
 #: Rows from which a fifth is, where a network would learn a few rows by heart.
@@ -177,7 +179,7 @@ def left_out_kinds(
     *,
     n_targets: int = 12000,
     block_sizes: tuple[float, ...] = BLOCK_SIZES,
-    folds: int = 6,
+    folds: int = FOLDS,
     sides: bool = False,
     seed: int = 0,
 ) -> list[HeldOut]:
@@ -212,9 +214,9 @@ def each_left_out(
     *,
     n_targets: int,
     block_sizes: tuple[float, ...],
-    folds: int = 6,
-    sides: bool = False,
-    seed: int = 0,
+    sides: bool,
+    seed: int,
+    folds: int = FOLDS,
 ) -> Iterator[HeldOut]:
     """`left_out_kinds`, one after the other."""
     rng = np.random.default_rng(seed)
@@ -229,20 +231,24 @@ def each_left_out(
     if time is not None:
         each.append(_future(rng, time, n_targets // 4))
     # One at a time and in this order, for they draw from the same numbers.
-    for found in chain.from_iterable(each):
-        if len(found.reference) and len(found.target):
-            yield found
+    yield from chain.from_iterable(each)
 
 
 def _some(rng: np.random.Generator, rows: Index, m: int) -> Index:
     return np.sort(rng.choice(rows, min(len(rows), max(m, 1)), replace=False))
 
 
+def _held_out(rng: np.random.Generator, kind: str, out: Bool[np.ndarray, " N"], m: int) -> Iterator[HeldOut]:
+    """About m of the rows that are out (N,), unless those are all or none."""
+    if out.any() and not out.all():
+        yield HeldOut(kind, np.flatnonzero(~out), _some(rng, np.flatnonzero(out), m))
+
+
 def _rows(rng: np.random.Generator, n: int, m: int) -> Iterator[HeldOut]:
     """Single rows: two tenths are enough, the rest are exchangeable with them."""
     tenth = rng.integers(0, 10, n)
     for part in (0, 1):
-        yield HeldOut("rows", np.flatnonzero(tenth != part), _some(rng, np.flatnonzero(tenth == part), m))
+        yield from _held_out(rng, "rows", tenth == part, m)
 
 
 def _blocks(rng: np.random.Generator, space: Array, side: float, folds: int, m: int) -> Iterator[HeldOut]:
@@ -250,10 +256,8 @@ def _blocks(rng: np.random.Generator, space: Array, side: float, folds: int, m: 
     cell = np.floor((space - space.min(axis=0)) / side + rng.random(space.shape[1])).astype(np.int64)
     block = np.unique(cell, axis=0, return_inverse=True)[1].ravel()
     group = rng.permutation(block.max() + 1) % folds
-    for part in range(min(folds, block.max() + 1)):
-        left = group[block] == part
-        if left.any() and not left.all():
-            yield HeldOut("blocks", np.flatnonzero(~left), _some(rng, np.flatnonzero(left), m))
+    for part in range(folds):
+        yield from _held_out(rng, "blocks", group[block] == part, m)
 
 
 def _sides(rng: np.random.Generator, space: Array, m: int) -> Iterator[HeldOut]:
@@ -265,8 +269,7 @@ def _sides(rng: np.random.Generator, space: Array, m: int) -> Iterator[HeldOut]:
     wide = [(space[:, d] < inner[d], space[:, d] > outer[d]) for d in axes]
     outermost = [*ends, *(a & b for one, other in combinations(wide, 2) for a in one for b in other)]
     for out in outermost:
-        if out.any() and not out.all():
-            yield HeldOut("sides", np.flatnonzero(~out), _some(rng, np.flatnonzero(out), m))
+        yield from _held_out(rng, "sides", out, m)
 
 
 def _future(rng: np.random.Generator, time: Array, m: int) -> Iterator[HeldOut]:
@@ -279,7 +282,8 @@ def _future(rng: np.random.Generator, time: Array, m: int) -> Iterator[HeldOut]:
     for back in (2, 3, 5, 7):
         now = times[-back]
         ahead = np.flatnonzero((time >= now) & (time < now + 3.5 * np.median(np.diff(times))))
-        yield HeldOut("future", np.flatnonzero(time < now), _some(rng, ahead, m))
+        if len(ahead):
+            yield HeldOut("future", np.flatnonzero(time < now), _some(rng, ahead, m))
 
 
 def one_of_each_kind(

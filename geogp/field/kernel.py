@@ -9,7 +9,6 @@ import functools
 import operator
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -92,9 +91,7 @@ class LocalKernel:
 
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
         """Squared differences (S, ..., N, M) along each axis of space."""
-        one, other = A.shape[:-2], B.shape[:-2]
-        shape = one if one == other else np.broadcast_shapes(one, other)
-        squares = A.new_empty(len(self.space_axes), *shape, A.shape[-2], B.shape[-2])
+        squares = A.new_empty(len(self.space_axes), *A.shape[:-1], B.shape[-2])
         for square, d in zip(squares, self.space_axes):
             torch.sub(A[..., :, None, d], B[..., None, :, d], out=square).square_()
         return squares

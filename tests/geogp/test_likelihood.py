@@ -5,20 +5,25 @@ import geogp  # noqa: F401  first: it sets OMP_WAIT_POLICY before torch loads
 # isort: split
 import math
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 
 from geogp.densities import log_density
 from geogp.field.kernel import LocalKernel
+from geogp.field.likelihood import together
 from geogp.field.likelihood.conditional import conditional_log_density
 from geogp.field.likelihood.minibatches import _one_cycle, fit_local_gp
 from geogp.field.likelihood.restricted import Dense, Product, Rows, plane_over
-from geogp.field.likelihood.together import fit_all_together
+from geogp.field.likelihood.together import fit_all_together, minus_log_likelihood, penalty
 from geogp.field.likelihood.trained import Trained
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
+from geogp.field.student import student_weights
 from geogp.field.variation import Variation
 from geogp.field.variation.told import Following
 from tests.geogp.test_local import kernel, points
@@ -88,6 +93,39 @@ def test_the_first_loss_is_that_of_the_formula(small_world, structure, student):
     assert got.weighted == student and (got.degrees_of_freedom is None) == (not student)
 
 
+def test_neighbours_without_weights_are_gaussian_ones_of_the_variance_of_a_student_t(small_world):
+    X, y, counts, _ = small_world
+    k, noise = kernel(lengthscale=(0.4, 0.7, 0.9)), 0.1 + 1 / counts
+    index = torch.rand(30, 30, generator=torch.Generator().manual_seed(8)).argsort(1)[:, :5]
+    rows, nu = torch.arange(30), torch.tensor(5.0).double()
+    got = conditional_log_density(k, X, y, noise, rows, index, nu, weighted=False)
+    for i in range(30):
+        near = index[i]
+        S = k(X[near], X[near]) + torch.diag(5 / 3 * noise[near])
+        b = torch.linalg.solve(S, k(X[i][None], X[near])[0])
+        left = k.prior_variance - b @ k(X[near], X[i][None])[:, 0]
+        scale = float((left + noise[i]).sqrt())
+        expected = torch.distributions.StudentT(5.0, float(b @ y[near]), scale).log_prob(y[i])
+        assert float(got[i]) == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_a_fit_tells_of_each_step_and_steps_as_it_says(small_world):
+    X, y, counts, _ = small_world
+    sets, ticks = [(torch.arange(30), torch.arange(30).roll(1)[:, None], None)], []
+    start = kernel(lengthscale=(0.4, 0.7, 0.9))
+    got = fit_local_gp(X, y, counts, sets, start, steps=3, tick=lambda: ticks.append(1))
+    assert len(ticks) == len(got.loss) == 3
+    same = fit_local_gp(X, y, counts, sets, start, steps=3, batch=128, learning_rate=0.04)
+    torch.testing.assert_close(same.kernel.log_lengthscale, got.kernel.log_lengthscale, rtol=0, atol=1e-12)
+    assert same.loss == pytest.approx(got.loss, rel=1e-12)
+
+    def ended():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_local_gp(X, y, counts, sets, start, steps=3, tick=ended)
+
+
 def test_each_row_alone_speaks_as_forty_of_many_and_a_thousand_at_a_time():
     X = points(2000, 2, seed=9)
     y, counts = torch.cos(X[:, 1]), torch.ones(2000).double()
@@ -135,7 +173,9 @@ def test_rates_differ_by_what_is_learned(small_world):
     X, y, counts, _ = small_world
     start = replace(kernel(), variation=Variation.flat(X[:, :2], 3))
     model = Trained(start, 1, ToldNoise.over(X, y, counts), None, student=True, per_count=True)
-    of = {id(p): group.rate for group in _one_cycle(model, 0.04, 50).groups for p in group.parameters}
+    each = [(p, group.rate) for group in _one_cycle(model, 0.04, 50).groups for p in group.parameters]
+    of = {id(p): rate for p, rate in each}
+    assert len(each) == len(of)  # none moves twice
     rates = {name: of[id(p)] for name, p in model.named_parameters()}
     assert rates == pytest.approx({
         "lengthscale": 0.04, "shift": 0.04, "rate": 0.08, "tau2": 0.08, "s2": 0.08, "tails": 0.08,
@@ -202,6 +242,134 @@ def test_an_outlier_that_was_weighed_down_stays_so_together():
     assert tau2[True] < 0.05 < 2.0 < tau2[False]
 
 
+def contrasts(X, z, S):
+    """Minus the log density of what of z (N,) no plane over the first two axes explains, less a constant."""
+    P = np.column_stack([np.ones(len(z)), X[:, :2]])
+    A = scipy.linalg.null_space(P.T)
+    inside = A.T @ S @ A
+    left = A.T @ z
+    return 0.5 * (left @ np.linalg.solve(inside, left) + np.linalg.slogdet(inside)[1])
+
+
+def made_of(gp, X, counts, says, columns, weights=1.0):
+    """Shift (N,) and covariance (N, N) of rows as a local GP has them, where they are conditioned on."""
+    noise = gp.variance_factor * gp.noise_variance(counts, says) / weights
+    return (columns @ gp.count_shift).numpy(), (gp.kernel(X, X) + torch.diag(noise)).numpy()
+
+
+def test_a_kernel_of_long_lengths_and_small_variances_is_likelier():
+    """Rates of 1 a spacing over the length and a sd, 2 a covariate's; a normal ratio of the lengths along both axes."""
+    k = kernel(("matern12", "matern32"), (0.4, 0.7, 0.9, 0.6, 0.3), variance=0.6, time_axis=2)
+    expected = 0.0
+    for c in range(2):
+        first, second, _, one, other = k.log_lengthscale[c].exp().tolist()
+        expected += 1 / (3.5 * math.sqrt(first * second)) + 2 * (1 / one + 1 / other) + math.sqrt(0.6)
+        expected += 0.5 * (math.log(first / second) / 0.5) ** 2
+    assert float(penalty(k)) == pytest.approx(expected)
+
+
+@pytest.fixture
+def few():
+    """Forty rows, and a local GP none of whose numbers is 0 or 1."""
+    X, counts = points(40, 3, seed=11), torch.arange(1.0, 41.0).double()
+    y = torch.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 2.0
+    y[7] += 3.0
+    told = ToldNoise.over(X, y, counts)
+    coefficients = torch.linspace(-0.3, 0.4, 8).double().reshape(4, 2)
+    told = replace(told, noise=replace(told.noise, coefficients=coefficients))
+    start = kernel(("matern32",), (0.4, 0.7, 0.9), variance=0.6, time_axis=2)
+    shift = torch.tensor([0.3, -0.2]).double()
+    gp = LocalGP(start, 0.2, 0.4, None, shift, (3.0,), weighted=False, rows=told.noise)
+    return gp, X, y, counts, told, torch.stack([1 / counts, counts.rsqrt()], 1)
+
+
+@pytest.mark.parametrize("tails", ["gaussian", "weighted", "unweighted"])
+def test_a_search_goes_down_the_likelihood_and_the_priors(monkeypatch, few, tails):
+    """What is minimised, its slope, its bounds, and what is made of what is found."""
+    gp, X, y, counts, told, columns = few
+    nu = None if tails == "gaussian" else 4.0
+    gp = replace(gp, degrees_of_freedom=nu, weighted=tails == "weighted")
+    asked, ticks = {}, []
+    move = np.random.default_rng(0).uniform(-0.3, 0.3, 16)
+
+    def search(loss, start, **options):
+        at = start + move
+        asked.update(options, start=start, found=loss(at))
+        asked["slope"] = [(loss(at + h)[0] - loss(at - h)[0]) / 2e-5 for h in 1e-5 * np.eye(16)]
+        return SimpleNamespace(x=at)
+
+    monkeypatch.setattr(together, "minimize", search)
+    got = fit_all_together(
+        gp, X, y, counts, columns=columns, told=told, passes=7, tick=lambda: ticks.append(1)
+    )
+    assert len(ticks) == 33 and asked["options"] == {"maxiter": 7} and asked["method"] == "L-BFGS-B"
+    weights = 1.0
+    if tails == "weighted":
+        own = gp.noise_variance(counts, told.says)
+        _, S = made_of(gp, X, counts, told.says, columns)
+        K, z = torch.from_numpy(S) - torch.diag(own), y - columns @ gp.count_shift
+        weights = student_weights(K[None], own[None], z[None], 4.0)[0]
+        assert weights.min() < 0.5
+    mean, S = made_of(got, X, counts, told.says, columns, weights)
+    value = contrasts(X.numpy(), y.numpy() - mean, S) + float(penalty(got.kernel))
+    value += 0.5 * float(got.count_shift.square().sum()) / 0.5**2
+    value += 0.5 * float(got.rows.coefficients.square().sum()) / 0.5**2
+    assert asked["found"][0] == pytest.approx(value, abs=2e-5 if tails == "weighted" else 1e-9)
+    np.testing.assert_allclose(asked["found"][1], asked["slope"], rtol=1e-5, atol=1e-6)
+    low = asked["start"] - np.array([b[0] for b in asked["bounds"]])
+    names = ["lengthscale"] * 3 + ["rate"] + ["shift"] * 2 + ["tau2", "s2"] + ["row_coefficients"] * 8
+    assert low.tolist() == pytest.approx([14.0 if name in ("tau2", "s2") else 5.0 for name in names])
+    np.testing.assert_allclose([b[1] for b in asked["bounds"]], asked["start"] + 5.0)
+    assert math.log(got.tau2 / gp.tau2) == pytest.approx(move[6])
+    assert math.log(got.s2 / gp.s2) == pytest.approx(move[7])
+    np.testing.assert_allclose(got.count_shift, gp.count_shift.numpy() + move[4:6])
+    assert got.degrees_of_freedom == (None if nu is None else pytest.approx(nu))
+    assert got.loss == gp.loss and got.weighted == gp.weighted
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_likelihood_of_all_rows_is_that_of_the_contrasts(monkeypatch, few, weighted, dense):
+    """As one factorisation and as a product over all rows before; weighed as another local GP weighs them."""
+    gp, X, y, counts, told, columns = few
+    gp = replace(gp, degrees_of_freedom=4.0, weighted=weighted)
+    by = replace(gp, tau2=0.4, count_shift=-gp.count_shift)
+    monkeypatch.setattr(together, "DENSE_BELOW", 41 if dense else 40)
+    if not dense:
+        everything = partial(Product.over, neighbours=40)
+        monkeypatch.setattr(Product, "over", everything)
+    weights = 1.0
+    if weighted:
+        own = by.noise_variance(counts, told.says)
+        z = y - columns @ by.count_shift
+        weights = student_weights(by.kernel(X, X)[None], own[None], z[None], 4.0)[0]
+    mean, S = made_of(gp, X, counts, told.says, columns, weights)
+    expected = contrasts(X.numpy(), y.numpy() - mean, S)
+    got = minus_log_likelihood(gp, X, y, counts, weighed_by=by, columns=columns, told=told)
+    assert got == pytest.approx(expected, abs=2e-5 if weighted else 1e-9)  # weights are found in float32
+    plain = replace(gp, count_shift=torch.zeros(0), rows=None)
+    got = minus_log_likelihood(
+        plain, X, y, counts, weighed_by=replace(by, count_shift=torch.zeros(0), rows=None)
+    )
+    if not weighted:
+        _, S = made_of(replace(plain, count_shift=torch.zeros(2).double()), X, counts, None, columns)
+        assert got == pytest.approx(contrasts(X.numpy(), y.numpy(), S), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("scales", "columns"),
+    [((1.0, 1.0), 3), ((1.0, 0.0), 2), ((0.0, 0.0), 1), ((1e6, 1e-3), 2), ((1e6, 1.0), 3)],
+)
+def test_a_plane_has_the_columns_that_places_tell_apart(scales, columns):
+    X = points(30, 3) - 1.0
+    X[:, :2] *= torch.tensor(scales).double()
+    plane = plane_over(X)
+    assert plane.shape == (30, columns)
+    torch.testing.assert_close(plane.T @ plane, torch.eye(columns).double(), rtol=0, atol=1e-12)
+    for v in (torch.ones(30).double(), X[:, 0]):
+        torch.testing.assert_close(plane @ (plane.T @ v), v, rtol=0, atol=1e-6 * float(v.abs().max()))
+
+
 # -- as a product of conditionals ------------------------------------------------------------------------
 
 
@@ -261,6 +429,23 @@ def test_few_neighbours_come_close_and_a_sample_of_the_later_rows_stands_for_all
     assert values.mean() == pytest.approx(exact, abs=4 * values.std() / 30**0.5)
 
 
+def test_a_sample_has_the_slope_of_what_it_says(asked):
+    start, model, rows = asked
+    sampled = Product.over(rows.X, start, seed=1, neighbours=10, first=40, sampled=60)
+    picked = torch.cat([target for target, *_ in sampled.chunks])
+    assert len(picked) == len(picked.unique()) == 100
+    _, slope = gradient(sampled, model, rows)
+    for p in (model.lengthscale, model.rate, model.shift, model.tau2, model.row_coefficients):
+        name = next(n for n, q in model.named_parameters() if q is p)
+        flat, h = p.data.view(-1), 1e-5
+        flat[0] += h
+        above = sampled.backward(model, rows)
+        flat[0] -= 2 * h
+        below = sampled.backward(model, rows)
+        flat[0] += h
+        assert float(slope[name].view(-1)[0]) == pytest.approx((above - below) / (2 * h), rel=1e-5, abs=1e-6)
+
+
 def test_rows_at_one_place_are_each_their_own(asked):
     start, *_ = asked
     X = points(4, 3, seed=1).repeat(30, 1)
@@ -293,11 +478,23 @@ def test_a_search_begins_where_a_fit_ended():
     start = kernel(("matern32",), (0.4, 0.7, 0.9), time_axis=2)
     shift = torch.tensor([0.1, 0.2]).double()
     gp = LocalGP(start, 0.2, 0.4, 5.0, shift, (), weighted=False, rows=rows)
+    other = replace(start, log_lengthscale=start.log_lengthscale + 0.3, log_variance=start.log_variance - 0.2)
     same = (
-        Trained(start, 2, told, None, student=True, per_count=True).begun_at(gp).learned([], weighted=False)
+        Trained(other, 2, told, None, student=True, per_count=True).begun_at(gp).learned([], weighted=False)
     )
     assert (same.tau2, same.s2, same.degrees_of_freedom) == pytest.approx((0.2, 0.4, 5.0))
     assert torch.equal(same.count_shift, shift)
     assert torch.equal(same.rows.coefficients, rows.coefficients)
     torch.testing.assert_close(same.kernel.log_variance, start.log_variance)
     torch.testing.assert_close(same.kernel.log_lengthscale, start.log_lengthscale)
+
+
+@pytest.mark.parametrize(("smoothness", "power"), [("matern12", 1.0), ("matern32", 3.0), ("matern52", 5.0)])
+def test_a_longer_length_keeps_what_neighbours_tell(smoothness, power):
+    """v / ℓ^2ν, ℓ the geometric mean over the axes of space, is a number of its own (Zhang 2004)."""
+    start = kernel((smoothness,), (0.4, 0.7, 0.9, 0.5), time_axis=0)  # the last one is a covariate
+    model = Trained(start, 0, None, None, student=False, per_count=False)
+    with torch.no_grad():
+        model.lengthscale += torch.tensor([[0.7, 0.1, 0.3, 0.9]])
+        change = model.kernel().log_variance - start.log_variance
+    assert float(change) == pytest.approx(power * 0.2)

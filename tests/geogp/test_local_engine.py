@@ -147,3 +147,19 @@ def test_a_slice_of_the_prior_is_covariance_over_both_scales():
     torch.testing.assert_close(correlation, K[:, 0] / (sd * sd[0]), rtol=1e-4, atol=1e-5)
     assert correlation[0].item() == pytest.approx(1.0, abs=1e-5)
     assert sd[0].item() != pytest.approx(1.0, abs=1e-3)  # else a forgotten scale would not show
+
+
+def test_a_field_of_blurred_places_is_learned():
+    """Each of 300 places measured twice, the second time a ten-millionth of the extent away: predictions were the mean."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.uniform(0, 10, (300, 2)), 2, axis=0)
+    X[::2] += 1e-6 * rng.standard_normal((300, 2))
+    new = rng.uniform(0, 10, (1000, 2))
+
+    def surface(P):
+        return np.sin(P[:, 0]) + np.cos(P[:, 1] / 2)
+
+    model = geogp.GPRegressor("geogp").fit(X, surface(X) + 0.3 * rng.standard_normal(600))
+    mean, sd = model.predict(new, return_std=True, latent=True)
+    assert np.sqrt(np.mean((mean - surface(new)) ** 2)) < 0.12
+    assert np.mean(np.abs(mean - surface(new)) < 1.96 * sd) > 0.9

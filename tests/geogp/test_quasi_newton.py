@@ -241,6 +241,10 @@ def test_points_that_a_search_throws_away_say_nothing(caplog):
     with pytest.raises(NumericalFailure):
         factorised(x, loss, lambda x: 2.0 + 0.0 * x)()
     assert len(caplog.records) == 3
+    # Where a search cannot even begin the log tells what was tried.
+    with pytest.raises(NumericalFailure):
+        QuasiNewton([x]).step(factorised(x, loss, lambda x: 2.0 + 0.0 * x))
+    assert len(caplog.records) == 6
 
 
 def test_the_points_that_a_search_keeps_say_what_they_need_where_that_changes(caplog):

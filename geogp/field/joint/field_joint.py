@@ -78,8 +78,7 @@ class FieldJoint:
         b, at, start = made.weights.numpy().ravel(), column.ravel(), np.arange(N + 1) * k
         self.B = sparse.csr_array((b, at, start), shape=(N, len(rows)))
         square = sparse.csr_array((b**2, at, start), shape=(N, len(rows)))
-        plain = seen.noise_variance.numpy()[rows]
-        self.noise = _mean_noise(b**2, made.noise.numpy().ravel(), at, square, plain)
+        self.noise = _mean_noise(b**2, made.noise.numpy().ravel(), at, square)
         own = np.maximum(made.left.numpy() + square @ self.noise, 1e-300)
         self.common = common.numpy()
         self.scale = np.sqrt(np.maximum(variance - np.square(self.common).sum(1), 0.0) / own)
@@ -117,12 +116,10 @@ class FieldJoint:
         return self.scale[:, None] * (f[:N] - self.B @ told) + self.common @ drift
 
 
-def _mean_noise(
-    square: Array, noise: Array, at: NDArray[np.int64], squares: sparse.csr_array, plain: Array
-) -> Array:
+def _mean_noise(square: Array, noise: Array, at: NDArray[np.int64], squares: sparse.csr_array) -> Array:
     """Noise variance (n,) of each observation. Each neighbourhood weighs an observation anew: its noise is the mean
-    over those that lean on it, by their squared weights; of one that nobody leans on its own."""
+    over those that lean on it, by their squared weights; 0 of one that nobody leans on, which tells nothing."""
     share = np.asarray(squares.sum(axis=0)).ravel()
-    total = np.zeros(len(plain))
+    total = np.zeros(len(share))
     np.add.at(total, at, square * noise)
-    return np.where(share > 0, total / np.where(share > 0, share, 1.0), plain)
+    return np.divide(total, share, out=total, where=share > 0)

@@ -135,7 +135,7 @@ def generations(index: Index) -> Index:
 def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> _Factor:
     """Of a term of the kernel, for points in their order."""
     scaled = (P * torch.exp(-term.log_lengthscale[0])).numpy()
-    index = earlier(scaled, max(min(ancestors, len(P) - 1), 1), nearest)
+    index = earlier(scaled, ancestors, nearest)
     variances = term.prior_at(P).expand(len(P)).detach()
     typical = float(variances.mean())
 

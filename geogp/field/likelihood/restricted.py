@@ -166,10 +166,9 @@ class Product:
         chunks = tuple(zip(*(part.split(AT_ONCE) for part in parts)))
         found = cKDTree(P).query(P, k=np.arange(1, min(neighbours, n) + 1))[1]
         itself = np.arange(n)[:, None]
-        # Itself first, though others may lie at its place; then all but the last of the others.
+        # Itself first, though others may lie at its place: so many that it is not found, then one of those is left out.
         rank = np.argsort(found != itself, axis=1, kind="stable")
-        others = np.take_along_axis(found, rank, axis=1)
-        others = np.where((found == itself).any(1)[:, None], others[:, 1:], found[:, :-1])
+        others = np.take_along_axis(found, rank, axis=1)[:, 1:]
         near = torch.from_numpy(np.concatenate([itself, others], axis=1)).to(X.device)
         return cls(plane_over(X), chunks, near)
 

@@ -202,8 +202,8 @@ class Predictive:
         high = np.maximum(bounds[1], self.quantile(0.75))
         out = np.empty(len(self))
         for start in range(0, len(self), _TURN):
-            part = slice(start, start + _TURN)
-            out[part] = self.rows(part)._held(function, low[part], high[part])  # type: ignore[arg-type]
+            part = np.arange(start, min(start + _TURN, len(self)))
+            out[part] = self.rows(part)._held(function, low[part], high[part])
         return out
 
     def _held(self, function: Callable[[Array], Array], low: Array, high: Array) -> Array:

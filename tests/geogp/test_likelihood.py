@@ -253,7 +253,7 @@ def contrasts(X, z, S):
 
 def made_of(gp, X, counts, says, columns, weights=1.0):
     """Shift (N,) and covariance (N, N) of rows as a local GP has them, where they are conditioned on."""
-    noise = gp.variance_factor * gp.noise_variance(counts, says) / weights
+    noise = gp.variance_factor * gp.noise_variance(counts, X, says) / weights
     return (columns @ gp.count_shift).numpy(), (gp.kernel(X, X) + torch.diag(noise)).numpy()
 
 
@@ -296,16 +296,18 @@ def test_a_search_goes_down_the_likelihood_and_the_priors(monkeypatch, few, tail
         at = start + move
         asked.update(options, start=start, found=loss(at))
         asked["slope"] = [(loss(at + h)[0] - loss(at - h)[0]) / 2e-5 for h in 1e-5 * np.eye(16)]
-        return SimpleNamespace(x=at)
+        asked["began"] = loss(start)[0]
+        return SimpleNamespace(x=at, fun=asked["found"][0])
 
     monkeypatch.setattr(together, "minimize", search)
-    got = fit_all_together(
+    got, gain = fit_all_together(
         gp, X, y, counts, columns=columns, told=told, passes=7, tick=lambda: ticks.append(1)
     )
-    assert len(ticks) == 33 and asked["options"] == {"maxiter": 7} and asked["method"] == "L-BFGS-B"
+    assert gain == pytest.approx(asked["began"] - asked["found"][0])
+    assert len(ticks) == 35 and asked["options"] == {"maxiter": 7} and asked["method"] == "L-BFGS-B"
     weights = 1.0
     if tails == "weighted":
-        own = gp.noise_variance(counts, told.says)
+        own = gp.noise_variance(counts, X, told.says)
         _, S = made_of(gp, X, counts, told.says, columns)
         K, z = torch.from_numpy(S) - torch.diag(own), y - columns @ gp.count_shift
         weights = student_weights(K[None], own[None], z[None], 4.0)[0]
@@ -340,7 +342,7 @@ def test_the_likelihood_of_all_rows_is_that_of_the_contrasts(monkeypatch, few, w
         monkeypatch.setattr(Product, "over", everything)
     weights = 1.0
     if weighted:
-        own = by.noise_variance(counts, told.says)
+        own = by.noise_variance(counts, X, told.says)
         z = y - columns @ by.count_shift
         weights = student_weights(by.kernel(X, X)[None], own[None], z[None], 4.0)[0]
     mean, S = made_of(gp, X, counts, told.says, columns, weights)

@@ -117,7 +117,7 @@ def play(make: Callable[[Path, int], Any], read: Callable[[Any], Any], n: int, f
         at = i
         while True:
             if not told.poll(2 * MOST_SECONDS):
-                out.bad["hangs"] += 1
+                out.bad[f"hangs at {at}"] += 1
                 process.kill()
                 i = at + 1
                 break

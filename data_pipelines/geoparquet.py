@@ -1,5 +1,6 @@
 """Reading and writing the observations file: GeoParquet 1.1 with our metadata beside the standard key."""
 
+import hashlib
 import json
 from collections.abc import Callable, Collection
 from itertools import pairwise
@@ -20,6 +21,8 @@ from data_pipelines.schema import SCHEMA_VERSION
 
 ROW_GROUP_ROWS = 1 << 16
 KEY = b"geogp"
+#: In the metadata: a digest of them, of the columns and of how many rows there are. Pages have checksums, a footer has none.
+SEAL = "seal"
 #: Columns that `write` adds.
 SHAPES = ("geometry", "bbox")
 
@@ -36,7 +39,9 @@ def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite:
         [pa.array(v) for v in (lon, lat, lon, lat)], names=["xmin", "ymin", "xmax", "ymax"]
     )
     table = table.append_column("geometry", _points_wkb(lon, lat)).append_column("bbox", box)
-    table = table.replace_schema_metadata({KEY: json.dumps(metadata), b"geo": json.dumps(_geo(lon, lat))})
+    metadata = json.loads(json.dumps(metadata))  # as it will be read
+    sealed = metadata | {SEAL: _seal(metadata, table.schema, table.num_rows)}
+    table = table.replace_schema_metadata({KEY: json.dumps(sealed), b"geo": json.dumps(_geo(lon, lat))})
     with atomic_path(output, overwrite=overwrite, needed=table.nbytes) as temporary:
         options = {"compression": "zstd", "write_page_checksum": True}
         with pq.ParquetWriter(temporary, table.schema, **options) as writer:
@@ -117,7 +122,20 @@ def _document(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
     with refusing(f"The metadata of {path} cannot be read", "; make it again with `geogp ingest`."):
         metadata = json.loads(document)
         _check(metadata, path)
-    return dict(metadata)
+    metadata = dict(metadata)
+    seal = metadata.pop(SEAL, None)  # absent before there was one
+    if seal is not None and seal != _seal(metadata, file.schema_arrow, file.metadata.num_rows):
+        raise InvalidInput(
+            f"{path} is damaged (its columns, rows or metadata are not those it was written with); make it again with "
+            "`geogp ingest`."
+        )
+    return metadata
+
+
+def _seal(metadata: dict[str, Any], schema: pa.Schema, n_rows: int) -> str:
+    columns = [f"{field.name}: {field.type}" for field in schema]
+    said = json.dumps([metadata, columns, n_rows], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def _check(metadata: Any, path: Path) -> None:

@@ -21,8 +21,8 @@ from data_pipelines.schema import SCHEMA_VERSION
 
 ROW_GROUP_ROWS = 1 << 16
 KEY = b"geogp"
-#: In the metadata: a digest of them, of the columns and of how many rows there are. Pages have checksums, a footer has none.
-SEAL = "seal"
+#: In the metadata: what columns there are, and a digest of all that the metadata say. Pages have checksums, a footer has none.
+NAMES, SEAL = "columns", "seal"
 #: Columns that `write` adds.
 SHAPES = ("geometry", "bbox")
 
@@ -39,8 +39,8 @@ def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite:
         [pa.array(v) for v in (lon, lat, lon, lat)], names=["xmin", "ymin", "xmax", "ymax"]
     )
     table = table.append_column("geometry", _points_wkb(lon, lat)).append_column("bbox", box)
-    metadata = json.loads(json.dumps(metadata))  # as it will be read
-    sealed = metadata | {SEAL: _seal(metadata, table.schema, table.num_rows)}
+    sealed = metadata | {NAMES: table.column_names}
+    sealed |= {SEAL: _seal(sealed)}
     table = table.replace_schema_metadata({KEY: json.dumps(sealed), b"geo": json.dumps(_geo(lon, lat))})
     with atomic_path(output, overwrite=overwrite, needed=table.nbytes) as temporary:
         options = {"compression": "zstd", "write_page_checksum": True}
@@ -124,18 +124,26 @@ def _document(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
         _check(metadata, path)
     metadata = dict(metadata)
     seal = metadata.pop(SEAL, None)  # absent before there was one
-    if seal is not None and seal != _seal(metadata, file.schema_arrow, file.metadata.num_rows):
+    damaged = seal is not None and (seal != _seal(metadata) or _renamed(metadata, file.schema_arrow.names))
+    if damaged:
         raise InvalidInput(
-            f"{path} is damaged (its columns, rows or metadata are not those it was written with); make it again with "
+            f"{path} is damaged (its metadata or the name of a column are not what was written); make it again with "
             "`geogp ingest`."
         )
+    metadata.pop(NAMES, None)
     return metadata
 
 
-def _seal(metadata: dict[str, Any], schema: pa.Schema, n_rows: int) -> str:
-    columns = [f"{field.name}: {field.type}" for field in schema]
-    said = json.dumps([metadata, columns, n_rows], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+def _seal(metadata: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
+
+
+def _renamed(metadata: dict[str, Any], names: Collection[str]) -> bool:
+    """Whether a column is there under a name that is one letter off: others may add and drop columns."""
+    written = metadata.get(NAMES, [])
+    new = [name for name in names if name not in written]
+    gone = [name for name in written if name not in names]
+    return any(len(a) == len(b) and sum(x != y for x, y in zip(a, b)) == 1 for a in new for b in gone)
 
 
 def _check(metadata: Any, path: Path) -> None:

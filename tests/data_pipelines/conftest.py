@@ -128,6 +128,9 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
     monkeypatch.setenv("GEOGP_CACHE", str(tmp_path / "cache"))
     state = Server()
     listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, state))
+    listener.handle_error = lambda *_: (
+        None
+    )  # a client that hangs up on purpose: no trace in another test's output
     state.url = f"http://127.0.0.1:{listener.server_address[1]}"
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

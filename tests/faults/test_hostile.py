@@ -114,6 +114,19 @@ def test_a_flipped_bit_in_what_has_no_checksum_is_refused(seeds, tmp_path) -> No
     assert refused >= 3
 
 
+def test_a_table_may_be_cut_and_given_columns(seeds, tmp_path) -> None:
+    """What people do with Arrow keeps the metadata, and is no damage."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from app.workflow.rows import read_rows
+
+    table = pq.read_table(seeds / "obs.parquet").slice(0, 20).drop_columns(["devices", "geometry"])
+    table = table.append_column("elevation_m", pa.array(range(20)))
+    pq.write_table(table, tmp_path / "cut.parquet")
+    assert len(read_rows(tmp_path / "cut.parquet", "value").X) == 20
+
+
 def test_a_flipped_bit_is_never_data(seeds, tmp_path, count) -> None:
     """A table of ours and a zip carry checksums: each single flipped bit is refused, or changes no value."""
     import numpy as np

@@ -122,16 +122,14 @@ def _document(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
     with refusing(f"The metadata of {path} cannot be read", "; make it again with `geogp ingest`."):
         metadata = json.loads(document)
         _check(metadata, path)
-    metadata = dict(metadata)
-    seal = metadata.pop(SEAL, None)  # absent before there was one
-    damaged = seal is not None and (seal != _seal(metadata) or _renamed(metadata, file.schema_arrow.names))
-    if damaged:
+        seal = metadata.pop(SEAL, None)  # absent before there was one
+        whole = seal is None or (seal == _seal(metadata) and not _renamed(metadata, file.schema_arrow.names))
+    if not whole:
         raise InvalidInput(
             f"{path} is damaged (its metadata or the name of a column are not what was written); make it again with "
             "`geogp ingest`."
         )
-    metadata.pop(NAMES, None)
-    return metadata
+    return {key: value for key, value in metadata.items() if key != NAMES}
 
 
 def _seal(metadata: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import shapely
 from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
+from shapely.geometry.base import BaseGeometry
 
 from app.choices import map_crs
 from app.errors import InvalidInput
@@ -159,13 +160,18 @@ def grid_of(
         return Grid(pixels, boundary, reach, words)
     check_resolution(resolution_m)
     target = map_crs(crs) if crs else run.crs
-    box, area_m2 = _extent(run, boundary, reach, target, bounds)
+    box, ground = _extent(run, boundary, reach, target, bounds)
     # Metres to the unit of the CRS; degrees shrink with latitude, so one size serves both axes at the middle.
     unit = (
         1.0 / METRES_PER_DEGREE if target.is_geographic else 1.0 / target.axis_info[0].unit_conversion_factor
     )
     usual = usual_side_m(run)
-    side = _side(box, area_m2, unit, usual) if resolution_m is None else resolution_m
+    side = resolution_m
+    if side is None:
+        area_m2 = ground.area
+        if boundary is None and area_m2 / usual**2 > MAX_INSIDE:  # of a rectangle much may lie far from data
+            area_m2 *= _share_near(run, ground.bounds, math.inf if reach is None else reach)
+        side = _side(box, area_m2, unit, usual)
     if resolution_m is None and side > usual:
         words = "; ".join(w for w in (words, f"pixels of {side:g} m, because the region is large") if w)
     if (asked := _pixels(box, side * unit)) > MAX_ASKED:
@@ -303,8 +309,8 @@ def usual_side_m(run: Run) -> float:
 
 def _extent(
     run: Run, boundary: dict[str, Any] | None, reach_m: float | None, target: CRS, bounds: Box | None
-) -> tuple[Box, float]:
-    """The box to map in the target CRS, and about how much ground in it has values, square metres."""
+) -> tuple[Box, BaseGeometry]:
+    """The box to map in the target CRS, and the ground in it that may have values in the run's."""
     own = run.crs
     if boundary is not None:
         shape = polygon(boundary)
@@ -315,11 +321,8 @@ def _extent(
         ground = shapely.box(*low, *high)
     if bounds is not None:
         ground = _cut(ground, bounds, own)
-    area = float(ground.area)
-    if boundary is None:
-        area *= _share_near(run, ground.bounds, math.inf if reach_m is None else reach_m)
     if target.equals(own):
-        return ground.bounds, area
+        return ground.bounds, ground
     # Corner to corner is not enough in another projection: carry the outline itself.
     outline = shapely.get_coordinates(shapely.segmentize(ground, 5000.0))
     u, v = Transformer.from_crs(own, target, always_xy=True).transform(outline[:, 0], outline[:, 1])
@@ -328,7 +331,7 @@ def _extent(
         u = np.where(u < 0, u + 360, u)
     if not (np.isfinite(u).all() and np.isfinite(v).all()):
         raise InvalidInput(f"Part of the map cannot be expressed in {target.name}; choose another --crs.")
-    return (float(u.min()), float(v.min()), float(u.max()), float(v.max())), area
+    return (float(u.min()), float(v.min()), float(u.max()), float(v.max())), ground
 
 
 def _share_near(run: Run, box: Box, reach_m: float) -> float:

@@ -131,9 +131,8 @@ def _instead(row: Method, instead: Method, changes: Mapping[str, Any]) -> Method
             f"{instead.name!r} takes its place as it is; name them with spatial=(i, j), or ask for "
             f"method={instead.name!r} and what goes with it."
         )
-    instead = replace(instead, name=row.name, without_position=instead.name)
-    check(replace(instead, name=instead.without_position))
-    return instead
+    check(instead)
+    return replace(instead, name=row.name, without_position=instead.name)
 
 
 def stand_in(row: Method, n_rows: int, stored: str | None = None) -> Method | None:

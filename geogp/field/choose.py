@@ -265,7 +265,8 @@ class Trials:
     def crowded(self, gp: LocalGP) -> LocalGP:
         """A local GP whose lengthscale, variance and noise follow how near each other places are, where that makes all rows
         surely likelier; a stage."""
-        crowding = Crowding.over(self.X[self.distinct])
+        may_vary = self.options.varying is None and not self.on_a_line and len(self.distinct) >= CROWDED_FROM
+        crowding = Crowding.over(self.X[self.distinct]) if may_vary else None
         if crowding is None:
             return gp
 
@@ -319,13 +320,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
             gp = trials.likelier(best.gp, "rough", ROUGH)
             if trials.on_a_line and gp is best.gp:
                 gp = trials.likelier(gp, "smooth", SMOOTHER)
-            if (
-                len(trials.distinct) >= CROWDED_FROM
-                and not trials.on_a_line
-                and trials.options.varying is None
-            ):
-                gp = trials.crowded(gp)
-            best = trials.judged(gp)
+            best = trials.judged(trials.crowded(gp))
         else:
             rough = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
             best = _better(best, trials.fitted("rough", rows, rough, weighted=best.gp.weighted))

@@ -151,8 +151,8 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
         width = (
             tensors["kernel.width"] if "kernel.width" in tensors else torch.full_like(stretch, facts["width"])
         )
-        variation = Variation(centres, width, stretch, amplitude, facts.get("blended", False))
-        variation = replace(variation, noise=tensors.get("kernel.noisier"))
+        blended, noisier = facts.get("blended", False), tensors.get("kernel.noisier")
+        variation = Variation(centres, width, stretch, amplitude, blended, noisier)
     kernel = LocalKernel(
         tensors["kernel.log_lengthscale"],
         tensors["kernel.log_variance"],

@@ -91,6 +91,7 @@ def fit_all_together(
     model = _begun_at(gp, rows, told, per_count, crowding)
     rows = _weighed(rows, gp, gp, likelihood, told, per_count)
     learned = [p for name, p in model.named_parameters() if p.requires_grad and name != "tails"]
+    losses: list[float] = []
 
     def loss(at: Array) -> tuple[float, Array]:
         with torch.no_grad():
@@ -104,6 +105,7 @@ def fit_all_together(
             prior = prior + crowding.penalty(model.crowding_coefficients)
         prior.backward()
         total = prior.item() + likelihood.backward(model, rows)
+        losses.append(total)
         tick()
         gradient = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
         return total, parameters_to_vector(gradient).cpu().numpy()
@@ -112,13 +114,12 @@ def fit_all_together(
     noises = {id(model.tau2), id(model.s2)}
     down = [NOISELESS if id(p) in noises else FARTHEST for p in learned for _ in range(p.numel())]
     reach = [(v - least, v + FARTHEST) for v, least in zip(start, down)]
-    began = loss(start)[0]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=reach, options={"maxiter": passes})
     with torch.no_grad():
         vector_to_parameters(torch.from_numpy(found.x).to(X.device), learned)
     made = model.cpu().learned(list(gp.loss), gp.weighted)
     scale = 1.0 / gp.variance_factor
-    return replace(made, tau2=scale * made.tau2, s2=scale * made.s2), began - float(found.fun)
+    return replace(made, tau2=scale * made.tau2, s2=scale * made.s2), losses[0] - float(found.fun)
 
 
 def penalty(kernel: LocalKernel) -> Tensor:

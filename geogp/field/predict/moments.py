@@ -90,7 +90,7 @@ def _with_constant_noise(known: Conditioned, places: Outlook) -> FieldMoments:
     return FieldMoments(
         location=around.mean,
         latent_variance=around.variance,
-        noise_variance=places.noise_variance,
+        noise_variance=gp.noise_variance(places.counts, places.coordinates),
         prior_variance=places.prior_variance,
         degrees_of_freedom=torch.full_like(around.mean, gp.degrees_of_freedom or GAUSSIAN_DF),
         log_skewness=torch.zeros_like(around.mean),

@@ -22,7 +22,7 @@ class Outlook:
     around : moments of r and the surroundings
     inputs : (N, F) of the smooth noise
     counts : (N,) measurements behind each average
-    noise_variance : (N,) of these where no smooth noise has its say
+    coordinates : (N, D) of the frame
     prior_mean : (N,) trend, drift and count shift
     drift_variance : (N,) that the drift's uncertain weights add
     time_variance : (N,) of the mean beyond what was learned
@@ -34,7 +34,7 @@ class Outlook:
     around: Surroundings
     inputs: Tensor
     counts: Tensor
-    noise_variance: Tensor
+    coordinates: Tensor
     prior_mean: Tensor
     drift_variance: Tensor
     time_variance: Tensor
@@ -62,7 +62,7 @@ def outlooks(known: Conditioned, X: Tensor, counts: Sequence[Tensor]) -> list[Ou
             around=here,
             inputs=noise_inputs(known, here, n, X, regional),
             counts=n,
-            noise_variance=known.gp.noise_variance(n, C),
+            coordinates=C,
             prior_mean=known.prior_mean(C, n),
             drift_variance=uncertain,
             time_variance=time_variance,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
 from scipy.spatial import cKDTree
 from torch import Tensor
@@ -21,6 +22,8 @@ PRIOR_SD = 0.5
 #: A bump is so many times as wide as its nearest centres are apart, on average of so many of them.
 OVERLAP, NEAR = 1.2, 3
 MOST_PLACES = 20_000
+#: Places to a centre of blended bumps, and those that speak for one.
+PLACES_A_CENTRE, NEAREST = 2, 8
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,17 @@ class Variation:
             width = OVERLAP * cKDTree(centres).query(centres, k=np.arange(2, k + 2))[0].mean(1)
         zero = torch.zeros(len(centres), dtype=torch.float64)
         return cls(torch.from_numpy(centres), torch.from_numpy(width), zero, zero.clone())
+
+    @classmethod
+    def blending(cls, X: Tensor, most: int) -> "Variation":
+        """No variation yet, blended from at most so many centres, one for two of the distinct places of X (N, D)."""
+        places = len(np.unique(X[:, :2].cpu().numpy(), axis=0))
+        return replace(cls.flat(X[:, :2], min(most, max(2, places // PLACES_A_CENTRE))), blended=True)
+
+    def heard(self, places: NDArray[np.float64], said: Tensor) -> Tensor:
+        """What places (n, 2) say (n, ..), as the centres hear it: (m, ..), each from those nearest to it."""
+        near = cKDTree(places).query(self.centres.numpy(), k=np.arange(1, min(NEAREST, len(places)) + 1))[1]
+        return said[torch.from_numpy(near)].mean(1)
 
     def __call__(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """log h and log s² at places P (..., D): (...,) each."""

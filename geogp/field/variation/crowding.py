@@ -14,17 +14,14 @@ from jaxtyping import Float
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from geogp.field.noise.rows import CLIP, PRIOR_SD, RANK
 from geogp.field.variation.bumps import Variation
 
-#: Centres at most, and places to one; the places that speak for a centre.
-CENTRES, PLACES_A_CENTRE, NEAREST = 400, 2, 8
-#: The distance to the so manieth other place tells how near they are.
-RANK = 9
+#: Centres at most: a town is narrow.
+CENTRES = 400
 #: Of log density: places are as near as others where its sd is less than the first, as on a lattice, and z is its
-#: difference in units of its sd, which is at least the second. No place is stranger than so many units.
-EVEN, UNIT, CLIP = 0.1, 0.5, 3.0
-#: Prior sd of the coefficients.
-PRIOR_SD = 0.5
+#: difference in units of its sd, which is at least the second.
+EVEN, UNIT = 0.1, 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +52,8 @@ class Crowding:
         if len(places) <= RANK:
             return None
         density = -np.log(cKDTree(places).query(places, k=[RANK + 1])[0][:, 0])
-        bumps = replace(Variation.flat(X[:, :2], min(CENTRES, len(places) // PLACES_A_CENTRE)), blended=True)
-        near = cKDTree(places).query(bumps.centres.numpy(), k=min(NEAREST, len(places)))[1]
-        said = torch.from_numpy(density[near].mean(1))
+        bumps = Variation.blending(X, CENTRES)
+        said = bumps.heard(places, torch.from_numpy(density))
         at_rows = bumps.shares(X[:, :2].cpu().double()) @ said
         spread = float(at_rows.std(unbiased=False))
         if spread < EVEN:

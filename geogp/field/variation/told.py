@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
 from geogp.field.noise.rows import RowNoise, what_places_say
 from geogp.field.variation.bumps import Variation
 
-#: Centres at most, and places to one; the places that speak for a centre.
-CENTRES, PLACES_A_CENTRE, NEAREST = 200, 2, 8
+#: Centres at most.
+CENTRES = 200
 #: Prior sd of the coefficients.
 PRIOR_SD = 0.5
 
@@ -78,11 +77,8 @@ class Told:
         cls, X: Float[Tensor, "n D"], value: Float[Tensor, " n"], counts: Float[Tensor, " n"], noise: RowNoise
     ) -> "Told":
         """Of observations, with no effect yet."""
-        places = np.unique(X[:, :2].numpy(), axis=0)
-        m = min(CENTRES, max(2, len(places) // PLACES_A_CENTRE))
-        bumps = replace(Variation.flat(X[:, :2], m), blended=True)
         none = torch.zeros(len(noise.center), 2, dtype=torch.float64)
-        return cls(X, value, counts, noise, Following(bumps, none))
+        return cls(X, value, counts, noise, Following(Variation.blending(X, CENTRES), none))
 
     def says(self, rows: Tensor) -> Float[Tensor, "m p"]:
         """At each centre what the places nearest to it say, told by some of the rows alone.
@@ -94,6 +90,4 @@ class Told:
         X = self.X[rows]
         said = self.noise.standardised(what_places_say(X, self.value[rows], self.counts[rows]))
         places, first = np.unique(X[:, :2].numpy(), axis=0, return_index=True)
-        k = min(NEAREST, len(places))
-        near = cKDTree(places).query(self.start.bumps.centres.numpy(), k=np.arange(1, k + 1))[1]
-        return said[torch.from_numpy(first)][torch.from_numpy(near)].mean(1)
+        return self.start.bumps.heard(places, said[torch.from_numpy(first)])

@@ -9,7 +9,7 @@ import torch
 from geogp.errors import InvalidInput
 from geogp.field import FieldOptions
 from geogp.field.noise.members import Dealt, SideBySide, mean_of_those
-from geogp.field.noise.smooth import HeldOutRows, Parts, fit_smooth_noise, new_smooth_noise
+from geogp.field.noise.smooth import AT_ONCE, HeldOutRows, Parts, fit_smooth_noise, new_smooth_noise
 from geogp.predictive import Predictive
 
 
@@ -194,6 +194,18 @@ def test_believes_a_shift_that_unseen_rows_bear_out_and_no_other():
     # As if it were believed in full the level that is not there errs by .25.
     assert error[0] < 0.05 and error[1] < 0.4
     assert 0.0 <= doubt[0] < 0.01 < doubt[1]
+
+
+def test_many_rows_go_through_the_networks_in_pieces():
+    model = new_smooth_noise(5, members=3)
+    model.last.weight.data.normal_(generator=torch.Generator().manual_seed(0))
+    features = torch.randn(2 * AT_ONCE + 7, 5, generator=torch.Generator().manual_seed(1)).double()
+    at_once = model.outputs(features)  # as where something is learned
+    with torch.no_grad():
+        in_pieces = model.outputs(features)
+    assert at_once.requires_grad and not in_pieces.requires_grad
+    # A product of other sizes may add in another order.
+    torch.testing.assert_close(in_pieces, at_once.detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_rows_are_judged_by_those_who_have_not_seen_them():

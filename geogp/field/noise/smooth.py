@@ -33,6 +33,8 @@ MOST_LOG_SKEWNESS = 0.75
 KNOWN_EXACTLY = 0.1
 #: Nats that it costs to believe an output in full.
 BELIEF = 3.0
+#: Rows that go through the networks at once where nothing is learned: what lies between two layers stays in the cache.
+AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,9 @@ class SmoothNoise(nn.Module):
 
     def outputs(self, features: Tensor) -> Tensor:
         """(E, N, outputs) of each member, at features (N, F) for all of them or (E, N, F) for each."""
+        many = features.dim() == 2 and len(features) > AT_ONCE and features.device.type == "cpu"
+        if many and not torch.is_grad_enabled():
+            return torch.cat([self.outputs(part) for part in features.split(AT_ONCE)], dim=1)
         z = ((features - self.center) / self.scale).clamp(-CLIP, CLIP).to(self.first.weight.dtype)
         h = nn.functional.silu(self.first(z))
         for layer in self.layers:

@@ -1,0 +1,76 @@
+"""Slopes that are written out, and a step on all rows piece by piece, against automatic differentiation."""
+
+import pytest
+import torch
+
+from geogp.basis.full_batch import full_batch_backward
+from geogp.basis.objectives import OBJECTIVES, Sums
+from geogp.basis.objectives.objective import SOLVES
+from geogp.engines.closed_form import rows_of
+from geogp.linalg.slopes import gaussian, gram, inverse_cholesky, products, waves
+from geogp.methods import method
+from tests.geogp.test_closed_form import CLOSED, close, toy, untrained
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def spd(r: int) -> torch.Tensor:
+    A = drawn(r, r)
+    return A @ A.T + torch.eye(r).double()
+
+
+FORMULAS = {
+    "gaussian": (gaussian, lambda: (drawn(7, 3), drawn(5, 3, seed=1))),
+    "gaussian of itself": (lambda A: gaussian(A, A), lambda: (drawn(6, 2),)),
+    "waves": (waves, lambda: (drawn(4, 3),)),
+    "products": (
+        lambda table: products(table, torch.tensor([[0, 2, 1], [3, 0, 0], [1, 1, 2], [0, 0, 0]])),
+        lambda: (drawn(4, 3, 5),),
+    ),
+    "inverse Cholesky factor": (lambda K: inverse_cholesky(0.5 * (K + K.T), jitter=0.1), lambda: (spd(5),)),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_slopes_are_those_of_finite_differences(name: str) -> None:
+    formula, inputs = FORMULAS[name]
+    assert torch.autograd.gradcheck(formula, [x.requires_grad_() for x in inputs()])
+
+
+def test_the_inverse_factor_and_its_slope_are_those_of_the_factorisation() -> None:
+    K = spd(20).requires_grad_()
+    weights = drawn(20, 20, seed=2)
+    C = torch.linalg.cholesky(K + 1e-3 * K.diagonal().mean() * torch.eye(20).double())
+    plain = torch.linalg.solve_triangular(C, torch.eye(20).double(), upper=False)
+    ours = inverse_cholesky(K, jitter=1e-3)
+    close(ours.detach(), plain.detach(), 1e-12)
+    (expected,) = torch.autograd.grad((plain * weights).sum(), K)
+    (found,) = torch.autograd.grad((ours * weights).sum(), K)
+    close(found, 0.5 * (expected + expected.T), 1e-10)
+
+
+@pytest.mark.parametrize("r", [3, 512, 700])
+def test_a_gram_matrix_by_blocks_is_the_product(r: int) -> None:
+    A = drawn(40, r)
+    close(gram(A), A.T @ A, 1e-11)
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize("residual", ["", "unit", "none"])
+@pytest.mark.parametrize("name", [n for n in CLOSED if OBJECTIVES[method(n).objective].does == SOLVES])
+def test_a_step_by_pieces_has_the_gradients_of_the_plain_formula(name, residual, chunk) -> None:
+    data = toy(50)
+    model, plain = (
+        untrained(name, data, rank=16, **({"residual": residual} if residual else {})) for _ in range(2)
+    )
+    objective = OBJECTIVES[method(name).objective]
+    expected = objective(Sums.of(rows_of(plain, data)))
+    expected.backward()
+    found = full_batch_backward(model, method(name).objective, data, chunk=chunk)
+    assert found.item() == pytest.approx(expected.item(), abs=1e-10)
+    for p, q in zip(model.parameters(), plain.parameters()):
+        assert (p.grad is None) == (q.grad is None)
+        if p.grad is not None:
+            close(p.grad, q.grad, 1e-10 * max(1.0, float(q.grad.abs().max())))

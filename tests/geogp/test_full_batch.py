@@ -12,6 +12,10 @@ from geogp.methods import method
 from tests.geogp.test_closed_form import CLOSED, close, toy, untrained
 
 
+#: A lattice needs six points an axis. Of more inducing points, near each other, the plain formula itself loses digits.
+RANK = {"ski": 36}
+
+
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
@@ -63,7 +67,8 @@ def test_a_gram_matrix_by_blocks_is_the_product(r: int) -> None:
 def test_a_step_by_pieces_has_the_gradients_of_the_plain_formula(name, residual, chunk) -> None:
     data = toy(50)
     model, plain = (
-        untrained(name, data, rank=16, **({"residual": residual} if residual else {})) for _ in range(2)
+        untrained(name, data, rank=RANK.get(name, 16), **({"residual": residual} if residual else {}))
+        for _ in range(2)
     )
     objective = OBJECTIVES[method(name).objective]
     expected = objective(Sums.of(rows_of(plain, data)))

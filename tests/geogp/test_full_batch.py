@@ -7,10 +7,19 @@ from geogp.basis.full_batch import full_batch_backward
 from geogp.basis.objectives import OBJECTIVES, Sums
 from geogp.basis.objectives.objective import SOLVES
 from geogp.engines.closed_form import rows_of
-from geogp.linalg.slopes import gaussian, gram, inverse_cholesky, products, waves
+from geogp.linalg import cholesky, inverse_factor, squared_distances
+from geogp.linalg.slopes import (
+    gaussian,
+    gram,
+    inverse_cholesky,
+    lower_triangle,
+    products,
+    quadratic,
+    waves,
+    whitened_gaussian,
+)
 from geogp.methods import method
 from tests.geogp.test_closed_form import CLOSED, close, toy, untrained
-
 
 #: A lattice needs six points an axis. Of more inducing points, near each other, the plain formula itself loses digits.
 RANK = {"ski": 36}
@@ -33,6 +42,12 @@ FORMULAS = {
         lambda table: products(table, torch.tensor([[0, 2, 1], [3, 0, 0], [1, 1, 2], [0, 0, 0]])),
         lambda: (drawn(4, 3, 5),),
     ),
+    "whitened": (whitened_gaussian, lambda: (drawn(7, 3), drawn(5, 3, seed=1))),
+    "quadratic": (
+        lambda phi, L, m: quadratic(phi, L.tril(), m),
+        lambda: (drawn(7, 4), drawn(4, 4, seed=1), drawn(4, seed=2)),
+    ),
+    "lower triangle": (lower_triangle, lambda: (drawn(4, 4), drawn(4, seed=1))),
     "inverse Cholesky factor": (lambda K: inverse_cholesky(0.5 * (K + K.T), jitter=0.1), lambda: (spd(5),)),
 }
 
@@ -53,6 +68,33 @@ def test_the_inverse_factor_and_its_slope_are_those_of_the_factorisation() -> No
     (expected,) = torch.autograd.grad((plain * weights).sum(), K)
     (found,) = torch.autograd.grad((ours * weights).sum(), K)
     close(found, 0.5 * (expected + expected.T), 1e-10)
+
+
+@pytest.mark.parametrize("r", [5, 200, 600])
+def test_products_of_triangles_by_blocks_are_those_of_the_plain_formula(r: int) -> None:
+    """Wide and narrow: the features of inducing points, what the weights make of them, and all slopes."""
+    A, Z, L, m = drawn(30, 40), drawn(r, 40, seed=1), drawn(r, r, seed=2) / r, drawn(r, seed=3)
+    leaves = [x.requires_grad_() for x in (A, Z, L, m)]
+
+    def plain() -> tuple[torch.Tensor, ...]:
+        C = cholesky(torch.exp(-0.5 * squared_distances(Z, Z)))
+        phi = torch.exp(-0.5 * squared_distances(A, Z)) @ inverse_factor(C).T
+        return phi, phi @ m, (phi @ L.tril()).square().sum(1), phi.square().sum(1)
+
+    def ours() -> tuple[torch.Tensor, ...]:
+        phi = whitened_gaussian(A, Z)
+        return phi, *quadratic(phi, L.tril(), m)
+
+    weights = [drawn(30, r, seed=5), *(drawn(30, seed=6 + k) for k in range(3))]
+    found, expected = ours(), plain()
+    for a, b in zip(found, expected):
+        close(a.detach(), b.detach(), 1e-10)
+    slopes = [
+        torch.autograd.grad(sum((w * v).sum() for w, v in zip(weights, values)), leaves)
+        for values in (found, expected)
+    ]
+    for a, b in zip(*slopes):
+        close(a, b, 1e-10 * max(1.0, float(b.abs().max())))
 
 
 @pytest.mark.parametrize("r", [3, 512, 700])

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
 from geogp.basis.expansions.placing import median_lengthscale
-from geogp.linalg.slopes import gaussian, inverse_cholesky
+from geogp.linalg.slopes import gaussian, inverse_cholesky, whitened_gaussian
 
 
 class RBF(Expansion):
@@ -87,7 +87,11 @@ class RBF(Expansion):
         return gaussian(h / ell, self.inducing_points / ell)
 
     def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
-        return self.before_root(h) @ self.root()
+        ell = self.lengthscale
+        phi = whitened_gaussian(
+            h / ell, self.inducing_points / ell, what="the inducing points' kernel matrix"
+        )
+        return self.variance.sqrt() * phi
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [self.inducing_points, self.log_lengthscale, self.log_variance]

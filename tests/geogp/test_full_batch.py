@@ -1,5 +1,7 @@
 """Slopes that are written out, and a step on all rows piece by piece, against automatic differentiation."""
 
+import copy
+
 import pytest
 import torch
 
@@ -121,3 +123,25 @@ def test_a_step_by_pieces_has_the_gradients_of_the_plain_formula(name, residual,
         assert (p.grad is None) == (q.grad is None)
         if p.grad is not None:
             close(p.grad, q.grad, 1e-10 * max(1.0, float(q.grad.abs().max())))
+
+
+def test_features_that_are_asked_for_often_follow_the_parameters() -> None:
+    """The factor that a prediction keeps is that of the parameters as they are."""
+    data = toy(30)
+    model = untrained("sv-rbf", data, rank=9).eval()
+    h = model.encoder(data.X)
+
+    def agree(expansion: torch.nn.Module, h: torch.Tensor, atol: float) -> None:
+        expected = expansion(h).detach()  # with gradient: factorised anew
+        with torch.no_grad():
+            close(expansion(h), expected, atol)
+
+    agree(model.expansion, h, 1e-10)
+    with torch.no_grad():
+        model.expansion.inducing_points.add_(0.1)
+        model.expansion.log_lengthscale.sub_(0.3)
+    agree(model.expansion, h, 1e-10)
+    agree(copy.deepcopy(model.expansion).float(), h.float(), 1e-3)
+    other = untrained("sv-rbf", data, rank=9)
+    model.expansion.load_state_dict(other.expansion.state_dict())
+    agree(model.expansion, h, 1e-10)

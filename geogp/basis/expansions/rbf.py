@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
 from geogp.basis.expansions.placing import median_lengthscale
-from geogp.linalg.slopes import gaussian, inverse_cholesky, whitened_gaussian
+from geogp.linalg.slopes import gaussian, inverse_cholesky, times_upper, whitened_gaussian
 
 
 class RBF(Expansion):
@@ -42,6 +42,8 @@ class RBF(Expansion):
         self.inducing_points = nn.Parameter(torch.rand(rank, n_inputs) * 2.0 - 1.0)
         self.log_lengthscale = nn.Parameter(torch.full((n_inputs,), 0.5).mul(float(n_inputs)).log() * 0.5)
         self.log_variance = nn.Parameter(torch.zeros(()))
+        #: What the parameters were when the root was last factorised, and the root.
+        self._kept: tuple[tuple, Tensor] | None = None
 
     @property
     def lengthscale(self) -> Float[Tensor, " H"]:
@@ -86,7 +88,16 @@ class RBF(Expansion):
         ell = self.lengthscale
         return gaussian(h / ell, self.inducing_points / ell)
 
+    def kept_root(self) -> Float[Tensor, "r r"]:
+        """`root` without gradient, factorised once for all places that the same parameters are asked of."""
+        now = tuple((p.data_ptr(), p._version, p.dtype) for p in self.parameters())
+        if self._kept is None or self._kept[0] != now:
+            self._kept = now, self.root().detach()
+        return self._kept[1]
+
     def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
+        if not self.training and not torch.is_grad_enabled():
+            return times_upper(self.before_root(h), self.kept_root())
         ell = self.lengthscale
         phi = whitened_gaussian(
             h / ell, self.inducing_points / ell, what="the inducing points' kernel matrix"

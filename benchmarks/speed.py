@@ -91,10 +91,11 @@ def main(argv: list[str] | None = None) -> int:
         ]
         print("\n".join(table))
         lines += table
-    if options.out:
-        write_text(options.out, json.dumps(results, indent=1) + "\n")
-    if options.markdown:
-        write_text(options.markdown, "\n".join(lines) + "\n")
+        # After each section: a run that is stopped keeps what it has measured.
+        if options.out:
+            write_text(options.out, json.dumps(results, indent=1) + "\n")
+        if options.markdown:
+            write_text(options.markdown, "\n".join(lines) + "\n")
     if options.against:
         said = slower(json.loads(options.against.read_text(encoding="utf-8")), results)
         print(

@@ -95,7 +95,7 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m mkdocs build --config-file .docs/mkdocs.yml
 
 bench: $(VENV)/.installed-bench
-	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.speed --markdown benchmarks/SPEED.md --out bench.json
 
 bench-accuracy: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.accuracy

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -83,6 +83,33 @@ def best_seconds(
         for _ in range(repeats):
             work()
         best = min(best, (clock() - started) / repeats)
+    return best
+
+
+def clock_of(device: str) -> Callable[[], float]:
+    """Processor time on one CPU thread, else wall time."""
+    import torch
+
+    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+
+
+def interleaved(works: Sequence[Callable[[], Any]], device: str, *, rounds: int = 3) -> list[float]:
+    """Seconds of a call of each, the best of `rounds` in which all take turns: what else the machine does meets all alike.
+
+    The first call of each is not timed.
+    """
+    clock, best = clock_of(device), [float("inf")] * len(works)
+    for work in works:
+        work()
+    for _ in range(rounds):
+        for k, work in enumerate(works):
+            started = clock()
+            work()
+            if device.startswith("cuda"):
+                import torch
+
+                torch.cuda.synchronize()
+            best[k] = min(best[k], clock() - started)
     return best
 
 

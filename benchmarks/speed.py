@@ -1,6 +1,7 @@
 """Speed: training, prediction, local systems, ingest and export, beside GPyTorch on the same backbone.
 
     python -m benchmarks.speed [--only training,prediction] [--quick] [--device cuda] [--out speed.json]
+        [--markdown FILE] [--against EARLIER.json]
 
 Each section runs in its own process, whose peak memory is printed. FLOPs are those of matrix products as
 torch counts them (Cholesky factors and triangular solves, which GPyTorch needs and ours do not, are not
@@ -20,7 +21,16 @@ from benchmarks.machine import in_fresh, write_text
 from benchmarks.tables import markdown
 from geogp.engines.asked import device_named
 
-SECTIONS = ("training", "prediction", "local", "grid", "convergence", "streaming", "ingest", "export")
+SECTIONS = (
+    "training", "prediction", "on-all-rows", "epochs", "fields", "local", "grid", "convergence", "streaming", "ingest",
+    "export",
+)  # fmt: skip
+#: A number that got worse by more than this is named.
+WORSE = 0.1
+#: What a row is: its other columns are measured.
+KEYS = (
+    "what", "h", "r", "n", "rows", "rank", "pixels", "places", "metres apart", "rows read", "rows kept", "threads", "workers",
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,6 +41,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
     parser.add_argument("--out", type=Path, default=None, help="also write the rows as JSON")
     parser.add_argument("--markdown", type=Path, default=None, help="also write the tables as markdown")
+    parser.add_argument(
+        "--against", type=Path, default=None, help="what --out wrote before: name what is slower"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     device = device_named(options.device)
@@ -78,11 +91,61 @@ def main(argv: list[str] | None = None) -> int:
         ]
         print("\n".join(table))
         lines += table
-    if options.out:
-        write_text(options.out, json.dumps(results, indent=1) + "\n")
-    if options.markdown:
-        write_text(options.markdown, "\n".join(lines) + "\n")
+        # After each section: a run that is stopped keeps what it has measured.
+        if options.out:
+            write_text(options.out, json.dumps(results, indent=1) + "\n")
+        if options.markdown:
+            write_text(options.markdown, "\n".join(lines) + "\n")
+    if options.against:
+        said = slower(json.loads(options.against.read_text(encoding="utf-8")), results)
+        print(
+            "\n"
+            + "\n".join(said or [f"Nothing is slower by more than {WORSE:.0%} than in {options.against}."])
+        )
     return 1 if failed else 0
+
+
+def slower(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """A line for each number that is worse by more than a tenth than that of the same row of an earlier run.
+
+    Ratios and rates count as worse when they fall, times and memory when they grow. Runs of another machine, device or number
+    of threads are compared, too, and the first line says so.
+    """
+    lines = []
+    for section, found in now["sections"].items():
+        earlier = {_key(row): row for row in before["sections"].get(section, {"rows": []})["rows"]}
+        for row in found["rows"]:
+            old = earlier.get(_key(row), {})
+            for name, value in row.items():
+                if name in KEYS or not (sense := _sense(name)) or not old.get(name) or not value:
+                    continue
+                change = value / old[name] if sense > 0 else old[name] / value
+                if change < 1.0 / (1.0 + WORSE):
+                    of = ", ".join(f"{k} {row[k]}" if k != "what" else str(row[k]) for k in KEYS if k in row)
+                    lines.append(
+                        f"{section}: {of}: {name} {_cell(name, old[name])} then, {_cell(name, value)} now"
+                    )
+    unlike = [
+        k for k in ("processor", "cores", "threads") if before["machine"].get(k) != now["machine"].get(k)
+    ]
+    unlike += ["device"] if before.get("device") != now.get("device") else []
+    if unlike:
+        lines.insert(0, f"Not like for like: another {', '.join(unlike)}.")
+    return lines
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(k) for k in KEYS)
+
+
+def _sense(name: str) -> int:
+    """1 where more is better, -1 where less is, 0 where neither: FLOPs, the machine's own speed."""
+    if name.endswith("/s") and "GFLOP" not in name and "GB" not in name:
+        return 1
+    if name in ("ratio", "share of peak", "times as fast as SVGP") or name.endswith("times ours"):
+        return 1
+    own = name.startswith("ms ") or name.endswith((" s", "seconds", ", ms", " MB")) or name == "seconds"
+    return -1 if own else 0
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:

@@ -17,7 +17,8 @@ assert geogp
 import torch  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from benchmarks.machine import best_seconds  # noqa: E402
+from benchmarks import growth  # noqa: E402
+from benchmarks.machine import best_seconds, clock_of, interleaved  # noqa: E402
 from geogp.basis.build import Shape, Size, build  # noqa: E402
 from geogp.basis.initialise import warm_start  # noqa: E402
 from geogp.basis.objectives import Weights  # noqa: E402
@@ -39,11 +40,6 @@ def gemm_gflops(device: str, size: int = 2048) -> float:
     A = torch.randn(size, size, device=device)
     seconds = _seconds(lambda: A @ A, device, at_least=0.3)
     return 2.0 * size**3 / seconds / 1e9
-
-
-def clock_of(device: str) -> Callable[[], float]:
-    """Processor time on one CPU thread, else wall time."""
-    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 
 def _seconds(work: Callable[[], Any], device: str, **options: Any) -> float:
@@ -80,18 +76,26 @@ def _ours(name: str, hidden: int, rank: int, data: Data, device: str) -> Any:
     return model
 
 
+def copy_gb_s(device: str, size: int = 2**25) -> float:
+    """Measured bandwidth of a copy that no cache holds, in GB/s read and written."""
+    A = torch.zeros(size, device=device)
+    B = torch.empty_like(A)
+    return 8.0 * size / _seconds(lambda: B.copy_(A), device, at_least=0.2) / 1e9
+
+
 def training(device: str, quick: bool) -> list[Row]:
-    """One optimiser step: ours, and GPyTorch's SVGP and PPGP on the same encoder and backbone."""
-    peak = gemm_gflops(device)
+    """One optimiser step: ours, and GPyTorch's SVGP and PPGP on the same encoder and backbone, in turns."""
+    peak, bandwidth = gemm_gflops(device), copy_gb_s(device)
     data = _map_data(8192, device)
     batch = data.rows(torch.arange(BATCH, device=device))
     rows: list[Row] = []
     for hidden, rank in SIZES[: 1 if quick else None]:
+        works: dict[str, Callable[[], None]] = {}
         for name in OURS:
             model = _ours(name, hidden, rank, data, device).train()
             backward = minibatch(model, method(name).objective, Weights(), len(data)).backward
-            adamw = torch.optim.AdamW(parameter_groups(model, Schedule()), foreach=True)
-            rows.append(_step(name, hidden, rank, adamw, partial(backward, batch), peak, device, quick))
+            adamw = torch.optim.AdamW(parameter_groups(model, Schedule()), fused=True)
+            works[name] = partial(_stepped, adamw, partial(backward, batch))
         for objective in ("svgp", "ppgp"):
             loss, parameters = _gpytorch(objective, hidden, rank, data, device)
             adam = torch.optim.Adam(parameters, lr=1e-3)
@@ -99,33 +103,31 @@ def training(device: str, quick: bool) -> list[Row]:
             def one(loss: Any = loss) -> None:
                 loss(batch).backward()
 
-            rows.append(_step(f"gpytorch {objective}", hidden, rank, adam, one, peak, device, quick))
+            works[f"gpytorch {objective}"] = partial(_stepped, adam, one)
+        seconds = dict(
+            zip(
+                works,
+                interleaved(tuple(works.values()), device, rounds=5 if quick else max(10, 8192 // rank)),
+            )
+        )
+        for name, work in works.items():
+            with FlopCounterMode(display=False) as counter:
+                work()
+            gflop = counter.get_total_flops() / 1e9
+            rows.append(
+                {
+                    "what": name, "h": hidden, "r": rank, "ms a step": 1e3 * seconds[name],
+                    "times as fast as SVGP": seconds["gpytorch svgp"] / seconds[name], "GFLOP": gflop,
+                    "share of peak": gflop / seconds[name] / peak, "peak GFLOP/s": peak, "copy GB/s": bandwidth,
+                }
+            )  # fmt: skip
     return rows
 
 
-def _step(
-    name: str,
-    hidden: int,
-    rank: int,
-    optimiser: torch.optim.Optimizer,
-    backward: Callable[[], Any],
-    peak: float,
-    device: str,
-    quick: bool,
-) -> Row:
-    def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
-        backward()
-        optimiser.step()
-
-    with FlopCounterMode(display=False) as counter:
-        step()
-    gflop = counter.get_total_flops() / 1e9
-    seconds = _seconds(step, device, at_least=0.2 if quick else 1.0)
-    return {
-        "what": name, "h": hidden, "r": rank, "ms a step": 1e3 * seconds, "GFLOP": gflop,
-        "share of peak": gflop / seconds / peak, "peak GFLOP/s": peak,
-    }  # fmt: skip
+def _stepped(optimiser: torch.optim.Optimizer, backward: Callable[[], Any]) -> None:
+    optimiser.zero_grad(set_to_none=True)
+    backward()
+    optimiser.step()
 
 
 def _gpytorch(objective: str, hidden: int, rank: int, data: Data, device: str) -> tuple[Any, list[Any]]:
@@ -387,6 +389,9 @@ def export(device: str, quick: bool) -> list[Row]:
 SECTIONS: dict[str, tuple[str, Callable[[str, bool], list[Row]]]] = {
     "training": (f"A training step, batch {BATCH}", training),
     "prediction": ("Prediction", prediction),
+    "on-all-rows": ("A step on all rows", growth.on_all_rows),
+    "epochs": ("An epoch, and the weights' statistics", growth.epochs),
+    "fields": ("A field beside other libraries", growth.fields),
     "local": ("Local Gaussian process", locally),
     "grid": ("A map of the default field", grid),
     "convergence": ("A default fit", convergence),

@@ -134,7 +134,8 @@ class Data:
     def chunks(self, size: int = CHUNK) -> Iterator["Data"]:
         """The rows in order, at most `size` of them at a time."""
         for i in range(0, len(self), size):
-            yield self.rows(torch.arange(i, min(i + size, len(self)), device=self.y.device))
+            counts = None if self.counts is None else self.counts[i : i + size]
+            yield Data(self.X[i : i + size], self.y[i : i + size], counts)
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator["Data"]:
         """One epoch of batches of `size` rows, `n_batches` of them."""

@@ -88,13 +88,13 @@ class LowRankGP(Trainable):
     def moments(self, X: Tensor, counts: Tensor | None = None) -> Moments:
         """Mean, latent variance and noise variance of averages of `counts` measurements at X."""
         Z, h, phi = self.represent(X)
-        mean, variance = self.weights().moments(phi)
+        mean, variance, prior = self.weights().moments_and_prior(phi)
         residual = self.residual_variance(Z, h, phi)
         return Moments(
             mean=self.constant_mean + mean,
             latent_variance=self.factors.surface * variance + residual,
             noise_variance=self.noise_variance(Z, counts, variance),
-            prior_variance=self.factors.surface * phi.square().sum(1) + residual,
+            prior_variance=self.factors.surface * prior + residual,
         )
 
     def noise_variance(self, Z: Tensor, counts: Tensor | None, of_weights: Tensor) -> Tensor:

@@ -5,11 +5,13 @@ Both routes end here: variational training learns `VariationalPosterior`; `stati
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from geogp.linalg.slopes import lower_triangle, quadratic
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,12 @@ class WeightPosterior:
         """Mean phi'm and variance ||L'phi||^2, each (N,). Cost O(N r^2)."""
         return phi @ self.mean, (phi @ self.scale_tril).square().sum(1)
 
+    def moments_and_prior(
+        self, phi: Float[Tensor, "N r"]
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"], Float[Tensor, " N"]]:
+        """`moments`, and the variance ||phi||^2 before data: each (N,)."""
+        return *self.moments(phi), phi.square().sum(1)
+
     def covariance(self, phi: Float[Tensor, "N r"], phi_other: Float[Tensor, "M r"]) -> Float[Tensor, "N M"]:
         """phi S phi_other': (N, M)."""
         return (phi @ self.scale_tril) @ (phi_other @ self.scale_tril).T
@@ -37,13 +45,26 @@ class WeightPosterior:
 
     def to(self, like: Tensor) -> "WeightPosterior":
         """The same in the dtype and on the device of a tensor."""
-        return WeightPosterior(self.mean.to(like), self.scale_tril.to(like))
+        return replace(self, mean=self.mean.to(like), scale_tril=self.scale_tril.to(like))
 
     def kl(self) -> Float[Tensor, ""]:
         """KL(q || N(0, I)) for a lower-triangular scale."""
         L = self.scale_tril
         log_det = 2.0 * L.diagonal().abs().log().sum()
         return 0.5 * (L.square().sum() + self.mean.square().sum() - len(self.mean) - log_det)
+
+
+class TriangularWeights(WeightPosterior):
+    """A `WeightPosterior` whose scale_tril (r, r) is known to be lower-triangular: half the operations."""
+
+    def moments(self, phi: Float[Tensor, "N r"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+        mean, variance, _ = quadratic(phi, self.scale_tril, self.mean)
+        return mean, variance
+
+    def moments_and_prior(
+        self, phi: Float[Tensor, "N r"]
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"], Float[Tensor, " N"]]:
+        return quadratic(phi, self.scale_tril, self.mean)
 
 
 class Posterior(nn.Module):
@@ -80,8 +101,7 @@ class VariationalPosterior(Posterior):
         self.off_diagonal = nn.Parameter(torch.randn(rank, rank) / rank**1.5 * 0.1)
 
     def current(self) -> WeightPosterior:
-        L = self.off_diagonal.tril(-1) + torch.diag(self.log_diagonal.exp())
-        return WeightPosterior(self.mean, L)
+        return TriangularWeights(self.mean, lower_triangle(self.off_diagonal, self.log_diagonal))
 
     def initialise(self, mean: Float[Tensor, " r"], scale: float) -> None:
         with torch.no_grad():
@@ -133,6 +153,12 @@ class LowRankWeights:
         """As `WeightPosterior.moments`. Cost O(N r k)."""
         variance = (phi @ self.factor).square().sum(1) + phi.square() @ self.diagonal.square()
         return phi @ self.mean, variance
+
+    def moments_and_prior(
+        self, phi: Float[Tensor, "N r"]
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"], Float[Tensor, " N"]]:
+        """As `WeightPosterior.moments_and_prior`."""
+        return *self.moments(phi), phi.square().sum(1)
 
     def covariance(self, phi: Float[Tensor, "N r"], phi_other: Float[Tensor, "M r"]) -> Float[Tensor, "N M"]:
         """phi S phi_other': (N, M)."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from geogp.basis.model import LowRankGP, in_double
-from geogp.basis.posterior import WeightPosterior
+from geogp.basis.posterior import TriangularWeights, WeightPosterior
 from geogp.data import Data
 from geogp.errors import InvalidInput, NumericalFailure
 
@@ -235,4 +235,4 @@ def solve(statistic: Statistic, prior: WeightPosterior | None = None) -> Solutio
     log_evidence = -0.5 * (
         misfit + log_det + log_det_prior + statistic.log_noise + statistic.n_rows * math.log(2.0 * math.pi)
     )
-    return Solution(WeightPosterior(mean, scale_tril), log_evidence)
+    return Solution(TriangularWeights(mean, scale_tril), log_evidence)

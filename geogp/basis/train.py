@@ -84,13 +84,13 @@ def terms_of(model: LowRankGP, batch: Data, n_total: int) -> Terms:
     """Everything an objective may look at, from one pass through the model."""
     Z, h, phi = model.represent(batch.X)
     weights = model.weights()
-    mean, weight_variance = weights.moments(phi)
+    mean, weight_variance, basis_variance = weights.moments_and_prior(phi)
     return Terms(
         y=batch.y,
         mean=model.constant_mean + mean,
         weight_variance=weight_variance,
         residual_variance=model.residual.variance(model.expansion, Z, h, phi),
-        basis_variance=phi.square().sum(1),
+        basis_variance=basis_variance,
         noise_variance=model.noise(Z, batch.counts),
         kl=weights.kl(),
         n_total=n_total,
@@ -218,7 +218,7 @@ class Training:
         if schedule.quasi_newton:
             self.optimiser, self.peaks = QuasiNewton(model.parameters()), []
         else:
-            self.optimiser = torch.optim.AdamW(parameter_groups(model, schedule), fused=False, foreach=True)
+            self.optimiser = torch.optim.AdamW(parameter_groups(model, schedule), fused=True)
             self.peaks = [g["lr"] for g in self.optimiser.param_groups]
         self.progress = Progress()
 

@@ -1,10 +1,7 @@
 """Methods that train kernel and noise on the evidence and then solve for the weights exactly."""
 
-import functools
 import logging
 import math
-import operator
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Self
 
@@ -13,9 +10,10 @@ from torch import Tensor
 
 from geogp.basis.backbones import BACKBONES
 from geogp.basis.build import build
+from geogp.basis.full_batch import Rows, full_batch_backward
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives import OBJECTIVES, Design, Sums
+from geogp.basis.objectives import OBJECTIVES, Design
 from geogp.basis.objectives.objective import SOLVES, SOLVES_BATCHES
 from geogp.basis.objectives.sums import weights_given
 from geogp.basis.schedule import Schedule
@@ -31,8 +29,6 @@ from geogp.methods import Method
 
 log = logging.getLogger(__name__)
 
-#: Rows whose activations are kept at once by a full-batch step; beyond, exact gradients in two passes.
-STEP_ROWS = 16384
 #: Without a network a fit bears longer steps, and in batches yet longer ones.
 KERNEL_RATE = 6.0
 BATCH_RATE = 7.0
@@ -137,48 +133,12 @@ def condition(model: LowRankGP, data: Data) -> float:
     return solution.log_evidence
 
 
-def chunks(model: LowRankGP, data: Data, size: int) -> Iterator[Design]:
-    """What the objective sees of all rows, one chunk at a time."""
-    for part in data.chunks(size):
-        yield rows_of(model, part)
-
-
 def condition_roughly(model: LowRankGP, data: Data) -> None:
     """As `condition` but by the Gram matrix: for the scores that rank epochs."""
     if model.residual.in_precision:
         model.residual.settle(model, data)
-    with torch.no_grad():
-        rows = chunks(model, data, STEP_ROWS)
-        if model.residual.in_precision:
-            rows = (replace(r, noise_variance=r.noise_variance + r.residual_variance) for r in rows)
-        model.solved = weights_given(functools.reduce(operator.add, map(Sums.of, rows)))
-
-
-def full_batch_backward(model: LowRankGP, objective: str, data: Data, chunk: int = STEP_ROWS) -> Tensor:
-    """Gradients of an objective over all rows, in memory of one chunk's activations.
-
-    The objective F is a function of sums S over rows: dF = <F'(S), dS>. One pass without gradients gives S
-    and F'(S); a second one backpropagates each chunk's part of S against it. Exact, not an estimate.
-    Cost: 4/3 of a plain step; with one chunk, a plain step.
-    """
-    loss_of = OBJECTIVES[objective]
-    if len(data) <= chunk:
-        loss = loss_of(Sums.of(rows_of(model, data)))
-        loss.backward()
-        return loss
-    # What a row's variance asks of all rows (the level of residual 'unit') is known before any part comes.
-    model.residual.hold(model, data.chunks(chunk))
-    with torch.no_grad():
-        total = functools.reduce(operator.add, map(Sums.of, chunks(model, data, chunk)))
-    leaves = [t.detach().requires_grad_(True) for t in total.tensors()]
-    loss = loss_of(Sums(*leaves))
-    slopes = torch.autograd.grad(loss, leaves, allow_unused=True)
-    for rows in chunks(model, data, chunk):
-        sums = Sums.of(rows).tensors()
-        wanted = [(s, g) for s, g in zip(sums, slopes) if g is not None and s.requires_grad]
-        torch.autograd.backward([s for s, _ in wanted], [g for _, g in wanted])
-    model.residual.release(model)
-    return loss.detach()
+    rows = Rows(model, data)
+    model.solved = weights_given(rows.total(in_precision=model.residual.in_precision))
 
 
 #: Rows from which a network trained on the evidence is watched on a fifth of them held out.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geogp
-from benchmarks import accuracy, cases, clouds, maps, page, slices, small, tables, targets
+from benchmarks import accuracy, cases, clouds, maps, page, slices, small, speed, tables, targets
 from benchmarks.cases import CASES, Problem
 from benchmarks.measure import known
 from data_pipelines import synthetic
@@ -268,3 +268,37 @@ def test_small_surveys_are_told_fold_by_fold(tmp_path, monkeypatch, capsys):
     best = min(rows["known", method]["mae"] for method in small.METHODS)
     assert f"**{best:.4g}**" in printed.out
     assert small.main(["--only", "nowhere"]) == 2
+
+
+def _measured(ms: float, rate: float) -> dict:
+    rows = [
+        {
+            "what": "dbk-silu",
+            "h": 64,
+            "r": 128,
+            "ms a step": ms,
+            "pixels/s": rate,
+            "GFLOP": ms,
+            "peak GFLOP/s": rate,
+        }
+    ]
+    machine = {"processor": "one", "cores": 2, "threads": "1"}
+    return {"machine": machine, "device": "cpu", "sections": {"training": {"rows": rows, "peak_rss_mb": 1.0}}}
+
+
+def test_what_is_slower_than_an_earlier_run_by_more_than_a_tenth_is_named():
+    before = _measured(10.0, 1000.0)
+    assert speed.slower(before, _measured(10.9, 920.0)) == []
+    assert speed.slower(before, _measured(5.0, 5000.0)) == []
+    said = speed.slower(before, _measured(12.0, 800.0))
+    assert said == [
+        "training: dbk-silu, h 64, r 128: ms a step 10 then, 12 now",
+        "training: dbk-silu, h 64, r 128: pixels/s 1,000 then, 800 now",
+    ]
+
+
+def test_a_run_of_another_machine_says_so_and_a_row_that_is_new_is_no_news():
+    now = _measured(10.0, 1000.0)
+    now["machine"]["processor"] = "another"
+    now["sections"]["fields"] = now["sections"]["training"]
+    assert speed.slower(_measured(10.0, 1000.0), now) == ["Not like for like: another processor."]

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,9 +48,9 @@ def toy(n=60, d=2, seed=0, counts=True):
     return Data(X, y, n_i)
 
 
-def untrained(name, data, rank=36, hidden=8):
+def untrained(name, data, rank=36, hidden=8, **choices):
     shape = Shape(data.X.shape[1], (0, 1) if data.X.shape[1] == 2 else None, None, data.counts is not None)
-    row = method(name)
+    row = replace(method(name), **choices)
     model = build(row, shape, Size(hidden=hidden, rank=rank, fourier_scales=(1.0,)), seed=0).double()
     model.encoder.fit_scaling(data.X)
     with torch.no_grad(), torch.random.fork_rng():

@@ -43,6 +43,14 @@ class Expansion(nn.Module):
         """k~(h, h_ref): (N, M). Only where `has_base_kernel`."""
         return self.base_diagonal(h)
 
+    def root(self) -> Float[Tensor, "k r"] | None:
+        """R (k, r), invertible, with phi(h) = before_root(h) R, where phi takes a matrix that no row knows of; else None."""
+        return None
+
+    def before_root(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N k"]:
+        """What `root` makes phi of: (N, k). Only where there is a root."""
+        raise NotImplementedError
+
     def unfactorised(
         self, h: Float[Tensor, "N H"]
     ) -> tuple[Float[Tensor, "N r"], Float[Tensor, "r r"]] | None:

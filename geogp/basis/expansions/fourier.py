@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from geogp.basis.expansions.base import Expansion
 from geogp.basis.expansions.placing import median_lengthscale
 from geogp.errors import ImpossibleCombination
+from geogp.linalg.slopes import waves
 
 
 class Fourier(Expansion):
@@ -72,7 +73,7 @@ class Fourier(Expansion):
     def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
         phase = (h / self.lengthscale) @ self.frequencies.T
         scale = (self.log_variance.exp() * 2.0 / self.rank).sqrt()
-        return scale * torch.cat([phase.cos(), phase.sin()], 1)
+        return scale * waves(phase)
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [self.log_lengthscale, self.log_variance]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
 from geogp.basis.expansions.placing import spread_of
+from geogp.linalg.slopes import products
 
 #: alpha of the input density alpha / sqrt(pi) exp(-alpha^2 x^2): a standard normal.
 ALPHA = 0.5**0.5
@@ -75,8 +76,8 @@ class Hermite(Expansion):
             self.spread.copy_(spread_of(h))
 
     def forward(self, h: Float[Tensor, "N d"]) -> Float[Tensor, "N r"]:
-        x = (h - self.centre) / self.spread
-        eps2 = self.epsilon.square()
+        x = ((h - self.centre) / self.spread).T.contiguous()
+        eps2 = self.epsilon.square()[:, None]
         beta2 = (1.0 + 4.0 * eps2 / ALPHA**2).sqrt()
         delta2 = 0.5 * ALPHA**2 * (beta2 - 1.0)
         total = ALPHA**2 + delta2 + eps2
@@ -92,11 +93,8 @@ class Hermite(Expansion):
             if n > 0:
                 following = following - ratio * (n / (n + 1)) ** 0.5 * terms[n - 1]
             terms.append(following)
-        table = torch.stack(terms)  # (degree + 1, N, d)
-        phi = self.log_variance.mul(0.5).exp()
-        for j in range(h.shape[1]):
-            phi = phi * table[self.degrees[:, j], :, j]
-        return phi.T
+        table = torch.stack(terms)  # (degree + 1, d, N): a basis function takes whole rows of it
+        return self.log_variance.mul(0.5).exp() * products(table, self.degrees)
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [self.log_epsilon, self.log_variance]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
 from geogp.basis.expansions.placing import median_lengthscale
-from geogp.linalg import cholesky, inverse_factor, squared_distances
+from geogp.linalg.slopes import gaussian, inverse_cholesky, times_upper, whitened_gaussian
 
 
 class RBF(Expansion):
@@ -42,6 +42,8 @@ class RBF(Expansion):
         self.inducing_points = nn.Parameter(torch.rand(rank, n_inputs) * 2.0 - 1.0)
         self.log_lengthscale = nn.Parameter(torch.full((n_inputs,), 0.5).mul(float(n_inputs)).log() * 0.5)
         self.log_variance = nn.Parameter(torch.zeros(()))
+        #: What the parameters were when the root was last factorised, and the root.
+        self._kept: tuple[tuple, Tensor] | None = None
 
     @property
     def lengthscale(self) -> Float[Tensor, " H"]:
@@ -70,19 +72,37 @@ class RBF(Expansion):
 
     def base_kernel(self, h: Float[Tensor, "N H"], h_ref: Float[Tensor, "M H"]) -> Float[Tensor, "N M"]:
         ell = self.lengthscale
-        return self.variance * torch.exp(-0.5 * squared_distances(h / ell, h_ref / ell))
+        return self.variance * gaussian(h / ell, h_ref / ell)
 
     def base_diagonal(self, h: Float[Tensor, "N H"]) -> Float[Tensor, " N"]:
         return self.variance.expand(len(h))
 
-    def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
+    def root(self) -> Float[Tensor, "r r"]:
+        """sigma_f C^-T, upper-triangular."""
+        Z = (self.inducing_points / self.lengthscale).double()
+        W = inverse_cholesky(gaussian(Z, Z), what="the inducing points' kernel matrix")
+        return self.variance.sqrt() * W.T.to(self.inducing_points.dtype)
+
+    def before_root(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
+        """k_Z(h) / sigma_f²."""
         ell = self.lengthscale
-        Z = self.inducing_points / ell
-        Zd = Z.double()
-        C = cholesky(torch.exp(-0.5 * squared_distances(Zd, Zd)), what="the inducing points' kernel matrix")
-        whiten = inverse_factor(C).to(h.dtype)
-        k_Z = torch.exp(-0.5 * squared_distances(h / ell, Z))
-        return self.variance.sqrt() * (k_Z @ whiten.T)
+        return gaussian(h / ell, self.inducing_points / ell)
+
+    def kept_root(self) -> Float[Tensor, "r r"]:
+        """`root` without gradient, factorised once for all places that the same parameters are asked of."""
+        now = tuple((p.data_ptr(), p._version, p.dtype) for p in self.parameters())
+        if self._kept is None or self._kept[0] != now:
+            self._kept = now, self.root().detach()
+        return self._kept[1]
+
+    def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
+        if not self.training and not torch.is_grad_enabled():
+            return times_upper(self.before_root(h), self.kept_root())
+        ell = self.lengthscale
+        phi = whitened_gaussian(
+            h / ell, self.inducing_points / ell, what="the inducing points' kernel matrix"
+        )
+        return self.variance.sqrt() * phi
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [self.inducing_points, self.log_lengthscale, self.log_variance]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from geogp.basis.posterior import WeightPosterior
 from geogp.linalg import MAX_JITTER, cholesky, inverse_factor, log_det_from_cholesky
+from geogp.linalg.slopes import gram
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,27 @@ class Sums:
             log_noise=noise.log().sum(),
             gap=(rows.residual_variance.double() / noise).sum(),
             n_rows=torch.tensor(float(len(noise)), dtype=torch.float64, device=noise.device),
+        )
+
+    @classmethod
+    def without_gradient(
+        cls,
+        phi: Float[Tensor, "n r"],
+        y: Float[Tensor, " n"],
+        noise_variance: Float[Tensor, " n"],
+        residual_variance: Float[Tensor, " n"],
+    ) -> "Sums":
+        """As `of`, with half the product where the basis is wide; phi (n, r), the others (n,)."""
+        noise = noise_variance.double()
+        root = noise.rsqrt()
+        scaled, whitened = phi.double() * root[:, None], y.double() * root
+        return cls(
+            gram=gram(scaled),
+            cross=scaled.T @ whitened,
+            energy=whitened.square().sum(),
+            log_noise=noise.log().sum(),
+            gap=(residual_variance.double() / noise).sum(),
+            n_rows=noise.new_tensor(float(len(noise))),
         )
 
 

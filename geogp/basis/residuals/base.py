@@ -42,6 +42,8 @@ class Residual(nn.Module):
     #: The engine that carries a residual which is a process of its own, beside the basis; "" for one that is a variance.
     carried_by: ClassVar[str] = ""
     needs_base_kernel = False
+    #: what it says of a training row may follow from the row's phi
+    takes_phi = True
     #: it grows from the training places, so that an update of the weights alone would leave it behind
     moves_with_rows = False
     #: closed-form weights see each row's residual variance as part of its noise

@@ -46,6 +46,7 @@ class Distance(Residual):
     formula = "var r(x) = a (1 - exp(-d(x) / ρ))"
     far_behind_network = "the prior's, once the distance to the data is several times ρ"
 
+    takes_phi = False
     reverts_to_prior = True
     moves_with_rows = True
     scales_with_basis = False

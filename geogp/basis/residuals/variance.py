@@ -14,6 +14,7 @@ class NoResidual(Residual):
     Latent variance then has no reason to grow far from data."""
 
     formula = "var r(x) = 0"
+    takes_phi = False
 
     def variance(
         self,

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperOption
 from app.commands import commands
 from app.commands.options import CHECKS
 from app.console import console
-from app.errors import Interrupted
+from app.errors import Interrupted, Usage
 from app.log import OURS, logs, mark
 from data_pipelines.errors import DataWarning
 
@@ -42,6 +42,18 @@ FILLED: dict[str, Callable[[], str]] = {"{layers}": _layers, "{method}": _method
 
 class _Command(TyperCommand):
     """A command whose help names what a registry holds, and that begins with the checks of its arguments."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses an option that is given twice: the last would win, and the first be dropped without a word."""
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            for option in given:
+                once = isinstance(option, TyperOption) and not (
+                    option.multiple or option.is_flag or option.count
+                )
+                if once and given.count(option) > 1:
+                    raise Usage(f"{option.opts[0]} is given {given.count(option)} times; give it once.")
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         for check in ctx.meta.get(CHECKS, ()):

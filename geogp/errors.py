@@ -148,6 +148,17 @@ def check_threshold(threshold: float, name: str = "thresholds", *, positive: boo
         raise InvalidInput(f"{name} must be above 0; got {threshold:g}.")
 
 
+def check_seconds(seconds: float | None, name: str) -> None:
+    """Refuse what is no time to wait; None, for nothing said, passes.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if seconds is not None and not seconds >= 0:
+        raise InvalidInput(f"{name} must be a number of seconds, 0 or more; got {seconds:g}.")
+
+
 def check_metres(metres: float | None, name: str) -> None:
     """Refuse what is no length; None, for nothing said, passes.
 
@@ -161,6 +172,8 @@ def check_metres(metres: float | None, name: str) -> None:
 
 #: Most bytes that the square matrices of a setting may take, and most of what is counted in a fit.
 BUDGET, MOST_STEPS = 16 * 2**30, 10**8
+#: Largest rate and weight of a term: a step of a million loses all digits of what it changes.
+MOST_WEIGHT = 1e6
 #: Setting -> bytes of one entry of its square matrix: three factors in float64; weights, gradients, two of Adam.
 _SQUARES = {"rank": 24, "hidden": 16}
 
@@ -208,6 +221,8 @@ def check_settings(asked: Mapping[str, Any]) -> None:
             raise InvalidInput(
                 f"{name} must be a {'' if zero else 'positive '}number{', 0 or more' if zero else ''}; got {value!r}."
             )
+        if value is not None and value > MOST_WEIGHT:
+            raise InvalidInput(f"{name} must be at most {MOST_WEIGHT:g}; got {value:g}.")
 
 
 def check_run_folder(path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -44,15 +45,18 @@ class _Command(TyperCommand):
     """A command whose help names what a registry holds, and that begins with the checks of its arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuses an option that is given twice: the last would win, and the first be dropped without a word."""
+        """Refuses an option that is given twice, of which the last would win, and a file without a name, which would be the
+        working directory."""
         if not ctx.resilient_parsing:
-            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            values, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for option in given:
                 once = isinstance(option, TyperOption) and not (
                     option.multiple or option.is_flag or option.count
                 )
                 if once and given.count(option) > 1:
                     raise Usage(f"{option.opts[0]} is given {given.count(option)} times; give it once.")
+                if values.get(option.name) == "" and option.type_descriptor.annotation is Path:
+                    raise Usage(f"{option.opts[0]} is empty; name a file or a folder.")
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -259,3 +259,51 @@ def check_new(path: Path, overwrite: bool) -> None:
     """
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+
+
+#: Files of a run beside those that its sums name; a folder of them; the last letters of its tensors.
+_RUN_FILES, _RUN_FOLDER, _TENSORS = (
+    ("run.json", "SHA256SUMS", "certificate.json"),
+    "statistics",
+    ".safetensors",
+)
+
+
+def check_new_run(path: Path, overwrite: bool) -> None:
+    """Refuse to write a run over what is there already, unless that is asked for and what is there is a run and nothing else.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> check_new_run(Path("/"), overwrite=True)
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: The output / is the folder that this command runs in, or one above it; name another.
+    """
+    check_new(path, overwrite)
+    if path.name in ("", "..") or Path.cwd().is_relative_to(path.resolve()):
+        raise InvalidInput(
+            f"The output {path} is the folder that this command runs in, or one above it; name another."
+        )
+    if path.exists() and not path.is_dir():
+        raise InvalidInput(f"{path} is no folder, and a run is one; give another -o.")
+    if strange := next((name for name in _files_in(path) if not _of_run(path, name)), None):
+        raise InvalidInput(
+            f"{path} holds {strange}, which is no file of a run, and to overwrite it would lose that; give another -o."
+        )
+
+
+def _files_in(path: Path) -> list[Path]:
+    return sorted(p.relative_to(path) for p in path.rglob("*") if p.is_symlink() or not p.is_dir())
+
+
+def _of_run(path: Path, name: Path) -> bool:
+    try:
+        listed = (path / "SHA256SUMS").read_text(encoding="utf-8").split()
+    except (OSError, ValueError):
+        listed = []
+    known = name.suffix == _TENSORS and name.parts[:-1] in ((), (_RUN_FOLDER,))
+    return known or name.as_posix() in (*_RUN_FILES, *listed) or name.parts[0].startswith(".geogp-")

@@ -9,7 +9,7 @@ from app.choices import CountedBy
 from app.commands import options
 from app.console import console
 from app.errors import Usage
-from geogp.errors import check_new, check_seconds
+from geogp.errors import check_new_run, check_seconds
 
 PLACE = 30
 _MODEL = "The model (table `model` of run.toml)"
@@ -109,7 +109,7 @@ def fit(
         "covariates": covariates,
     }  # fmt: skip
     chosen = fit_config(config, given, model)
-    check_new(output, overwrite)
+    check_new_run(output, overwrite)
     # Each takes longer, the last seconds: not for what is refused above.
     from data_pipelines.splits import check_split
 

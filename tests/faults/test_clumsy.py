@@ -147,3 +147,88 @@ def test_names_that_a_terminal_would_obey(cli, points, tmp_path) -> None:
     small = ["--method", "dbk-rbf", "--rank", 4, "--hidden", 4, "--epochs", 1]
     got = cli("fit", tmp_path / "o.parquet", "-o", tmp_path / "run", "--target", "value", *small)
     assert got.code == 0 and "?[2Jv?" in got.err and "\x1b" not in got.err
+
+
+# -- outputs --------------------------------------------------------------------------------------------
+
+
+def test_a_run_takes_no_place_of_other_files(cli, own, small_run, tmp_path, monkeypatch) -> None:
+    """With --overwrite a fit put its run in the place of any folder and removed what had been there, documents and all."""
+    home = tmp_path / "home"
+    (home / "letters").mkdir(parents=True)
+    (home / "letters" / "one.txt").write_text("dear")
+    line = [
+        "fit",
+        own,
+        "--target",
+        "value",
+        "--method",
+        "dbk-rbf",
+        "--rank",
+        4,
+        "--hidden",
+        4,
+        "--epochs",
+        1,
+        "--overwrite",
+    ]
+    got = cli(*line, "-o", home)
+    assert got.code == 3 and "holds letters/one.txt, which is no file of a run" in got.err
+    with pytest.raises(geogp.InvalidInput, match=r"holds letters/one\.txt"):
+        geogp.save(home, geogp.load(small_run).model, {}, overwrite=True)
+    monkeypatch.chdir(home / "letters")
+    for name in (".", "..", "../letters", "../../home", "/"):
+        got = cli(*line, "-o", name)
+        assert got.code == 3 and "folder that this command runs in, or one above" in got.err, name
+    assert cli(*line, "-o", "one.txt").code == 3
+    assert (home / "letters" / "one.txt").read_text() == "dear"
+    assert sorted(p.name for p in tmp_path.rglob("*")) == [
+        "home",
+        "letters",
+        "one.txt",
+        "own.parquet",
+        "points.csv",
+    ]
+    assert cli(*line, "-o", "new").code == 0 and cli(*line, "-o", "new").code == 0  # a run may be replaced
+    (home / "letters" / "new" / "notes.txt").write_text("mine")
+    assert cli(*line, "-o", "new").code == 3 and (home / "letters" / "new" / "notes.txt").exists()
+    (home / "letters" / "new" / "notes.txt").unlink()
+    (home / "letters" / "new" / "SHA256SUMS").write_bytes(b"\xff")  # and so may a damaged one
+    (home / "letters" / "new" / "weights.safetensors").unlink()
+    assert cli(*line, "-o", "new").code == 0
+
+
+def test_a_folder_without_a_name_can_be_staged_in() -> None:
+    """The root has no name to hide a folder beside: a traceback."""
+    from maps.staging import hidden, staged
+
+    with pytest.raises(ValueError, match="empty name"):
+        hidden(Path("/"))
+    with staged(Path("/"), inside=True) as work:
+        assert work.parent == Path("/") and not work.exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["export", "RUN", "-o", "", "--resolution", 5000, "--format", "cog"],
+        ["export", "RUN", "-o", "maps", "--like", ""],
+        ["evaluate", ""],
+        ["ingest", "--source", "csv", "points.csv", "--columns", "value=v", "-o", ""],
+    ],
+    ids=str,
+)
+def test_a_name_that_is_empty_is_refused(cli, run, points, monkeypatch, line) -> None:
+    """Such as a variable of the shell that nobody has set: the maps went into the working directory."""
+    monkeypatch.chdir(points.parent)
+    got = cli(*(run if word == "RUN" else word for word in line))
+    assert got.code == 2 and "is empty; name a file or a folder" in got.err
+    assert [p.name for p in points.parent.iterdir()] == ["points.csv"]
+
+
+def test_no_threshold_at_all(cli, run, tmp_path) -> None:
+    """A traceback of numpy, and words about an option that the command does not have."""
+    line = ["excursions", run, "-o", tmp_path / "there", "--resolution", 5000]
+    for text, code, words in (("", 2, "--above names no threshold"), ("nan", 3, "--above must be finite")):
+        got = cli(*line, "--above", text)
+        assert got.code == code and words in got.err, got.err

@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 from data_pipelines import former, geoparquet, quadkey
 from data_pipelines.arrow import numbers
 from data_pipelines.assemble import assemble, causes
-from data_pipelines.atomic import refuse_existing
+from data_pipelines.atomic import refuse_existing, refuse_input
 from data_pipelines.download import Progress
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.geoparquet import read
@@ -162,6 +162,7 @@ def ingest(
     started = time.perf_counter()
     output = Path(output)
     refuse_existing(output, overwrite)
+    refuse_input(output, file, boundary, states, urban)
     if source not in SOURCES:
         raise InvalidInput(f"Unknown source {source!r}; it is one of {', '.join(SOURCES)}.")
     entry = SOURCES[source]

@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import geopandas
 import numpy as np
 import pytest
+import shapely
 
 import geogp
 from data_pipelines.errors import DataWarning, InvalidInput
@@ -232,3 +234,22 @@ def test_no_threshold_at_all(cli, run, tmp_path) -> None:
     for text, code, words in (("", 2, "--above names no threshold"), ("nan", 3, "--above must be finite")):
         got = cli(*line, "--above", text)
         assert got.code == code and words in got.err, got.err
+
+
+def test_what_is_read_is_not_written_over(cli, run, points, tmp_path) -> None:
+    """By any name of it: the table that was ingested, all layers of a file of areas, places under their own name."""
+    link = tmp_path / "link.csv"
+    link.symlink_to(points)
+    shapes = tmp_path / "areas.gpkg"
+    frame = geopandas.GeoDataFrame({"name": ["a"]}, geometry=[shapely.box(-159, 20, -158, 21)], crs=4326)
+    frame.to_file(shapes, layer="mine")
+    before = {path: path.read_bytes() for path in (points, shapes)}
+    for line in (
+        ["ingest", "--source", "csv", points, "--columns", "value=v", "-o", link],
+        ["ingest", "--source", "csv", points, "--columns", "value=v", "--boundary", shapes, "-o", shapes],
+        ["areas", run, "--areas", shapes, "-o", shapes],
+        ["at", run, link, "-o", points],
+    ):
+        got = cli(*line, "--overwrite")
+        assert got.code == 3 and "is the file that is read" in got.err, got.err
+    assert {path: path.read_bytes() for path in before} == before and link.is_symlink()

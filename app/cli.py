@@ -37,6 +37,8 @@ def _method() -> str:
     return DEFAULT
 
 
+#: What pathlib says, before Python 3.13, of a link that leads to itself.
+LOOP = "Symlink loop from "
 #: What registries hold, filled in when the help of a command is asked for.
 FILLED: dict[str, Callable[[], str]] = {"{layers}": _layers, "{method}": _method}
 
@@ -179,6 +181,8 @@ def _known(error: Exception) -> int | None:
     # The system's own refusals name the file and the reason.
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         return 1
+    if isinstance(error, RuntimeError) and str(error).startswith(LOOP):
+        return 1
     return None
 
 
@@ -193,6 +197,8 @@ def _sentence(error: Exception) -> str:
         return f"{words}; see `{where} --help`."
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}."
+    if str(error).startswith(LOOP):
+        return f"Too many levels of symbolic links: {str(error).removeprefix(LOOP)}."
     return _line(str(error))
 
 

@@ -253,3 +253,15 @@ def test_what_is_read_is_not_written_over(cli, run, points, tmp_path) -> None:
         got = cli(*line, "--overwrite")
         assert got.code == 3 and "is the file that is read" in got.err, got.err
     assert {path: path.read_bytes() for path in before} == before and link.is_symlink()
+
+
+def test_a_link_that_leads_to_itself(cli, run, own, tmp_path) -> None:
+    """pathlib's own error, which is none of the system's: a traceback of every command that writes a folder."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for line in (
+        ["export", run, "--resolution", 5000],
+        ["fit", own, "--target", "value", "--method", "dbk-rbf"],
+    ):
+        got = cli(*line, "-o", loop)
+        assert got.code == 1 and "symbolic links" in got.err and got.err.count("\n") == 1, got.err

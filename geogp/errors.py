@@ -112,6 +112,29 @@ def check_values(y: "NDArray[np.float64]") -> None:
         )
 
 
+def check_draws(n_samples: int, n: int) -> None:
+    """Refuse joint draws at n places that are none, or that would fill a machine.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> check_draws(10**12, 50)
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: n_samples 1,000,000,000,000 at 50 places take 372,529 GiB, and at most 16 are possible; take 42,949,672 or fewer.
+    """
+    if n_samples < 1:
+        raise InvalidInput(f"n_samples must be 1 or more; got {n_samples}.")
+    if (needed := 8 * n_samples * max(n, 1)) > BUDGET:
+        raise InvalidInput(
+            f"n_samples {n_samples:,} at {n:,} places take {needed / 2**30:,.0f} GiB, and at most {BUDGET / 2**30:.0f} are possible; "
+            f"take {BUDGET // (8 * max(n, 1)):,} or fewer."
+        )
+
+
 def check_level(level: float, name: str = "level") -> None:
     """Refuse a level of intervals outside (0, 1).
 

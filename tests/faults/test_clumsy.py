@@ -1,5 +1,6 @@
 """What people get wrong on a line or in a table: said at once, in a sentence, and never settled by a guess."""
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -265,3 +266,26 @@ def test_a_link_that_leads_to_itself(cli, run, own, tmp_path) -> None:
     ):
         got = cli(*line, "-o", loop)
         assert got.code == 1 and "symbolic links" in got.err and got.err.count("\n") == 1, got.err
+
+
+# -- in Python ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["dbk-rbf", "local-gp", "geogp"])
+def test_places_that_are_too_far_away_for_numbers(method) -> None:
+    """They were answered with NaN, and a slice of a place that is none, too; a trillion draws were an error of torch."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(0, 1, (40, 2)), rng.normal(size=40)
+    small = {"rank": 4, "hidden": 4, "epochs": 1} if method == "dbk-rbf" else {}
+    model = geogp.GPRegressor(method, **small).fit(X, y)
+    for ask in (model.predict, model.interval, lambda places: model.sample_y(places, 2)):
+        with pytest.raises(geogp.InvalidInput, match=r"X holds 1e\+308, and at most 1e\+100"):
+            ask(np.full((2, 2), 1e308))
+        for far in (1e6, 1e30, 1e99):
+            with contextlib.suppress(geogp.NumericalFailure):  # single precision ends at 1e38
+                assert np.isfinite(ask(np.full((2, 2), far))).all()
+    for place in ([np.nan, 0.5], [np.inf, 0.5]):
+        with pytest.raises(geogp.InvalidInput, match="x_ref holds"):
+            model.kernel_slice(X, place)
+    with pytest.raises(geogp.InvalidInput, match="or fewer"):
+        model.sample_y(X, 10**12)

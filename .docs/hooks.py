@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))  # tests and benchmarks are no packages that are i
 from benchmarks import page as measured  # noqa: E402
 from benchmarks import strata  # noqa: E402
 from tests import agreement, mutants, supply  # noqa: E402
+from tests.faults import table  # noqa: E402
 
 PACKAGES = ("geogp", "maps", "data_pipelines", "app")
 #: Written elsewhere -> the page it becomes. Links between them are followed.
@@ -67,6 +68,9 @@ def pages() -> dict[str, str]:
     rows = "".join(f"| [{name}]({name}.md) | {row.summary} |\n" for name, row in METHODS.items())
     out["correctness.md"] = agreement.page(list(METHODS), agreement.agreements())
     out["licences.md"] = supply.page()
+    out["faults.md"] += (
+        f"\n## Played in full\n\nBy `make test-faults`, what it keeps of each test.\n\n{table.page()}"
+    )
     out["faults.md"] += (
         f"\n## What the tests notice\n\nBy `python -m tests.mutants --table`.\n\n{mutants.table()}"
     )

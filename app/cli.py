@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,7 +20,7 @@ from typer.core import TyperCommand, TyperOption
 from app.commands import commands
 from app.commands.options import CHECKS
 from app.console import console
-from app.errors import Interrupted
+from app.errors import Interrupted, Usage
 from app.log import OURS, logs, mark
 from data_pipelines.errors import DataWarning
 
@@ -36,12 +37,29 @@ def _method() -> str:
     return DEFAULT
 
 
+#: What pathlib says, before Python 3.13, of a link that leads to itself.
+LOOP = "Symlink loop from "
 #: What registries hold, filled in when the help of a command is asked for.
 FILLED: dict[str, Callable[[], str]] = {"{layers}": _layers, "{method}": _method}
 
 
 class _Command(TyperCommand):
     """A command whose help names what a registry holds, and that begins with the checks of its arguments."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses an option that is given twice, of which the last would win, and a file without a name, which would be the
+        working directory."""
+        if not ctx.resilient_parsing:
+            values, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            for option in given:
+                once = isinstance(option, TyperOption) and not (
+                    option.multiple or option.is_flag or option.count
+                )
+                if once and given.count(option) > 1:
+                    raise Usage(f"{option.opts[0]} is given {given.count(option)} times; give it once.")
+                if values.get(option.name) == "" and option.type_descriptor.annotation is Path:
+                    raise Usage(f"{option.opts[0]} is empty; name a file or a folder.")
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         for check in ctx.meta.get(CHECKS, ()):
@@ -163,6 +181,8 @@ def _known(error: Exception) -> int | None:
     # The system's own refusals name the file and the reason.
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         return 1
+    if isinstance(error, RuntimeError) and str(error).startswith(LOOP):
+        return 1
     return None
 
 
@@ -177,6 +197,8 @@ def _sentence(error: Exception) -> str:
         return f"{words}; see `{where} --help`."
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}."
+    if str(error).startswith(LOOP):
+        return f"Too many levels of symbolic links: {str(error).removeprefix(LOOP)}."
     return _line(str(error))
 
 

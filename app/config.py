@@ -59,7 +59,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # as some editors of Windows write it
     except OSError as error:
         raise InvalidInput(f"The configuration {path} cannot be read ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is one; so is a number of 5,000 digits

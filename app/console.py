@@ -26,12 +26,12 @@ class Console:
     def say(self, text: str) -> None:
         """A line for people, on stderr."""
         if not self.quiet:
-            print(marked(text) if self.verbose else text, file=sys.stderr, flush=True)
+            _print(marked(text) if self.verbose else text)
 
     def detail(self, text: str) -> None:
         """A line for those who asked with -v."""
         if self.verbose:
-            print(marked(text), file=sys.stderr, flush=True)
+            _print(marked(text))
 
     def notes(self, notes: Iterable[str]) -> None:
         """What a workflow decided by itself, a line each, on stderr."""
@@ -40,11 +40,11 @@ class Console:
 
     def warn(self, text: str) -> None:
         """A sentence that must be seen, even with --quiet."""
-        print(marked(f"warning: {text}"), file=sys.stderr, flush=True)
+        _print(marked(f"warning: {text}"))
 
     def end(self, text: str) -> None:
         """The last sentence of a command that does not end well."""
-        print(f"{mark() if self.verbose else 'geogp'}: {text}", file=sys.stderr, flush=True)
+        _print(f"{mark() if self.verbose else 'geogp'}: {text}")
 
     def data(self, text: str) -> None:
         """A line of the result, on stdout."""
@@ -69,7 +69,8 @@ class Console:
         from rich.table import Table
 
         stream = sys.stderr if stderr else sys.stdout
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        header, rows = [inert(cell) for cell in header], [[inert(cell) for cell in row] for row in rows]
+        table = Table(title=inert(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for i, name in enumerate(header):
             table.add_column(name, justify="right" if i >= numbers_from else "left", overflow="fold")
         for row in rows:
@@ -110,6 +111,21 @@ class Console:
                 bar.update(task, completed=done, total=total or None, description=words)
 
             yield report
+
+
+def inert(text: str) -> str:
+    """What a terminal would obey (colours, titles, a cursor that moves) as "?": names come from other people's files.
+
+    Examples
+    --------
+    >>> inert("\x1b[2Jspeed")
+    '?[2Jspeed'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+def _print(text: str) -> None:
+    print(inert(text), file=sys.stderr, flush=True)
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:

@@ -3,6 +3,9 @@
 From the command to an open port, from the page to its map, from a choice to its picture, for one person; then for many
 at once, who open the page and its planes, ask for quarters of places and hold a session with the page of a place. A cache of its own, filled before what is
 called warm is timed.
+
+With `--beside TABLE` fits to that table and exports of the run are made beside the many, one of each at a time and again and
+again, into folders that are thrown away.
 """
 
 import argparse
@@ -197,6 +200,49 @@ def many(address: str, pid: int, users: int, seconds: float) -> dict[str, float]
     }
 
 
+@contextmanager
+def working_beside(run: Path, table: Path | None) -> Iterator[dict[str, float]]:
+    """Fits to the table and exports of the run until the end, one of each at a time: how many ended well, and how many did not.
+
+    The counts are there once it has ended; without a table nothing is done.
+    """
+    done: dict[str, float] = {}
+    if table is None:
+        yield done
+        return
+    over = threading.Event()
+    with tempfile.TemporaryDirectory() as place:
+        lines = {
+            "fits": ["fit", str(table), "-o", f"{place}/run"],
+            "exports": ["export", str(run), "-o", f"{place}/maps", "--format", "cog,netcdf"],
+        }
+
+        def work(name: str) -> None:
+            while not over.is_set():
+                command = [sys.executable, "-m", "app", *lines[name], "--overwrite", "-q"]
+                with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+                    while process.poll() is None and not over.wait(0.2):
+                        pass
+                    if process.poll() is None:  # the users have gone
+                        process.terminate()
+                    elif process.returncode == 0:
+                        done[f"{name} beside"] += 1
+                    else:
+                        done["errors beside"] += 1
+                        print(f"failed: {process.stderr.read() if process.stderr else ''}", file=sys.stderr)
+
+        done |= {"fits beside": 0, "exports beside": 0, "errors beside": 0}
+        workers = [threading.Thread(target=work, args=(name,)) for name in lines]
+        for worker in workers:
+            worker.start()
+        try:
+            yield done
+        finally:
+            over.set()
+            for worker in workers:
+                worker.join()
+
+
 def _p95(took: list[float]) -> float:
     return statistics.quantiles(took, n=20)[-1] if len(took) > 1 else float("nan")
 
@@ -241,19 +287,20 @@ def chromium() -> str:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, help="run folder made by geogp fit")
-    parser.add_argument("--users", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=30.0, help="that the users stay")
-    parser.add_argument("--cache", type=Path, help="default: a new one, which is slow for a large run")
-    chosen = parser.parse_args()
+def crowd(chosen: argparse.Namespace, address: str, pid: int) -> dict[str, float]:
+    """What the many meet, with what is asked for beside them."""
+    with working_beside(chosen.run, chosen.beside) as done:
+        told = many(address, pid, chosen.users, chosen.seconds)
+    return {f"{chosen.users} users: {k}": v for k, v in (told | done).items()}
+
+
+def alone_and_many(chosen: argparse.Namespace, cache: Path) -> dict[str, float]:
+    """What one person meets in Chromium, with nothing kept and with all, and then the many."""
     from playwright.sync_api import sync_playwright
 
-    program = chromium()
     rows: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as new, sync_playwright() as p:
-        cache = chosen.cache or Path(new)
+    program = chromium()
+    with sync_playwright() as p:
         browser = p.chromium.launch(executable_path=program, args=["--no-sandbox"])
         with served(chosen.run, cache) as (address, seconds, _):
             rows["command to listening, first"] = seconds
@@ -261,14 +308,38 @@ def main() -> None:
         with served(chosen.run, cache) as (address, seconds, pid):
             rows["command to listening"] = seconds
             rows |= one_person(browser, address)
-            rows |= {
-                f"{chosen.users} users: {k}": v
-                for k, v in many(address, pid, chosen.users, chosen.seconds).items()
-            }
+            rows |= crowd(chosen, address, pid)
         browser.close()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="run folder made by geogp fit")
+    parser.add_argument("--users", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=30.0, help="that the users stay")
+    parser.add_argument(
+        "--beside", type=Path, metavar="TABLE", help="fit and export while the users are there"
+    )
+    parser.add_argument("--cache", type=Path, help="default: a new one, which is slow for a large run")
+    parser.add_argument(
+        "--crowd", action="store_true", help="the many alone, for which no Chromium is needed"
+    )
+    chosen = parser.parse_args()
+    rows: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as new:
+        cache = chosen.cache or Path(new)
+        if chosen.crowd:
+            with served(chosen.run, cache) as (address, _, pid):
+                _get(address + "/")
+                rows |= crowd(chosen, address, pid)
+        else:
+            rows |= alone_and_many(chosen, cache)
     width = max(map(len, rows))
     for name, value in rows.items():
-        counted = any(name.endswith(w) for w in ("requests", "answers", ": reruns", "errors", ", MB"))
+        counted = any(
+            name.endswith(w) for w in ("requests", "answers", ": reruns", "errors", "beside", ", MB")
+        )
         print(f"{name:<{width}}  {value:8.0f}" if counted else f"{name:<{width}}  {value:8.2f}")
 
 

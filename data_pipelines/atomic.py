@@ -1,5 +1,6 @@
 """Files that appear whole or not at all."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,23 @@ def refuse_existing(output: Path, overwrite: bool) -> None:
         raise InvalidInput(
             f"The output {output} exists already; choose another name or overwrite it (--overwrite)."
         )
+
+
+def refuse_input(output: Path, *inputs: object) -> None:
+    """Raise InvalidInput when `output` is a file that is read: what it held would be lost.
+
+    Parameters
+    ----------
+    inputs : paths, by whatever name; what is none, or no file here, as an address, is passed over
+    """
+    for path in inputs:
+        if (
+            isinstance(path, str | Path)
+            and os.path.isfile(path)
+            and output.exists()
+            and output.samefile(path)
+        ):
+            raise InvalidInput(f"The output {output} is the file that is read, {path}; choose another name.")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 from data_pipelines import former, geoparquet, quadkey
 from data_pipelines.arrow import numbers
 from data_pipelines.assemble import assemble, causes
-from data_pipelines.atomic import refuse_existing
+from data_pipelines.atomic import refuse_existing, refuse_input
 from data_pipelines.download import Progress
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.geoparquet import read
@@ -28,6 +28,8 @@ from data_pipelines.sources.contract import BETTER, Request, Source
 CROWDED = 8
 #: Where half the rows have another one within these metres; so many are asked.
 ONE_PLACE_M, ASKED = 10.0, 100_000
+#: Values that programs write where they have none, told from real ones by lying far below them.
+STAND_INS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, -32768.0, -2147483648.0)
 #: What is asked of tables of points alone.
 OF_FILES = ("crs", "value_unit", "value_name", "better", "covariates", "average", "credit")
 
@@ -160,6 +162,7 @@ def ingest(
     started = time.perf_counter()
     output = Path(output)
     refuse_existing(output, overwrite)
+    refuse_input(output, file, boundary, states, urban)
     if source not in SOURCES:
         raise InvalidInput(f"Unknown source {source!r}; it is one of {', '.join(SOURCES)}.")
     entry = SOURCES[source]
@@ -180,7 +183,12 @@ def ingest(
         table, metadata = assemble(collected, entry.tiled, place, place_record, request.urban, about)
         other = former.note(metadata, output.parent)
         geoparquet.write(table, metadata, output, overwrite=overwrite)
-    notes = _notes(metadata) + _single(table, entry, metadata) + ((other,) if other else ())
+    notes = (
+        _notes(metadata)
+        + _single(table, entry, metadata)
+        + _stand_ins(table, entry)
+        + ((other,) if other else ())
+    )
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=2)
     return IngestReport(output, metadata, time.perf_counter() - started, notes)
@@ -327,6 +335,28 @@ def _single(table: pa.Table, entry: Source, metadata: dict[str, Any]) -> tuple[s
         f"{table.num_rows:,} rows lie in {tiles:,} tiles of some 600 m and quarters; if they are single tests, ingest them with "
         "--average (average=True), which makes averages of them that know their counts.",
     )
+
+
+def _stand_ins(table: pa.Table, entry: Source) -> tuple[str, ...]:
+    """Rows of one's own table whose place or value is one that programs write where they know none."""
+    if not entry.takes_file:
+        return ()
+    lon, lat, value = (numbers(table.column(name)) for name in ("lon", "lat", "value"))
+    notes = []
+    if nowhere := int(((lon == 0) & (lat == 0)).sum()):
+        notes.append(
+            f"{nowhere:,} row{'s lie' if nowhere > 1 else ' lies'} at 0, 0, which many programs write for no place; take them out "
+            "if there is none."
+        )
+    low = float(value.min())
+    others = value[value != low]
+    if low in STAND_INS and len(others) and others.min() - low > np.ptp(others):
+        times = len(value) - len(others)
+        notes.append(
+            f"{times:,} row{'s have' if times > 1 else ' has'} the value {low:g}, far below all others, which many programs write "
+            "for no value; take them out if there is none."
+        )
+    return tuple(notes)
 
 
 def _notes(metadata: dict[str, Any]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Num
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geogp.errors import InvalidInput, check_quarter
+from geogp.errors import MOST_VALUE, InvalidInput, NumericalFailure, check_quarter
 from geogp.predictive import standard_moments
 
 Array = NDArray[np.float64]
@@ -85,6 +85,36 @@ def features_of(X: Any, y: Any = None) -> Any:
 def writable(values: Any) -> Array:
     """Numbers that torch may share: those of a data frame are locked, those of a reversed array run backwards: both are copied."""
     return np.require(values, dtype=np.float64, requirements=["C", "W"])
+
+
+def placed(X: Array, name: str = "X") -> Array:
+    """Places (n, d) as they are, none of them NaN or too far away to be squared.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    bad = np.argwhere(~(np.abs(X) <= MOST_VALUE))
+    if len(bad):
+        raise InvalidInput(
+            f"{name} holds {X[tuple(bad[0])]:g}, and at most {MOST_VALUE:g} are possible; drop that place, or take another unit."
+        )
+    return X
+
+
+def finite(values: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """What a model says, as it is: a row of X that its arithmetic does not reach is never NaN in silence.
+
+    Raises
+    ------
+    NumericalFailure
+    """
+    if not bool(torch.isfinite(values).all()):
+        raise NumericalFailure(
+            "The model says NaN or infinity of some row of X; look for values in X far beyond those it was fitted to, or fit "
+            "it anew on another scale."
+        )
+    return values
 
 
 def quarter_to_years(quarter: str) -> float:
@@ -180,6 +210,11 @@ class Moments:
         return torch.stack(
             [self.mean, self.latent_variance, self.noise_variance, self.prior_variance, nu, skew]
         ).float()
+
+    def checked(self) -> "Moments":
+        """These, whose mean and variance of the surface are numbers; raises `NumericalFailure` for others."""
+        finite(self.mean), finite(self.latent_variance)
+        return self
 
     @classmethod
     def unstack(cls, values: Float[Tensor, "6 N"]) -> "Moments":

@@ -112,6 +112,29 @@ def check_values(y: "NDArray[np.float64]") -> None:
         )
 
 
+def check_draws(n_samples: int, n: int) -> None:
+    """Refuse joint draws at n places that are none, or that would fill a machine.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> check_draws(10**12, 50)
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: n_samples 1,000,000,000,000 at 50 places take 372,529 GiB, and at most 16 are possible; take 42,949,672 or fewer.
+    """
+    if n_samples < 1:
+        raise InvalidInput(f"n_samples must be 1 or more; got {n_samples}.")
+    if (needed := 8 * n_samples * max(n, 1)) > BUDGET:
+        raise InvalidInput(
+            f"n_samples {n_samples:,} at {n:,} places take {needed / 2**30:,.0f} GiB, and at most {BUDGET / 2**30:.0f} are possible; "
+            f"take {BUDGET // (8 * max(n, 1)):,} or fewer."
+        )
+
+
 def check_level(level: float, name: str = "level") -> None:
     """Refuse a level of intervals outside (0, 1).
 
@@ -148,6 +171,17 @@ def check_threshold(threshold: float, name: str = "thresholds", *, positive: boo
         raise InvalidInput(f"{name} must be above 0; got {threshold:g}.")
 
 
+def check_seconds(seconds: float | None, name: str) -> None:
+    """Refuse what is no time to wait; None, for nothing said, passes.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if seconds is not None and not seconds >= 0:
+        raise InvalidInput(f"{name} must be a number of seconds, 0 or more; got {seconds:g}.")
+
+
 def check_metres(metres: float | None, name: str) -> None:
     """Refuse what is no length; None, for nothing said, passes.
 
@@ -161,6 +195,8 @@ def check_metres(metres: float | None, name: str) -> None:
 
 #: Most bytes that the square matrices of a setting may take, and most of what is counted in a fit.
 BUDGET, MOST_STEPS = 16 * 2**30, 10**8
+#: Largest rate and weight of a term: a step of a million loses all digits of what it changes.
+MOST_WEIGHT = 1e6
 #: Setting -> bytes of one entry of its square matrix: three factors in float64; weights, gradients, two of Adam.
 _SQUARES = {"rank": 24, "hidden": 16}
 
@@ -208,6 +244,8 @@ def check_settings(asked: Mapping[str, Any]) -> None:
             raise InvalidInput(
                 f"{name} must be a {'' if zero else 'positive '}number{', 0 or more' if zero else ''}; got {value!r}."
             )
+        if value is not None and value > MOST_WEIGHT:
+            raise InvalidInput(f"{name} must be at most {MOST_WEIGHT:g}; got {value:g}.")
 
 
 def check_run_folder(path: Path) -> None:
@@ -244,3 +282,51 @@ def check_new(path: Path, overwrite: bool) -> None:
     """
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} exists; give another -o, or --overwrite to replace it.")
+
+
+#: Files of a run beside those that its sums name; a folder of them; the last letters of its tensors.
+_RUN_FILES, _RUN_FOLDER, _TENSORS = (
+    ("run.json", "SHA256SUMS", "certificate.json"),
+    "statistics",
+    ".safetensors",
+)
+
+
+def check_new_run(path: Path, overwrite: bool) -> None:
+    """Refuse to write a run over what is there already, unless that is asked for and what is there is a run and nothing else.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> check_new_run(Path("/"), overwrite=True)
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: The output / is the folder that this command runs in, or one above it; name another.
+    """
+    check_new(path, overwrite)
+    if path.name in ("", "..") or Path.cwd().is_relative_to(path.resolve()):
+        raise InvalidInput(
+            f"The output {path} is the folder that this command runs in, or one above it; name another."
+        )
+    if path.exists() and not path.is_dir():
+        raise InvalidInput(f"{path} is no folder, and a run is one; give another -o.")
+    if strange := next((name for name in _files_in(path) if not _of_run(path, name)), None):
+        raise InvalidInput(
+            f"{path} holds {strange}, which is no file of a run, and to overwrite it would lose that; give another -o."
+        )
+
+
+def _files_in(path: Path) -> list[Path]:
+    return sorted(p.relative_to(path) for p in path.rglob("*") if p.is_symlink() or not p.is_dir())
+
+
+def _of_run(path: Path, name: Path) -> bool:
+    try:
+        listed = (path / "SHA256SUMS").read_text(encoding="utf-8").split()
+    except (OSError, ValueError):
+        listed = []
+    known = name.suffix == _TENSORS and name.parts[:-1] in ((), (_RUN_FOLDER,))
+    return known or name.as_posix() in (*_RUN_FILES, *listed) or name.parts[0].startswith(".geogp-")

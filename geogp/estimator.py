@@ -14,13 +14,13 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.basis.capacity import Capacity
-from geogp.data import Data, Moments, check_crs, counts_tensor, crs_of, features_of, writable
+from geogp.data import Data, Moments, check_crs, counts_tensor, crs_of, features_of, finite, placed, writable
 from geogp.engines import Engine, Hooks, Plan
 from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn_far_ahead, with_capacity
 from geogp.engines.check import engine_of
 from geogp.engines.columns import names_of
 from geogp.engines.joint import DenseJoint
-from geogp.errors import ImpossibleCombination, InvalidInput, check_values, checked_counts
+from geogp.errors import ImpossibleCombination, InvalidInput, check_draws, check_values, checked_counts
 from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
@@ -294,7 +294,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         time = self.engine_.plan.shape.time
         if time is not None and self.time_range_ is not None and len(inputs):
             warn_far_ahead(self.engine_, float(inputs[:, time].max()), self.time_range_)
-        moments = self.engine_.moments(torch.as_tensor(inputs), counts_tensor(n))
+        moments = self.engine_.moments(torch.as_tensor(inputs), counts_tensor(n)).checked()
         _LAST[self.engine_] = (key.hexdigest(), moments)
         return moments
 
@@ -401,19 +401,18 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         Methods with a basis draw its weights, O(n r) a draw; the others factorise the places' covariance, O(n^3).
         """
         check_is_fitted(self, "engine_")
-        if n_samples < 1:
-            raise InvalidInput(f"n_samples must be 1 or more; got {n_samples}.")
         generator = torch.Generator().manual_seed(int(random_state or 0))
         inputs = self._inputs(X)
+        check_draws(n_samples, len(inputs))
         n = counts_tensor(self._counts(self._counts_of(counts, latent=True), len(inputs)))
-        draws = self.engine_.sample(torch.as_tensor(inputs), n_samples, generator, n)
+        draws = finite(self.engine_.sample(torch.as_tensor(inputs), n_samples, generator, n))
         return self.transform_.inverse(self.target_mean_ + self.target_sd_ * draws.double().numpy())
 
     def kernel_slice(self, X: ArrayLike, x_ref: ArrayLike) -> Array:
         """k(X, x_ref), the prior covariance with one place, in squared units of the working scale: (n,)."""
         check_is_fitted(self, "engine_")
         inputs = self._inputs(X)
-        ref = np.asarray(x_ref, dtype=np.float64).reshape(1, -1)
+        ref = placed(np.asarray(x_ref, dtype=np.float64).reshape(1, -1), "x_ref")
         if ref.shape[1] != inputs.shape[1]:
             raise InvalidInput(
                 f"x_ref must have {inputs.shape[1]} numbers like a row of X; got {ref.shape[1]}."
@@ -483,7 +482,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     def _inputs(self, X: ArrayLike) -> Array:
         check_crs(X, getattr(self, "crs_", None))
-        return writable(validate_data(self, features_of(X), dtype=np.float64, reset=False))
+        return placed(writable(validate_data(self, features_of(X), dtype=np.float64, reset=False)))
 
     def _counts_of(self, counts: ArrayLike | float | None, latent: bool) -> ArrayLike | float | None:
         """Counts named, else those of the surface; None stands for those of a new observation."""

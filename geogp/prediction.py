@@ -147,7 +147,7 @@ def predict(
     A block of 512 x 512 pixels costs one prediction of as many rows, and another one where the surface is read and
     `tests` are not its own; memory is bounded by 256 MiB of moments beside what the caller keeps.
     """
-    chosen = tuple(float(v) for v in (run.thresholds if thresholds is None else thresholds))
+    chosen = tuple(dict.fromkeys(float(v) for v in (run.thresholds if thresholds is None else thresholds)))
     check_level(level)
     check_count(tests, "tests")
     check_metres(max_distance_m, "max_distance_m")
@@ -253,7 +253,7 @@ def values_at(
     -----
     One prediction of N rows, and another where the surface is asked for and `tests` are not its own.
     """
-    chosen = tuple(float(v) for v in (run.thresholds if thresholds is None else thresholds))
+    chosen = tuple(dict.fromkeys(float(v) for v in (run.thresholds if thresholds is None else thresholds)))
     wanted = list(VARIABLES) if names is None else list(names)
     check_level(level)
     check_count(tests, "tests")

@@ -1,6 +1,5 @@
 """Files from a prediction Dataset: rasters, tables, tiles and the STAC Item of them all; atomic, in bounded memory."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from maps.sinks.ranges import Ranges
 from maps.stac import NAME as ITEM
 from maps.stac import item
 from maps.staging import filled, no_room, publish_file, publish_files, renames_whole, room_for, staged, sweep
+from maps.sums import files_below, sha256
 
 #: Bytes of a pixel and band, about: twice while a COG is made of its parts.
 PIXEL_BYTES = {
@@ -264,7 +264,7 @@ def _room(
     except InvalidInput:
         raise
     except Exception as error:
-        if not filled(folder, _files(work) if work.exists() else []):
+        if not filled(folder, files_below(work) if work.exists() else []):
             raise
         raise no_room(named, needed) from error
 
@@ -284,19 +284,6 @@ def _only_listed(folder: Path) -> bool:
     return not folder.exists() or {p.name for p in folder.iterdir()} <= {*_listed(folder), "manifest.json"}
 
 
-def _files(path: Path) -> list[Path]:
-    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-
-
-def _sha256(path: Path) -> str:
-    """Of a file; of a folder, that of its sorted `sha256  path` lines."""
-    if path.is_dir():
-        lines = "".join(f"{_sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in _files(path))
-        return hashlib.sha256(lines.encode()).hexdigest()
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def manifest_head(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """What a manifest says of the map, from the Dataset's attributes."""
     known = ("title", "method", "target", "target_unit", "quarter", "tests", "level")
@@ -310,8 +297,8 @@ def _document(attrs: Mapping[str, Any], outputs: Sequence[Output]) -> dict[str, 
             "path": o.name,
             "kind": o.kind,
             "layers": list(o.layers),
-            "bytes": sum(p.stat().st_size for p in _files(o.path)),
-            "sha256": _sha256(o.path),
+            "bytes": sum(p.stat().st_size for p in files_below(o.path)),
+            "sha256": sha256(o.path),
         }
         for o in outputs
     ]

@@ -15,6 +15,7 @@ from xarray.core import indexing
 
 from maps.errors import InvalidInput
 from maps.grid import BLOCK, open_plain
+from maps.sums import sha256
 
 #: Kinds of files that hold a whole export, in the order in which they are taken, and what of xarray reads each.
 ENGINES = {"netcdf": "h5netcdf", "zarr": "zarr", "cog": None}
@@ -24,11 +25,12 @@ NUMBERS = {"level": float, "tests": float}  # attributes that a GeoTIFF tag turn
 def open_export(folder: str | Path) -> xr.Dataset:
     """The Dataset of an export folder, from its NetCDF, Zarr or COGs, whichever `manifest.json` names first in that order.
 
-    Values are read when asked for. Close it, or let it go, before overwriting the folder.
+    Values are read when asked for. Close it, or let it go, before overwriting the folder. What is opened is held to the SHA-256 of
+    the manifest, which reads it once: a second or two a gigabyte.
 
     Raises
     ------
-    InvalidInput : no manifest, or none of these formats in it, or a named file is missing, outside or damaged
+    InvalidInput : no manifest, or none of these formats in it, or a named file is missing, outside, altered or damaged
 
     Examples
     --------
@@ -42,7 +44,9 @@ def open_export(folder: str | Path) -> xr.Dataset:
     if not manifest.is_file():
         raise InvalidInput(f"{folder} holds no manifest.json; give the folder that `geogp export` wrote.")
     try:
-        files = [(f["kind"], folder / f["path"]) for f in json.loads(manifest.read_text("utf-8"))["files"]]
+        entries = json.loads(manifest.read_text("utf-8"))["files"]
+        files = [(f["kind"], folder / f["path"]) for f in entries]
+        sums = {folder / f["path"]: f.get("sha256") for f in entries}
         outside = [path for _, path in files if not path.resolve().is_relative_to(folder.resolve())]
         missing = [path for kind, path in files if kind in ENGINES and not path.exists()]
     except (
@@ -64,6 +68,15 @@ def open_export(folder: str | Path) -> xr.Dataset:
     if missing:
         raise InvalidInput(f"{missing[0]} is named in {manifest.name} but is not there; export again.")
     first = kinds[kind][0]
+    for path in kinds[kind] if kind == "cog" else [first]:
+        try:
+            found = sha256(path)
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read ({_line(error)}); export again.") from error
+        if found != sums[path]:
+            raise InvalidInput(
+                f"{path} is not what {manifest.name} says it was (its SHA-256 differs); export again."
+            )
     try:
         engine = ENGINES[kind]
         if engine is None:

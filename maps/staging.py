@@ -54,7 +54,7 @@ def hidden(target: Path, kind: str = "new") -> Path:
 @contextmanager
 def staged(target: Path, inside: bool = False) -> Iterator[Path]:
     """A hidden path beside `target` (or in it) to build it at; gone at the end unless renamed, whatever happens."""
-    path = hidden(target / target.name if inside else target)
+    path = hidden(target / (target.name or "files") if inside else target)
     sweep(path.parent)
     _mine.add(path.name)
     try:

@@ -62,10 +62,13 @@ def excursions(
     if above is not None and below is not None:
         raise Usage("--above and --below are two maps; ask for one at a time.")
     side = "--above" if below is None else "--below"
+    thresholds = options.numbers_of(above if below is None else below, side)
+    if thresholds == []:
+        raise Usage(f"{side} names no threshold; name one, or leave it out for the target's own.")
     result = find(
         opened(run, covariates),
         output,
-        thresholds=options.numbers_of(above if below is None else below, side),
+        thresholds=thresholds,
         above=below is None,
         level=level,
         quarter=quarter,

@@ -8,7 +8,8 @@ import typer
 from app.choices import CountedBy
 from app.commands import options
 from app.console import console
-from geogp.errors import check_new
+from app.errors import Usage
+from geogp.errors import check_new_run, check_seconds
 
 PLACE = 30
 _MODEL = "The model (table `model` of run.toml)"
@@ -92,15 +93,23 @@ def fit(
         "steps": steps,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
-        **dict(setting(text) for text in settings or []),
     }
+    for name, value in map(setting, settings or []):
+        if model.get(name) is not None:
+            raise Usage(f"{name} is set twice, to {model[name]} and to {value}; say it once.")
+        model[name] = value
+    if model["steps"] is not None and model["epochs"] is not None:
+        raise Usage("--steps says instead of --epochs how long to train; give one of them.")
+    check_seconds(checkpoint_every, "--checkpoint-every")
+    check_seconds(time_limit, "--time-limit")
+    most = None if max_memory is None else options.bytes_of(max_memory)
     given = {
         "target": target, "method": method, "split": split, "refit": refit, "seed": seed, "device": device,
         "counts": counts, "predictor": None if predictor is None else str(predictor), "deterministic": deterministic,
         "covariates": covariates,
     }  # fmt: skip
     chosen = fit_config(config, given, model)
-    check_new(output, overwrite)
+    check_new_run(output, overwrite)
     # Each takes longer, the last seconds: not for what is refused above.
     from data_pipelines.splits import check_split
 
@@ -111,7 +120,7 @@ def fit(
         result = fit_run(
             observations,
             output=output,
-            max_memory=None if max_memory is None else options.bytes_of(max_memory),
+            max_memory=most,
             overwrite=overwrite,
             progress=progress,
             checkpoint_seconds=checkpoint_every,

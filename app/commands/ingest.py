@@ -141,4 +141,7 @@ def _pairs(text: str | None) -> dict[str, str]:
     wrong = [name for name, equals, value in pairs if not (equals and value)]
     if wrong:
         raise Usage(f"--columns is written x=..,y=..,value=..; {wrong[0]!r} has no `=NAME`.")
+    roles = [name.strip() for name, _, _ in pairs]
+    if twice := [role for role in roles if roles.count(role) > 1]:
+        raise Usage(f"--columns names {twice[0]} twice; a table has one column for it.")
     return {name.strip(): value.strip() for name, _, value in pairs}

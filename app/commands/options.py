@@ -250,15 +250,15 @@ def names_of(text: str | None) -> list[str] | None:
 
 
 def numbers_of(text: str | None, option: str) -> list[float] | None:
-    """A comma list of numbers; None for nothing said.
+    """A comma list of numbers, each once; None for nothing said.
 
     Examples
     --------
-    >>> numbers_of("25,100", "--thresholds")
+    >>> numbers_of("25,100,25", "--thresholds")
     [25.0, 100.0]
     """
     try:
-        return None if text is None else [float(part) for part in names_of(text) or []]
+        return None if text is None else list(dict.fromkeys(map(float, names_of(text) or [])))
     except ValueError:
         raise Usage(f"{option} is a comma list of numbers, such as 25,100; got {text!r}.") from None
 

@@ -229,6 +229,11 @@ def rows_of(
     if lost.any():
         usable, dropped = usable & ~lost, {**dropped, "no_place_or_time": int(lost.sum())}
     if covariates:
+        if goal.column in [name for name, file in covariates.items() if file is None]:
+            raise InvalidInput(
+                f"--covariates names {goal.column}, which is what is mapped: a model that is told the answer learns nothing "
+                "else; leave it out."
+            )
         X = np.column_stack([X, _covariates(table, covariates, X, metadata, path)])
         if (without := usable & ~np.isfinite(X).all(axis=1)).any():
             usable, dropped = usable & ~without, {**dropped, "without_covariates": int(without.sum())}

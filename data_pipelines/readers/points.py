@@ -126,6 +126,10 @@ class _File:
     def check(self) -> None:
         """Refuse roles that do not exist, are not named, or name no column."""
         path, names = self.fetched.path, self.table.column_names
+        if twice := [name for name in self.columns.values() if names.count(name) > 1]:
+            raise InvalidInput(
+                f"{path} has {names.count(twice[0])} columns called {twice[0]!r}; rename all but one."
+            )
         unknown = sorted(set(self.columns) - set(ROLES))
         if unknown:
             raise InvalidInput(f"Unknown column role {unknown[0]!r}; the roles are {', '.join(ROLES)}.")

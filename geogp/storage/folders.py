@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from geogp.errors import InvalidInput, check_new, check_run_folder
+from geogp.errors import InvalidInput, check_new_run, check_run_folder
 from geogp.storage.files import finite, json_text, read_json, read_tensors, write_tensors, write_text
 from geogp.storage.staging import alone, link_missing, remove, replace_folder, room_for, staged, sweep
 from geogp.storage.sums import FACTS, SUMS, WEIGHTS, digests, verify, write_sums
@@ -40,11 +40,11 @@ def write_folder(
     Raises
     ------
     InvalidInput
-        if `path` exists and overwrite is False.
+        if `path` exists and overwrite is False, or is no run.
     NoRoom
         the disk is full; `path` is as it was.
     """
-    check_new(path, overwrite)
+    check_new_run(path, overwrite)
     folder = folder or partial_folder(path)
     size = sum(v.numel() * v.element_size() for values in tensors.values() for v in values.values())
     with room_for(path, size + len(json_text(facts))):

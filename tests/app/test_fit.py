@@ -156,7 +156,7 @@ def test_refit_conditions_on_validation_rows_and_says_so(cli, table, tmp_path):
 
 @pytest.mark.parametrize("method", ["dbk-rbf", "dnn"])
 def test_a_refit_keeps_what_validation_rows_taught_of_the_variances(cli, table, tmp_path, method):
-    line = ("fit", table, "--method", method, "--split", "random", *TINY, "--epochs", 8)
+    line = ("fit", table, "--method", method, "--split", "random", *TINY[:-1], 8)
     assert cli(*line, "-o", tmp_path / "train").code == 0
     assert cli(*line, "--refit", "train+val", "-o", tmp_path / "both").code == 0
     first, both = (load(tmp_path / name).model.engine_ for name in ("train", "both"))

@@ -9,7 +9,7 @@ import pytest
 import geogp
 from geogp.run import save
 from tests.app.conftest import cli, command, run, shell, table, world, world_folder
-from tests.faults.table import lines
+from tests.faults.table import keep, lines, played
 
 __all__ = ["cli", "command", "run", "shell", "table", "world", "world_folder"]
 
@@ -35,7 +35,7 @@ def pytest_terminal_summary(terminalreporter):
     """After `make test-faults`: what was played, how often, and what came of it."""
     if FULL:
         done = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
-        for line in lines(report for report in done if report.when == "call"):
+        for line in lines(keep(played(report for report in done if report.when == "call"))):
             terminalreporter.write_line(line)
 
 

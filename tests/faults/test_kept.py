@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from app.caches import DiskCache
@@ -130,3 +131,32 @@ def test_what_the_downloads_keep_of_themselves_may_be_odd(tmp_path, odd) -> None
     (tmp_path / "manifest.json").write_bytes(odd)
     found = download._read_json(tmp_path / "manifest.json")
     assert found == ({"seed": float("inf"), "size": "small"} if odd == ODD["huge number"] else {})
+
+
+@pytest.mark.parametrize("kind", ["cog", "netcdf", "zarr"])
+def test_an_altered_export_is_not_opened(tmp_path, kind, count) -> None:
+    """A flipped bit of a raster was another value, or another library's error once the value was asked for; a manifest
+    without sums, or with those of nobody, vouches for nothing."""
+    from maps import InvalidInput as Refused
+    from maps import open_export
+    from maps.raster import export
+    from tests.faults.made_maps import made_map
+
+    export(made_map(16), tmp_path / "maps", [kind])
+    manifest = tmp_path / "maps" / "manifest.json"
+    entries = json.loads(manifest.read_text())["files"]
+    with open_export(tmp_path / "maps") as ds:
+        assert float(ds["median"].mean()) > 0
+    named = next(tmp_path / "maps" / entry["path"] for entry in entries if entry["kind"] == kind)
+    file = named if named.is_file() else max(named.rglob("*"), key=lambda p: p.stat().st_size * p.is_file())
+    whole, rng = file.read_bytes(), np.random.default_rng(0)
+    for at in rng.integers(0, len(whole), count(4, 400)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << int(rng.integers(0, 8))]) + whole[at + 1 :])
+        with pytest.raises(Refused, match=rf"{named.name} is not what manifest\.json says"):
+            open_export(tmp_path / "maps")
+    file.write_bytes(whole)
+    for other in ({"sha256": "0" * 64}, {}):
+        told = [{k: v for k, v in entry.items() if k != "sha256"} | other for entry in entries]
+        manifest.write_text(json.dumps({"files": told}))
+        with pytest.raises(Refused, match=r"is not what manifest\.json says"):
+            open_export(tmp_path / "maps")

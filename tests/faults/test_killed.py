@@ -41,11 +41,11 @@ def write(folder: Path, level: float, overwrite: bool) -> None:
 
 def whole(folder: Path) -> float:
     """The level of an export all of whose files are what its manifest says; fails for any other folder."""
-    from maps.raster import _sha256
+    from maps.sums import sha256
 
     manifest = json.loads((folder / "manifest.json").read_text())
     listed = {entry["path"]: entry["sha256"] for entry in manifest["files"]}
-    assert {name: _sha256(folder / name) for name in listed} == listed
+    assert {name: sha256(folder / name) for name in listed} == listed
     return float(manifest["level_made"])
 
 

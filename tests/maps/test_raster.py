@@ -22,6 +22,7 @@ from maps.raster import export, write_cog, write_cogs, write_netcdf
 from maps.reader import open_cogs, open_export
 from maps.region import Mask
 from maps.sinks import SINKS
+from maps.sums import sha256
 
 
 def inside_of(ds: xr.Dataset, region: dict) -> np.ndarray:
@@ -242,10 +243,11 @@ def test_what_a_manifest_names_lies_in_its_folder_and_is_what_it_says(tmp_path, 
         (folder / "manifest.json").write_text(json.dumps({"files": [{"kind": kind, "path": path}]}))
         with pytest.raises(InvalidInput, match="leads out of the folder; export again"):
             open_export(folder)
-    (folder / "manifest.json").write_text(json.dumps({"files": [{"kind": kind, "path": "a"}]}))
     (folder / "a").mkdir() if kind == "zarr" else (folder / "a").write_text("[" * 100_000)
     if kind == "zarr":
         (folder / "a" / "zarr.json").write_text("[" * 100_000)
+    entry = {"kind": kind, "path": "a", "sha256": sha256(folder / "a")}
+    (folder / "manifest.json").write_text(json.dumps({"files": [entry]}))
     with pytest.raises(InvalidInput, match=r"export/a cannot be read \(.*export again") as caught:
         open_export(folder)
     assert len(str(caught.value)) < 400

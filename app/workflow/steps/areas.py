@@ -33,7 +33,7 @@ from app.workflow.rasters.covariates import opened
 from app.workflow.tables import kind_of, plain, write_table
 from app.workflow.together import columns_of, together
 from app.workflow.weighing import GROUND, PEOPLE, TILES, AreaPoints, points_of
-from data_pipelines.atomic import refuse_existing
+from data_pipelines.atomic import refuse_existing, refuse_input
 from data_pipelines.staging import publish_files, room_for, staged
 from geogp.areas import p_below, surface
 from geogp.errors import check_level, check_threshold
@@ -215,6 +215,7 @@ def areas(
     """
     run, output = opened(run), Path(output)
     files = _files(output, overwrite)
+    refuse_input(output, polygons, weights, data)
     _check(level, n_samples, resolution_m, worst)
     goal = run.target
     limits = run.thresholds if thresholds is None else tuple(float(c) for c in thresholds)

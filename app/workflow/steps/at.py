@@ -16,7 +16,7 @@ from app.workflow.places import parts_of, plain_numbers
 from app.workflow.polygons import Ground, about
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import inert, kind_of, write_table
-from data_pipelines.atomic import atomic_path, refuse_existing
+from data_pipelines.atomic import atomic_path, refuse_existing, refuse_input
 from geogp.errors import check_level, check_threshold
 from geogp.prediction import values_at
 from geogp.run import Run
@@ -99,6 +99,7 @@ def at(
     run, path = opened(run), Path(output)
     kind = kind_of(path)
     refuse_existing(path, overwrite)
+    refuse_input(path, places)
     check_level(level, "--level")
     limits = run.thresholds if thresholds is None else tuple(float(c) for c in thresholds)
     for c in limits:

@@ -109,7 +109,7 @@ def excursions(
         raise InvalidInput(f"An excursion set needs at least 100 --samples; got {n_samples}.")
     chosen = run.thresholds if thresholds is None else tuple(float(c) for c in thresholds)
     for c in chosen:
-        check_threshold(c, "--thresholds")
+        check_threshold(c, "--above" if above else "--below")
         run.target.to_score(c)
     refuse_taken(folder / "manifest.json", overwrite)
     where: dict[str, Any] = {"bounds": bounds, "max_distance_m": max_distance_m}

@@ -32,6 +32,7 @@ from data_pipelines.errors import DataWarning
 from data_pipelines.splits import PARTS, make_split
 from geogp import storage
 from geogp.engines.asked import device_named
+from geogp.errors import check_new_run
 from geogp.estimator import GPRegressor
 from geogp.linalg import threads
 from geogp.methods import DEFAULT
@@ -156,6 +157,7 @@ def fit(
     """
     output = Path(output)
     refuse_taken(output, overwrite)
+    check_new_run(output, overwrite)
     most = rows_at_once(observations, method, max_memory)
     if most is not None:
         _refuse_whole(split=split, refit=refit, predictor=predictor)

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 
 from data_pipelines import former, geoparquet, quadkey
 from data_pipelines.arrow import numbers
-from data_pipelines.assemble import assemble, causes
+from data_pipelines.assemble import Assembly, causes
 from data_pipelines.atomic import refuse_existing
 from data_pipelines.download import Progress
 from data_pipelines.errors import DataWarning, InvalidInput
@@ -22,7 +22,7 @@ from data_pipelines.geoparquet import read
 from data_pipelines.regions import Region
 from data_pipelines.schema import MEASURED
 from data_pipelines.sources import SOURCES
-from data_pipelines.sources.contract import BETTER, Request, Source
+from data_pipelines.sources.contract import BETTER, Collected, Request, Source
 
 #: Rows a tile and quarter from which a table looks like single measurements.
 CROWDED = 8
@@ -175,15 +175,28 @@ def ingest(
             raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
         place, place_record = _place(request, optional=entry.takes_file)
         collected = entry.collect(replace(request, place=place))
-        _expected(collected.sources, expect_sha256)
+        parts = [collected] if isinstance(collected, Collected) else collected
         about = {"source": source, "type": request.type}
-        table, metadata = assemble(collected, entry.tiled, place, place_record, request.urban, about)
-        other = former.note(metadata, output.parent)
-        geoparquet.write(table, metadata, output, overwrite=overwrite)
-    notes = _notes(metadata) + _single(table, entry, metadata) + ((other,) if other else ())
+        made = Assembly(entry.tiled, place, place_record, request.urban, about)
+        metadata: dict[str, Any] = {}
+        notes: list[str] = []
+
+        def tables() -> Iterator[pa.Table]:
+            for table in made.tables(_expected(parts, expect_sha256)):
+                if isinstance(collected, Collected) and entry.takes_file:
+                    notes.extend(_single(table, collected.about))
+                yield table
+
+        def document() -> dict[str, Any]:
+            metadata.update(made.document())
+            notes[:0] = _notes(metadata)
+            notes.extend(filter(None, [former.note(metadata, output.parent)]))
+            return metadata
+
+        geoparquet.write_parts(tables(), document, output, overwrite=overwrite)
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=2)
-    return IngestReport(output, metadata, time.perf_counter() - started, notes)
+    return IngestReport(output, metadata, time.perf_counter() - started, tuple(notes))
 
 
 def ingest_table(*, file: str | Path, source: str = "csv", **asked: Any) -> IngestReport:
@@ -266,14 +279,16 @@ def _type(source: str, entry: Source, type: str | None) -> str | None:
     return (type or entry.types[0]) if entry.types else None
 
 
-def _expected(sources: list[dict[str, Any]], wanted: tuple[str, ...]) -> None:
+def _expected(parts: Iterable[Collected], wanted: tuple[str, ...]) -> Iterator[Collected]:
     """Refuse a source whose SHA-256 is none of those wanted, if any are."""
-    for record in sources if wanted else ():
-        if record.get("sha256") not in {digest.strip().lower() for digest in wanted}:
-            raise InvalidInput(
-                f"{record.get('url')} has the SHA-256 {record.get('sha256') or 'nobody computed'}, which is none of those "
-                "expected; fetch it again, or expect it."
-            )
+    for part in parts:
+        for record in part.sources if wanted else ():
+            if record.get("sha256") not in {digest.strip().lower() for digest in wanted}:
+                raise InvalidInput(
+                    f"{record.get('url')} has the SHA-256 {record.get('sha256') or 'nobody computed'}, which is none of those "
+                    "expected; fetch it again, or expect it."
+                )
+        yield part
 
 
 def _check(source: str, entry: Source, request: Request) -> None:
@@ -310,9 +325,9 @@ def _place(request: Request, optional: bool) -> tuple[Region | None, dict[str, A
     return place, fetched.record
 
 
-def _single(table: pa.Table, entry: Source, metadata: dict[str, Any]) -> tuple[str, ...]:
+def _single(table: pa.Table, about: dict[str, Any]) -> tuple[str, ...]:
     """What to do with a table that looks like single measurements, many at about one place and time."""
-    if not entry.takes_file or "averaged_rows" in metadata:
+    if "averaged_rows" in about:
         return ()
     lon, lat = (numbers(table.column(name)) for name in ("lon", "lat"))
     tile = quadkey.pack(*quadkey.tile_of(lon, lat))

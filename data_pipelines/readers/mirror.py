@@ -5,7 +5,7 @@
 
 import os
 import urllib.parse
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +68,18 @@ def find(
     return QuarterFile(quarter, local, {"url": str(local)})
 
 
-def recorded(file: QuarterFile, copied: Copied | None) -> QuarterFile:
-    """The file with a whole record: that of the published file it is a copy of, else its own, with its SHA-256."""
-    if copied:
-        return replace(file, copied=copied, record={**copied.origin, "sorted_copy": file.url})
+def record(file: QuarterFile) -> dict[str, Any]:
+    """The whole record of a file: of the published one that it is a copy of, else its own, with its SHA-256."""
+    if file.copied:
+        return {**file.copied.origin, "sorted_copy": file.url}
     if isinstance(file.source, Path) and "sha256" not in file.record:
-        return replace(file, record=download.resolve(file.source).record)
-    return file
+        return download.resolve(file.source).record
+    return file.record
+
+
+def size(file: QuarterFile) -> int:
+    """Bytes of a file."""
+    return file.source.stat().st_size if isinstance(file.source, Path) else int(file.source.size())
 
 
 def folder(root: str | Path) -> Path:

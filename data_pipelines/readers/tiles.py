@@ -6,7 +6,8 @@ the columns of latency under load are taken when a file's own footer lists them,
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ class Opened:
     def rows(self) -> int:
         """That were published."""
         return self.file.copied.rows_read if self.file.copied else int(self.metadata.num_rows)
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """What the metadata keeps of it: where it was published, its SHA-256 and its date."""
+        return mirror.record(self.file)
 
     def groups(self, covering: Covering) -> list[int]:
         """Row groups that can hold a tile of a place."""
@@ -122,7 +128,7 @@ def found(request: Request) -> Iterator[Opened]:
             there += 1
             yield opened(file)
     if not there:
-        raise InvalidInput(_none_found(root, type, wanted))
+        raise none_found(root, type, wanted)
 
 
 def _parts(files: list[Opened], place: Region, request: Request) -> Iterator[Collected]:
@@ -163,7 +169,7 @@ def read_quarter(one: Opened, region: Region, names: Iterable[str], missing: Ite
     first = _one_a_tile(columns)
     columns = {name: values[first] for name, values in columns.items()}
     codes = columns.pop("code").astype(np.int64)
-    record = {**one.file.record, "quarter": one.file.quarter, "rows_read": one.rows, "rows_kept": len(codes)}
+    record = {**one.record, "quarter": one.file.quarter, "rows_read": one.rows, "rows_kept": len(codes)}
     return Collected(
         columns={name: columns.get(name, np.full(len(codes), np.nan)) for name in names}
         | {"quarter": np.full(len(codes), one.file.quarter)},
@@ -204,7 +210,7 @@ def opened(file: QuarterFile) -> Opened:
     told = copied(parquet.schema_arrow.metadata, file.url)
     if told and len(told.sizes) != parquet.num_row_groups:
         raise InvalidInput(f"{file.url} is damaged (it lacks a row group); sort it again.")
-    return Opened(mirror.recorded(file, told), parquet.metadata, wanted)
+    return Opened(replace(file, copied=told), parquet.metadata, wanted)
 
 
 def _values(
@@ -268,8 +274,9 @@ def _one_a_tile(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
     return order[first]
 
 
-def _none_found(root: str | Path, type: str, wanted: list[str]) -> str:
+def none_found(root: str | Path, type: str, wanted: list[str]) -> InvalidInput:
+    """The refusal of quarters of which a root has none."""
     asked = wanted[0] if len(wanted) == 1 else f"{wanted[0]}..{wanted[-1]}"
     names = None if mirror.remote(root) else [one.quarter for one in published(root) if one.type == type]
     there = f"it has {names[0]}..{names[-1]}" if names else "it has no quarter of this type"
-    return f"No {type} data for {asked} under {root}{'' if names is None else f'; {there}'}."
+    return InvalidInput(f"No {type} data for {asked} under {root}{'' if names is None else f'; {there}'}.")

@@ -47,7 +47,9 @@ def test_each_tile_is_asked_about_once():
     assert len(asked) == len(set(asked)) > 90
 
 
-@pytest.mark.parametrize("bbox", [(179, -5, -179, 5), (-180, -90, 180, 90), (-0.1, -0.1, 0.1, 0.1), (170, 51, -163, 55)])
+@pytest.mark.parametrize(
+    "bbox", [(179, -5, -179, 5), (-180, -90, 180, 90), (-0.1, -0.1, 0.1, 0.1), (170, 51, -163, 55)]
+)
 def test_a_covering_passes_over_no_tile_of_its_place(bbox):
     region = Region.from_bbox(bbox)
     rng = np.random.default_rng(0)

@@ -118,7 +118,8 @@ def _polygons(path: Path, near: Region | None) -> geopandas.GeoDataFrame:
             f"{path} does not say its coordinate reference system; add its .prj file or write the CRS into it."
         )
     if len(frames) > 1:
-        frame = geopandas.GeoDataFrame(geopandas.pd.concat(frames, ignore_index=True), crs=frame.crs)
+        both = geopandas.pd.concat(frames)  # by the file's ids: what meets both boxes is there twice
+        frame = geopandas.GeoDataFrame(both[~both.index.duplicated()], crs=frame.crs)
     areal = frame.geometry.geom_type.isin(["Polygon", "MultiPolygon"])
     if near is None and not areal.any():
         kinds = _listed(sorted({str(t) for t in frame.geometry.geom_type})) if len(frame) else "no feature"
@@ -238,7 +239,7 @@ def _boxes(path: Path, near: Region | None) -> list[tuple[float, float, float, f
 def _read(path: Path, box: tuple[float, float, float, float] | None) -> geopandas.GeoDataFrame:
     if path.suffix == ".parquet":
         return geopandas.read_parquet(path)
-    frame = geopandas.read_file(path, bbox=box, engine="pyogrio")
+    frame = geopandas.read_file(path, bbox=box, engine="pyogrio", fid_as_index=True)
     if not isinstance(frame, geopandas.GeoDataFrame):
         raise ValueError("it has no geometry")
     return frame

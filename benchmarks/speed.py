@@ -20,7 +20,17 @@ from benchmarks.machine import in_fresh, write_text
 from benchmarks.tables import markdown
 from geogp.engines.asked import device_named
 
-SECTIONS = ("training", "prediction", "local", "grid", "convergence", "streaming", "ingest", "export")
+SECTIONS = (
+    "training",
+    "prediction",
+    "local",
+    "grid",
+    "convergence",
+    "streaming",
+    "ingest",
+    "archive",
+    "export",
+)
 
 
 def main(argv: list[str] | None = None) -> int:

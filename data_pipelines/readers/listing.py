@@ -2,14 +2,10 @@
 
 import html
 import re
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow.fs
 
 from data_pipelines import download
 from data_pipelines.errors import InvalidInput
@@ -24,8 +20,8 @@ _ENTRY = re.compile(
     r"<Contents>.*?<Key>(?P<key>.*?)</Key>.*?<Size>(?P<size>\d+)</Size>.*?</Contents>", re.DOTALL
 )
 _NEXT = re.compile(r"<NextContinuationToken>(.*?)</NextContinuationToken>", re.DOTALL)
-#: Pages of a bucket's list that are asked for, a thousand names each; bytes of one; seconds to wait for it.
-MOST_PAGES, MOST_BYTES, TIMEOUT_S = 100, 8 * 2**20, 60.0
+#: Pages of a bucket's list that are asked for, a thousand names each; bytes of one.
+MOST_PAGES, MOST_BYTES = 100, 8 * 2**20
 
 
 @dataclass(frozen=True, order=True)
@@ -48,9 +44,9 @@ def published(root: str | Path) -> list[Published]:
     """
     text = str(root).rstrip("/")
     if download.is_url(text):
-        found = _over_https(text)
+        found: Iterable[tuple[str, int]] = _over_https(text)
     elif text.startswith(mirror.S3):
-        found = _over_s3(text.removeprefix(mirror.S3))
+        found = mirror.objects(text.removeprefix(mirror.S3), PREFIX)
     else:
         found = _in_folder(mirror.folder(root))
     named = ((match, size) for key, size in found if (match := _KEY.fullmatch(key)))
@@ -64,17 +60,6 @@ def published(root: str | Path) -> list[Published]:
 def _in_folder(folder: Path) -> Iterator[tuple[str, int]]:
     for path in (folder / PREFIX).glob("type=*/year=*/quarter=*/*.parquet"):
         yield path.relative_to(folder).as_posix(), path.stat().st_size
-
-
-def _over_s3(bucket: str) -> Iterator[tuple[str, int]]:
-    selector = pyarrow.fs.FileSelector(f"{bucket}/{PREFIX}", recursive=True, allow_not_found=True)
-    try:
-        for info in mirror.bucket().get_file_info(selector):
-            yield info.path.removeprefix(f"{bucket}/"), info.size or 0
-    except OSError as error:
-        raise InvalidInput(
-            f"{mirror.S3}{bucket} cannot be listed ({error}); check the connection."
-        ) from error
 
 
 def _over_https(root: str) -> Iterator[tuple[str, int]]:
@@ -93,11 +78,9 @@ def _over_https(root: str) -> Iterator[tuple[str, int]]:
 
 def _page(root: str, url: str) -> str:
     try:
-        request = urllib.request.Request(url, headers={"User-Agent": "geogp"})
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-            page = response.read(MOST_BYTES).decode("utf-8", "replace")
+        page = download.page(url, MOST_BYTES)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{root} does not list its files ({error}); name quarters instead.") from error
     if "<ListBucketResult" not in page:
         raise InvalidInput(f"{root} does not list its files; name quarters instead.")
-    return str(page)
+    return page

@@ -5,6 +5,7 @@
 
 import os
 import urllib.parse
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,22 @@ def bucket() -> pyarrow.fs.S3FileSystem:
     return pyarrow.fs.S3FileSystem(
         anonymous=True, region=S3_REGION, scheme=endpoint.scheme, endpoint_override=endpoint.netloc or None
     )
+
+
+def objects(name: str, prefix: str) -> Iterator[tuple[str, int]]:
+    """Keys and bytes of what a bucket has under a prefix.
+
+    Raises
+    ------
+    InvalidInput
+        It cannot be listed.
+    """
+    selector = pyarrow.fs.FileSelector(f"{name}/{prefix}", recursive=True, allow_not_found=True)
+    try:
+        for info in bucket().get_file_info(selector):
+            yield info.path.removeprefix(f"{name}/"), info.size or 0
+    except OSError as error:
+        raise InvalidInput(f"{S3}{name} cannot be listed ({error}); check the connection.") from error
 
 
 def _find_s3(name: str, path: str, quarter: str) -> QuarterFile | None:

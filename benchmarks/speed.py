@@ -23,7 +23,7 @@ from geogp.engines.asked import device_named
 
 SECTIONS = (
     "training", "prediction", "on-all-rows", "epochs", "fields", "local", "grid", "convergence", "streaming", "ingest",
-    "export",
+    "archive", "export",
 )  # fmt: skip
 #: A number that got worse by more than this is named.
 WORSE = 0.1

@@ -352,6 +352,13 @@ def ingest(device: str, quick: bool) -> list[Row]:
     return rows
 
 
+def archive(device: str, quick: bool) -> list[Row]:
+    """A world quarter for one state: ours, geopandas and DuckDB in turn, and many quarters; see `benchmarks.ingest`."""
+    from benchmarks.ingest import measured
+
+    return measured(quick)
+
+
 def _ingested(what: str, report: Any) -> Row:
     m = report.metadata
     return {
@@ -397,5 +404,6 @@ SECTIONS: dict[str, tuple[str, Callable[[str, bool], list[Row]]]] = {
     "convergence": ("A default fit", convergence),
     "streaming": ("A table read row group by row group", streaming),
     "ingest": ("Ingest", ingest),
+    "archive": ("A world quarter for one state", archive),
     "export": ("Export", export),
 }

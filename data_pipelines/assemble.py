@@ -1,6 +1,8 @@
 """From collected rows to the table and its metadata document: place, label, sort, account."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pyproj
 import shapely
 from numpy.typing import NDArray
 
-from data_pipelines import quadkey
+from data_pipelines import zorder
 from data_pipelines.arrow import numbers
 from data_pipelines.errors import InvalidInput
+from data_pipelines.labels import Labels
+from data_pipelines.quadkey import centre
 from data_pipelines.regions import Region
 from data_pipelines.schema import (
     MEASURED,
@@ -31,69 +35,114 @@ Degrees = NDArray[np.float64]
 THIN_SHARE, THIN_AMONG = 0.3, 4
 
 
-def assemble(
-    collected: Collected,
-    tiled: bool,
-    place: Region | None,
-    place_record: dict[str, Any] | None,
-    urban: str | Path | None,
-    about: dict[str, Any],
-) -> tuple[pa.Table, dict[str, Any]]:
-    """The table of `schema`, sorted by quarter and quadkey, and the document that goes with it.
+@dataclass
+class Assembly:
+    """What a source collects becomes tables of `schema`, sorted by quarter and quadkey, and then a document of them all.
 
     Parameters
     ----------
-    collected : rows of a source
-    tiled : whether they are averages over tiles
+    tiled : whether rows are averages over tiles
     place, place_record : region they lie in and the file that drew it; None for a table without a place,
         which gets a metric CRS about its own points
     urban : urban-area file or None
     about : first entries of the document (source, type)
-
-    Raises
-    ------
-    InvalidInput
-        No row is left.
     """
-    if not len(collected.at[0]):
-        where = f"in {place}" if place else "usable"
-        raise InvalidInput(
-            f"None of the {collected.rows_read:,} rows read is {where} (dropped: {causes(collected.dropped)}); "
-            "check the place and the source."
+
+    tiled: bool
+    place: Region | None
+    place_record: dict[str, Any] | None
+    urban: str | Path | None
+    about: dict[str, Any]
+    _seen: list[Collected] = field(default_factory=list)
+    _flagged: Counter[str] = field(default_factory=Counter)
+    _kept: int = 0
+    _around: Region | None = None
+    _labels: Labels | None = None
+
+    def tables(self, parts: Iterable[Collected]) -> Iterator[pa.Table]:
+        """The table of each part; parts are in the order of their quarters, or one.
+
+        Raises
+        ------
+        InvalidInput
+            No row is left when all have been seen.
+        """
+        for part in parts:
+            table = self._table(part)
+            self._kept += table.num_rows
+            self._flagged.update(_flags(table))
+            self._seen.append(replace(part, columns={}, at=(np.zeros(0), np.zeros(0))))
+            yield table
+        if not self._kept:
+            raise self._none_left()
+
+    def document(self) -> dict[str, Any]:
+        """What is to be said of the tables, when all were taken."""
+        assert self._around
+        place, seen = self.place, self._seen
+        dropped: Counter[str] = Counter()
+        for part in seen:
+            dropped.update(part.dropped)
+        told: Counter[str] = Counter()
+        for part in seen:
+            told.update(part.flagged)
+        # a column without a value has nothing odd
+        flagged = dict(told) | {
+            cause: n for cause, n in self._flagged.items() if (cause[:5], n) != ("null_", self._kept)
+        }
+        sources = [record for part in seen for record in part.sources]
+        several = {"regions": [member.name for member in place.members]} if place and place.members else {}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            **self.about,
+            **(seen[0].about if seen else {}),
+            "region": place.name if place else None,
+            **several,
+            "crs": self._around.crs.to_wkt("WKT2_2019"),
+            "boundary": place.boundary() if place else None,
+            "bbox": list(place.bbox) if place and place.bbox else None,
+            "boundary_source": self.place_record,
+            "quarters": [quarter for part in seen for quarter in part.quarters],
+            "missing_quarters": [quarter for part in seen for quarter in part.missing_quarters],
+            "thin_quarters": _thin(sources),
+            "rows_read": sum(part.rows_read for part in seen),
+            "rows_kept": self._kept,
+            "dropped": dict(dropped),
+            "flagged": {cause: n for cause, n in flagged.items() if n},
+            "urban": self._labels.record(self._kept) if self._labels else None,
+            "sources": sources,
+            "targets": [column.measures for column in TILE_COLUMNS if column.measures]
+            if self.tiled
+            else ["value"],
+        }
+
+    def _table(self, part: Collected) -> pa.Table:
+        lon, lat = _degrees(part, self.tiled)
+        if not len(lon) and not self.place:
+            self._seen.append(part)
+            raise self._none_left()
+        if self._around is None:
+            self._around = self.place or Region.from_polygon("", _around(lon, lat))
+            self._labels = Labels.read(self.urban, self._around) if self.urban is not None else None
+        columns = {**part.columns, **_placed(lon, lat, self._around)}
+        codes = zorder.of_tiles(*part.at) if self.tiled else None
+        if codes is not None:
+            columns["quadkey"] = zorder.keys(codes)
+        if self.place:
+            columns["region"] = self.place.names(lon, lat, codes)
+        if self._labels:
+            columns |= self._labels.of(lon, lat, codes)
+        return _table(columns, self.tiled, part.about.get("covariates") or ())
+
+    def _none_left(self) -> InvalidInput:
+        read, dropped = 0, Counter[str]()
+        for part in self._seen:
+            read += part.rows_read
+            dropped.update(part.dropped)
+        where = f"in {self.place}" if self.place else "usable"
+        return InvalidInput(
+            f"None of the {read:,} rows read is {where} (dropped: {causes(dropped)}); check the place and the source."
         )
-    lon, lat = _degrees(collected, tiled)
-    around = place or Region.from_polygon("", _around(lon, lat))
-    columns = {**collected.columns, **_placed(lon, lat, around)}
-    if tiled:
-        columns["quadkey"] = quadkey.encode(*collected.at)
-    if place:
-        columns["region"] = np.full(len(lon), place.name)
-    urban_about = None
-    if urban is not None:
-        labels, urban_about = _labels(collected, tiled, lon, lat, around, urban)
-        columns |= labels
-    table = _table(columns, tiled, collected.about.get("covariates") or ())
-    flagged = {**collected.flagged, **_flags(table)}
-    return table, {
-        "schema_version": SCHEMA_VERSION,
-        **about,
-        **collected.about,
-        "region": place.name if place else None,
-        "crs": around.crs.to_wkt("WKT2_2019"),
-        "boundary": place.boundary() if place else None,
-        "bbox": list(place.bbox) if place and place.bbox else None,
-        "boundary_source": place_record,
-        "quarters": collected.quarters,
-        "missing_quarters": collected.missing_quarters,
-        "thin_quarters": _thin(collected.sources),
-        "rows_read": collected.rows_read,
-        "rows_kept": table.num_rows,
-        "dropped": collected.dropped,
-        "flagged": {cause: n for cause, n in flagged.items() if n},
-        "urban": urban_about,
-        "sources": collected.sources,
-        "targets": [column.measures for column in TILE_COLUMNS if column.measures] if tiled else ["value"],
-    }
 
 
 def causes(dropped: dict[str, int], none: str = "none dropped") -> str:
@@ -114,7 +163,7 @@ def _degrees(collected: Collected, tiled: bool) -> tuple[Degrees, Degrees]:
         return np.asarray(first, np.float64), np.asarray(second, np.float64)
     if first.dtype.kind not in "iu" or second.dtype.kind not in "iu":
         raise TypeError(f"A tiled source gives tile indices, integers; got {first.dtype} and {second.dtype}.")
-    return quadkey.centre(first, second)
+    return centre(first, second)
 
 
 def _placed(lon: Degrees, lat: Degrees, around: Region) -> dict[str, NDArray[Any]]:
@@ -122,29 +171,6 @@ def _placed(lon: Degrees, lat: Degrees, around: Region) -> dict[str, NDArray[Any
     to_metres = pyproj.Transformer.from_crs(4326, around.crs, always_xy=True)
     easting, northing = to_metres.transform(lon, lat)
     return {"lon": lon, "lat": lat, "easting_m": easting, "northing_m": northing}
-
-
-def _labels(
-    collected: Collected, tiled: bool, lon: Degrees, lat: Degrees, place: Region, urban: str | Path
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The columns urban, urban_vintage and urban_share, and their record; each distinct tile is looked up once."""
-    from data_pipelines.census import UrbanAreas
-
-    areas = UrbanAreas.read(urban, place)
-    labels: dict[str, NDArray[Any]] = {"urban_vintage": np.full(len(lon), areas.vintage)}
-    if tiled:
-        codes, inverse = np.unique(quadkey.pack(*collected.at), return_inverse=True)
-        x, y = quadkey.unpack(codes)
-        labels["urban"] = areas.hold(*quadkey.centre(x, y))[inverse]
-        labels["urban_share"] = areas.share(place.tile_boxes(x, y))[inverse]
-    else:  # a point has no area
-        labels["urban"] = areas.hold(lon, lat)
-    return labels, {
-        "source": areas.source.url,
-        "sha256": areas.source.sha256,
-        "vintage": areas.vintage,
-        "share_of_rows": float(labels["urban"].mean()),
-    }
 
 
 def _table(columns: dict[str, NDArray[Any]], tiled: bool, covariates: Sequence[str]) -> pa.Table:
@@ -171,6 +197,8 @@ def _arrow(values: NDArray[Any] | None, type_: pa.DataType, order: NDArray[np.in
     values = values[order]
     if values.dtype.kind == "f":
         return pa.array(values, pa.float64(), from_pandas=True).cast(type_)
+    if values.dtype.kind == "S":
+        return pa.array(values).cast(type_)
     return pa.array(values, type_)
 
 
@@ -179,7 +207,7 @@ def _flags(table: pa.Table) -> dict[str, int]:
     counts = {}
     for column in MEASURED:
         name, what = column.name, column.measures
-        if column.positive and name in table.column_names and table.column(name).null_count < table.num_rows:
+        if column.positive and name in table.column_names:
             values = numbers(table.column(name))
             finite = values[np.isfinite(values)]
             counts[f"null_{what}"] = int(np.isnan(values).sum())

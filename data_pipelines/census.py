@@ -5,7 +5,7 @@ States: `cb_{year}_us_state_{500k,20m}.zip` or `tl_{year}_us_state.zip`. Urban a
 PROJ moves them to WGS84 with the transformation for the place (0 to 1 m in the United States).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,22 +21,28 @@ from data_pipelines import download
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
-from data_pipelines.regions import Region, polygons, shift, unwound
+from data_pipelines.regions import Region, in_one_turn, polygons, shift, unwound
 from data_pipelines.repair import repaired
 
 STATES_URL = "https://www2.census.gov/geo/tiger/GENZ2023/shp/cb_2023_us_state_500k.zip"
 #: A column that only one vintage has -> the vintage
 VINTAGES = {"UACE10": "2010", "UACE20": "2020"}
+#: The 50 states and the District of Columbia, by their codes.
+NATION = (
+    "AL", "AK", "AZ", "AR", "CA", "CO", "CT", "DE", "DC", "FL", "GA", "HI", "ID", "IL", "IN", "IA", "KS", "KY", "LA", "ME", "MD",
+    "MA", "MI", "MN", "MS", "MO", "MT", "NE", "NV", "NH", "NJ", "NM", "NY", "NC", "ND", "OH", "OK", "OR", "PA", "RI", "SC", "SD",
+    "TN", "TX", "UT", "VT", "VA", "WA", "WV", "WI", "WY",
+)  # fmt: skip
 #: Of a file of polygons: GDAL reads a million vertices of GeoJSON (40 MB) in 2 to 5 s.
 MOST_BYTES = 2**30
 
 
 def state(code: str, states: str | Path | None = None) -> tuple[Region, download.Fetched]:
-    """The region of a state by its two-letter code, and the file it came from.
+    """The region of a state by its two-letter code, or of several, and the file it came from.
 
     Parameters
     ----------
-    code : as in the file's column STUSPS, upper or lower case
+    code : as in the file's column STUSPS, upper or lower case; several by commas; US is the 50 states and DC
     states : path or URL of a Census states file; None downloads the 2023 one, 1:500,000
 
     Raises
@@ -51,12 +57,21 @@ def state(code: str, states: str | Path | None = None) -> tuple[Region, download
             f"{source.path} has no column STUSPS (it has {_listed(frame.columns)}); "
             "give a Census states file such as cb_2023_us_state_500k.zip."
         )
-    codes = frame["STUSPS"].astype(str)
-    rows = frame[codes.str.upper() == code.strip().upper()]
-    if rows.empty:
-        raise InvalidInput(f"No state {code!r} in {source.path}; it has {_listed(sorted(codes))}.")
-    with refusing(f"{source.path} has no polygon of {code} that makes a region"):
-        return Region.from_polygon(code.strip().upper(), _united(rows)), source
+    codes = frame["STUSPS"].astype(str).str.upper()
+    asked = [part.strip().upper() for part in code.split(",") if part.strip()] or [code]
+    name = ",".join(dict.fromkeys(asked))
+    members = []
+    for one in dict.fromkeys(each for part in asked for each in (NATION if part == "US" else (part,))):
+        rows = frame[codes == one]
+        if rows.empty:
+            raise InvalidInput(f"No state {one!r} in {source.path}; it has {_listed(sorted(codes))}.")
+        with refusing(f"{source.path} has no polygon of {one} that makes a region"):
+            members.append(Region.from_polygon(one, _united(rows)))
+    if len(members) == 1:
+        return replace(members[0], name=name), source
+    with refusing(f"{source.path} has no polygons of {name} that make a region"):
+        whole = Region.from_polygon(name, shapely.union_all([in_one_turn(each.shape) for each in members]))
+    return replace(whole, members=tuple(members)), source
 
 
 def boundary(path: str | Path) -> tuple[Region, download.Fetched]:
@@ -103,7 +118,8 @@ def _polygons(path: Path, near: Region | None) -> geopandas.GeoDataFrame:
             f"{path} does not say its coordinate reference system; add its .prj file or write the CRS into it."
         )
     if len(frames) > 1:
-        frame = geopandas.GeoDataFrame(geopandas.pd.concat(frames, ignore_index=True), crs=frame.crs)
+        both = geopandas.pd.concat(frames)  # by the file's ids: what meets both boxes is there twice
+        frame = geopandas.GeoDataFrame(both[~both.index.duplicated()], crs=frame.crs)
     areal = frame.geometry.geom_type.isin(["Polygon", "MultiPolygon"])
     if near is None and not areal.any():
         kinds = _listed(sorted({str(t) for t in frame.geometry.geom_type})) if len(frame) else "no feature"
@@ -223,7 +239,7 @@ def _boxes(path: Path, near: Region | None) -> list[tuple[float, float, float, f
 def _read(path: Path, box: tuple[float, float, float, float] | None) -> geopandas.GeoDataFrame:
     if path.suffix == ".parquet":
         return geopandas.read_parquet(path)
-    frame = geopandas.read_file(path, bbox=box, engine="pyogrio")
+    frame = geopandas.read_file(path, bbox=box, engine="pyogrio", fid_as_index=True)
     if not isinstance(frame, geopandas.GeoDataFrame):
         raise ValueError("it has no geometry")
     return frame

@@ -96,6 +96,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def page(url: str, most_bytes: int, *, timeout_s: float = 60.0) -> str:
+    """The first bytes of what a URL answers now, as text; nothing is kept.
+
+    Raises
+    ------
+    OSError
+    """
+    request = urllib.request.Request(url, headers={"User-Agent": "geogp"})
+    with urllib.request.urlopen(request, timeout=timeout_s) as response:
+        return bytes(response.read(most_bytes)).decode("utf-8", "replace")
+
+
 def fetch(
     url: str,
     *,

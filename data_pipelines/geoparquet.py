@@ -1,8 +1,10 @@
 """Reading and writing the observations file: GeoParquet 1.1 with our metadata beside the standard key."""
 
+import base64
 import hashlib
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,28 +30,66 @@ SHAPES = ("geometry", "bbox")
 
 
 def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite: bool) -> None:
-    """Write a table with lon and lat as GeoParquet: whole or not at all, read back before it gets its name.
+    """`write_parts` of a table that is in memory."""
+    write_parts([table], lambda: metadata, output, overwrite=overwrite, needed=table.nbytes)
+
+
+def write_parts(
+    parts: Iterable[pa.Table],
+    metadata: Callable[[], dict[str, Any]],
+    output: Path,
+    *,
+    overwrite: bool,
+    needed: int | None = None,
+) -> None:
+    """Write tables with lon and lat as one GeoParquet: whole or not at all, read back before it gets its name.
 
     Adds `geometry` (WKB points, EPSG:4326) and `bbox` (the covering that lets readers skip row groups). Each
     quarter starts a row group, none longer than 65,536 rows; in a quarter rows follow the quadkey, so groups
-    are compact on the ground.
+    are compact on the ground. One part is held in memory at a time.
+
+    Parameters
+    ----------
+    parts : at least one, all of the same schema
+    metadata : the document, asked for when all parts are written
+    needed : bytes the file takes, about
     """
-    lon, lat = (table.column(name).to_numpy() for name in ("lon", "lat"))
+    rows, box, writer = 0, [np.full(2, np.inf), np.full(2, -np.inf)], None
+    with atomic_path(output, overwrite=overwrite, needed=needed) as temporary:
+        with ExitStack() as stack:
+            for part in parts:
+                at = lon, lat = [part.column(name).to_numpy() for name in ("lon", "lat")]
+                if len(lon):
+                    box = [np.minimum(box[0], np.min(at, axis=1)), np.maximum(box[1], np.max(at, axis=1))]
+                table = with_shapes(part.replace_schema_metadata(None), lon, lat)
+                rows += len(lon)
+                if writer is None:
+                    options = {"compression": "zstd", "write_page_checksum": True, "store_schema": False}
+                    writer = stack.enter_context(pq.ParquetWriter(temporary, table.schema, **options))
+                for start, stop in _groups(table.column("quarter")) if len(lon) else ():
+                    writer.write_table(table.slice(start, stop - start), row_group_size=ROW_GROUP_ROWS)
+            assert writer is not None, "a table has a part"
+            sealed = metadata() | {NAMES: table.column_names}
+            sealed |= {SEAL: _seal(sealed)}
+            told: dict[bytes, str | bytes] = {
+                KEY: json.dumps(sealed),
+                b"geo": json.dumps(geo(*np.transpose(box))),
+            }
+            schema = table.schema.with_metadata(told)
+            # what Arrow would have written at the start, had it known
+            told[b"ARROW:schema"] = base64.b64encode(schema.serialize())
+            writer.add_key_value_metadata(told)
+        again = _read_back(temporary)
+        if again != rows:
+            raise OSError(f"{output} was written with {again} rows instead of {rows}")
+
+
+def with_shapes(table: pa.Table, lon: NDArray[np.float64], lat: NDArray[np.float64]) -> pa.Table:
+    """The table with its points as `geometry` and their boxes as `bbox`."""
     box = pa.StructArray.from_arrays(
         [pa.array(v) for v in (lon, lat, lon, lat)], names=["xmin", "ymin", "xmax", "ymax"]
     )
-    table = table.append_column("geometry", _points_wkb(lon, lat)).append_column("bbox", box)
-    sealed = metadata | {NAMES: table.column_names}
-    sealed |= {SEAL: _seal(sealed)}
-    table = table.replace_schema_metadata({KEY: json.dumps(sealed), b"geo": json.dumps(_geo(lon, lat))})
-    with atomic_path(output, overwrite=overwrite, needed=table.nbytes) as temporary:
-        options = {"compression": "zstd", "write_page_checksum": True}
-        with pq.ParquetWriter(temporary, table.schema, **options) as writer:
-            for start, stop in _groups(table.column("quarter")):
-                writer.write_table(table.slice(start, stop - start), row_group_size=ROW_GROUP_ROWS)
-        again, _ = read(temporary)
-        if again.num_rows != table.num_rows:
-            raise OSError(f"{output} was written with {again.num_rows} rows instead of {table.num_rows}")
+    return table.append_column(SHAPES[0], _points_wkb(lon, lat)).append_column(SHAPES[1], box)
 
 
 def read(
@@ -103,6 +143,18 @@ def read_groups(
             return file.read_row_group(group, columns=[n for n in names if columns is None or n in columns])
 
     return sizes, of, document
+
+
+def _read_back(path: Path) -> int:
+    """Rows that can be read, a row group at a time."""
+    with _opened(path) as file:
+        _document(file, path)
+        groups = file.num_row_groups
+    rows = 0
+    for group in range(groups):  # opened anew: a reader keeps what it has read
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            rows += file.read_row_group(group).num_rows
+    return rows
 
 
 def _opened(path: Path) -> pq.ParquetFile:
@@ -167,7 +219,7 @@ def _check(metadata: Any, path: Path) -> None:
             )
 
 
-def _geo(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> dict[str, Any]:
+def geo(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> dict[str, Any]:
     """What GeoParquet 1.1 wants to know of the geometry column."""
     return {
         "version": "1.1.0",

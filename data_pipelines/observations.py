@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from data_pipelines import former, geoparquet, quadkey
 from data_pipelines.arrow import numbers
-from data_pipelines.assemble import assemble, causes
+from data_pipelines.assemble import Assembly, causes
 from data_pipelines.atomic import refuse_existing, refuse_input
 from data_pipelines.download import Progress
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.geoparquet import read
-from data_pipelines.regions import Region
+from data_pipelines.places import place_of, type_of
 from data_pipelines.schema import MEASURED
 from data_pipelines.sources import SOURCES
-from data_pipelines.sources.contract import BETTER, Request, Source
+from data_pipelines.sources.contract import BETTER, Collected, Request, Source
 
 #: Rows a tile and quarter from which a table looks like single measurements.
 CROWDED = 8
@@ -48,6 +47,11 @@ class IngestReport:
     @property
     def rows_kept(self) -> int:
         return int(self.metadata["rows_kept"])
+
+    def document(self) -> dict[str, Any]:
+        """For programs: where the table is and its account, without the polygon."""
+        account = {key: value for key, value in self.metadata.items() if key not in ("boundary", "crs")}
+        return {"schema": 1, "path": str(self.path), **account, "seconds": round(self.seconds, 2)}
 
     def summary(self) -> str:
         """One line for people: rows kept and dropped by cause, quarters, region, time."""
@@ -116,7 +120,8 @@ def ingest(
     average : of a file of single measurements, whose places are blurred or many at one place: rows become the mean of each
         zoom-16 tile and quarter, their number the count
     credit : who measured a file's values, for the attribution of maps
-    region, states : state code, and the Census states file to find it in (path or URL; None downloads one)
+    region, states : state code, or several by commas ("US": the 50 states and DC; the column `region` says which state), and
+        the Census states file to find them in (path or URL; None downloads one)
     bbox : W, S, E, N in degrees; W > E crosses 180 degrees, when that way is at most 180 degrees wide
     boundary : file of polygons in any CRS
     urban : Census urban areas of either vintage; None leaves `urban` null
@@ -167,7 +172,7 @@ def ingest(
         raise InvalidInput(f"Unknown source {source!r}; it is one of {', '.join(SOURCES)}.")
     entry = SOURCES[source]
     asked = Request(
-        root=root, file=file, type=_type(source, entry, type), quarters=quarters, columns=columns or {}, crs=crs,
+        root=root, file=file, type=type_of(source, type), quarters=quarters, columns=columns or {}, crs=crs,
         value_unit=value_unit, value_name=value_name, better=better, covariates=None if covariates is None else tuple(covariates),
         average=average or None, credit=credit,
         region=region, states=states, bbox=bbox, boundary=boundary, urban=urban, seed=seed, size=size, progress=progress,
@@ -176,22 +181,30 @@ def ingest(
     with entry.ready(asked) as request:
         if not (entry.takes_file or request.quarters):
             raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
-        place, place_record = _place(request, optional=entry.takes_file)
+        place, place_record = place_of(request, optional=entry.takes_file)
         collected = entry.collect(replace(request, place=place))
-        _expected(collected.sources, expect_sha256)
+        parts = [collected] if isinstance(collected, Collected) else collected
         about = {"source": source, "type": request.type}
-        table, metadata = assemble(collected, entry.tiled, place, place_record, request.urban, about)
-        other = former.note(metadata, output.parent)
-        geoparquet.write(table, metadata, output, overwrite=overwrite)
-    notes = (
-        _notes(metadata)
-        + _single(table, entry, metadata)
-        + _stand_ins(table, entry)
-        + ((other,) if other else ())
-    )
+        made = Assembly(entry.tiled, place, place_record, request.urban, about)
+        metadata: dict[str, Any] = {}
+        notes: list[str] = []
+
+        def tables() -> Iterator[pa.Table]:
+            for table in made.tables(_expected(parts, expect_sha256)):
+                if isinstance(collected, Collected) and entry.takes_file:
+                    notes.extend(_single(table, collected.about) + _stand_ins(table))
+                yield table
+
+        def document() -> dict[str, Any]:
+            metadata.update(made.document())
+            notes[:0] = _notes(metadata)
+            notes.extend(filter(None, [former.note(metadata, output.parent)]))
+            return metadata
+
+        geoparquet.write_parts(tables(), document, output, overwrite=overwrite)
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=2)
-    return IngestReport(output, metadata, time.perf_counter() - started, notes)
+    return IngestReport(output, metadata, time.perf_counter() - started, tuple(notes))
 
 
 def ingest_table(*, file: str | Path, source: str = "csv", **asked: Any) -> IngestReport:
@@ -267,21 +280,16 @@ def targets_of(table: pa.Table) -> list[str]:
     return [str(c.measures) for c in columns if table.column(c.name).null_count < table.num_rows]
 
 
-def _type(source: str, entry: Source, type: str | None) -> str | None:
-    """The kind of connection to read: the one asked for, or the source's first; None where it has no kinds."""
-    if type is not None and entry.types and type not in entry.types:
-        raise InvalidInput(f"Unknown type {type!r}; {source} publishes {' and '.join(entry.types)}.")
-    return (type or entry.types[0]) if entry.types else None
-
-
-def _expected(sources: list[dict[str, Any]], wanted: tuple[str, ...]) -> None:
+def _expected(parts: Iterable[Collected], wanted: tuple[str, ...]) -> Iterator[Collected]:
     """Refuse a source whose SHA-256 is none of those wanted, if any are."""
-    for record in sources if wanted else ():
-        if record.get("sha256") not in {digest.strip().lower() for digest in wanted}:
-            raise InvalidInput(
-                f"{record.get('url')} has the SHA-256 {record.get('sha256') or 'nobody computed'}, which is none of those "
-                "expected; fetch it again, or expect it."
-            )
+    for part in parts:
+        for record in part.sources if wanted else ():
+            if record.get("sha256") not in {digest.strip().lower() for digest in wanted}:
+                raise InvalidInput(
+                    f"{record.get('url')} has the SHA-256 {record.get('sha256') or 'nobody computed'}, which is none of those "
+                    "expected; fetch it again, or expect it."
+                )
+        yield part
 
 
 def _check(source: str, entry: Source, request: Request) -> None:
@@ -299,28 +307,9 @@ def _check(source: str, entry: Source, request: Request) -> None:
         raise InvalidInput(f"better is {' or '.join(BETTER)}; got {request.better!r}.")
 
 
-def _place(request: Request, optional: bool) -> tuple[Region | None, dict[str, Any] | None]:
-    """The region asked for, and the record of the file it came from."""
-    given = [name for name in ("region", "bbox", "boundary") if getattr(request, name) is not None]
-    if optional and not given:
-        return None, None
-    if len(given) != 1:
-        got = " and ".join(given) or "none"
-        raise InvalidInput(f"Give one of region, bbox and boundary; got {got}.")
-    if request.bbox is not None:
-        return Region.from_bbox(request.bbox), None
-    from data_pipelines import census
-
-    if request.region is not None:
-        place, fetched = census.state(request.region, request.states)
-    else:
-        place, fetched = census.boundary(request.boundary or "")
-    return place, fetched.record
-
-
-def _single(table: pa.Table, entry: Source, metadata: dict[str, Any]) -> tuple[str, ...]:
+def _single(table: pa.Table, about: dict[str, Any]) -> tuple[str, ...]:
     """What to do with a table that looks like single measurements, many at about one place and time."""
-    if not entry.takes_file or "averaged_rows" in metadata:
+    if "averaged_rows" in about:
         return ()
     lon, lat = (numbers(table.column(name)) for name in ("lon", "lat"))
     tile = quadkey.pack(*quadkey.tile_of(lon, lat))
@@ -328,6 +317,8 @@ def _single(table: pa.Table, entry: Source, metadata: dict[str, Any]) -> tuple[s
     tiles = len(np.unique(tile * (int(when.max()) + 1) + when))
     if table.num_rows < CROWDED * tiles:
         return ()
+    from scipy.spatial import cKDTree
+
     metres = np.stack([numbers(table.column(name)) for name in ("easting_m", "northing_m")], axis=1)
     if np.median(cKDTree(metres).query(metres[:ASKED], k=[2])[0]) > ONE_PLACE_M:
         return ()
@@ -337,10 +328,8 @@ def _single(table: pa.Table, entry: Source, metadata: dict[str, Any]) -> tuple[s
     )
 
 
-def _stand_ins(table: pa.Table, entry: Source) -> tuple[str, ...]:
+def _stand_ins(table: pa.Table) -> tuple[str, ...]:
     """Rows of one's own table whose place or value is one that programs write where they know none."""
-    if not entry.takes_file:
-        return ()
     lon, lat, value = (numbers(table.column(name)) for name in ("lon", "lat", "value"))
     notes = []
     if nowhere := int(((lon == 0) & (lat == 0)).sum()):

@@ -4,7 +4,7 @@ Longitudes inside a `Region` are continuous: a region that crosses 180 degrees (
 past it, and every longitude asked about is brought into the same turn first.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +15,10 @@ from jaxtyping import Bool, Shaped
 from numpy.typing import ArrayLike, NDArray
 from shapely.geometry.base import BaseGeometry
 
-from data_pipelines import quadkey
+from data_pipelines import quadkey, zorder
+from data_pipelines.covering import Covering
 from data_pipelines.errors import InvalidInput
+from data_pipelines.remembered import Remembered
 from data_pipelines.repair import repaired
 
 #: Of the polygon that a table and its runs carry: 5 MB of JSON. Alaska's at 1:500,000 has 117,000.
@@ -32,12 +34,13 @@ class Region:
     name : the state code, or what else the user called it
     shape : polygon in degrees of WGS84, longitudes continuous (see `from_polygon`)
     bbox : (W, S, E, N) as given when the region is a box; then it is no boundary to mask a map with
+    members : the regions it is made of, where it is made of several
     """
 
     name: str
     shape: BaseGeometry
     bbox: tuple[float, float, float, float] | None = None
-    _known: dict[int, bool] = field(default_factory=dict, repr=False)
+    members: "tuple[Region, ...]" = ()
 
     @classmethod
     def from_polygon(cls, name: str, shape: BaseGeometry) -> "Region":
@@ -121,20 +124,28 @@ class Region:
     def holds_tiles(self, x: ArrayLike, y: ArrayLike) -> Bool[np.ndarray, " N"]:
         """Which zoom-16 tiles have a box that intersects the region, (N,).
 
-        Tiles are first compared with the region's box in integers, then each distinct tile is tested once
-        against the prepared polygon; answers are kept, because tiles recur from quarter to quarter.
+        Each distinct tile in a cell of the covering is tested once against the prepared polygon; answers are kept,
+        because tiles recur from quarter to quarter.
         """
-        x, y = np.asarray(x, np.int64), np.asarray(y, np.int64)
-        x0, y0, width, height = self._tile_window
-        near = ((x - x0) % (1 << quadkey.ZOOM) <= width) & (y >= y0) & (y - y0 <= height)
-        codes, inverse = np.unique(quadkey.pack(x[near], y[near]), return_inverse=True)
-        new = np.array([code for code in codes.tolist() if code not in self._known], np.int64)
-        if new.size:
-            answers = shapely.intersects(self._prepared, self.tile_boxes(*quadkey.unpack(new)))
-            self._known.update(zip(new.tolist(), answers.tolist(), strict=True))
-        inside = np.zeros(len(x), bool)
-        inside[near] = np.array([self._known[code] for code in codes.tolist()], bool)[inverse]
+        codes = zorder.of_tiles(x, y)
+        inside = self.covering.near(codes)
+        inside[inside] = self._meets(codes[inside])
         return inside
+
+    def names(
+        self, lon: NDArray[np.float64], lat: NDArray[np.float64], codes: NDArray[np.int64] | None
+    ) -> NDArray[np.str_]:
+        """The name of the region, or of the member, that rows (N,) of it belong to.
+
+        codes : of tiles; then it is the member that holds the centre (lon, lat), else the first that meets the tile
+        """
+        if not self.members:
+            return np.full(len(lon), self.name)
+        names = np.array([member.name for member in self.members])
+        if codes is not None:
+            return names[self._member(codes)]
+        holds = [member.holds_points(lon, lat) for member in self.members]
+        return names[np.argmax(holds, axis=0)]
 
     def holds_points(self, lon: ArrayLike, lat: ArrayLike) -> Bool[np.ndarray, " N"]:
         """Which points lie in the region or on its edge, (N,)."""
@@ -147,13 +158,10 @@ class Region:
         half = (edges.east - edges.west) / 2
         return shapely.box(middle - half, edges.south, middle + half, edges.north)
 
-    def key_range(self) -> tuple[str, str] | None:
-        """Smallest and largest quadkey the region can hold; None when it crosses 180 degrees."""
-        x0, y0, width, height = self._tile_window
-        if x0 + width >= 1 << quadkey.ZOOM:
-            return None
-        first, last = quadkey.encode([x0, x0 + width], [y0, y0 + height])
-        return str(first), str(last)
+    @cached_property
+    def covering(self) -> Covering:
+        """The cells of zoom 8 that the region can meet."""
+        return Covering.of(self._tile_window, self._meets_cells)
 
     def boundary(self) -> dict[str, Any] | None:
         """GeoJSON geometry of the polygon, cut at 180 degrees (RFC 7946); None for a box.
@@ -168,6 +176,46 @@ class Region:
     def _prepared(self) -> BaseGeometry:
         shapely.prepare(self.shape)
         return self.shape
+
+    @cached_property
+    def _meets(self) -> Remembered:
+        """Whether the box of a tile, by its code, intersects the region."""
+        return Remembered(
+            lambda codes: shapely.intersects(self._prepared, self.tile_boxes(*zorder.tiles(codes)))
+        )
+
+    @cached_property
+    def _member(self) -> Remembered:
+        """The number of the member that a tile belongs to, by its code."""
+
+        def ask(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+            x, y = zorder.tiles(codes)
+            lon, lat = quadkey.centre(x, y)
+            found = np.full(len(codes), -1)
+            for number, member in enumerate(self.members):
+                free = np.flatnonzero((found < 0) & member.covering.near(codes))
+                found[free[member.holds_points(lon[free], lat[free])]] = number
+            for number, member in enumerate(self.members):
+                free = np.flatnonzero(found < 0)
+                found[free[member.holds_tiles(x[free], y[free])]] = number
+            return np.maximum(found, 0)
+
+        return Remembered(ask)
+
+    def _meets_cells(self, x: NDArray[np.int64], y: NDArray[np.int64], zoom: int) -> NDArray[np.bool_]:
+        """Which cells intersect the region, in whichever turn of longitude."""
+        west, south, east, north = quadkey.bounds(x, y, zoom)
+        hair = 1e-6  # more than the rounding of a tile's edges
+        return np.any(
+            [
+                shapely.intersects(
+                    self._prepared,
+                    shapely.box(west + turn - hair, south - hair, east + turn + hair, north + hair),
+                )
+                for turn in (-360.0, 0.0, 360.0)
+            ],
+            axis=0,
+        )
 
     @cached_property
     def _tile_window(self) -> tuple[int, int, int, int]:

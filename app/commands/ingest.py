@@ -1,7 +1,7 @@
 """`geogp ingest`: public files become one GeoParquet of observations."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -13,6 +13,8 @@ from data_pipelines.sources.contract import BETTER
 
 PLACE = 20
 TYPES = tuple(dict.fromkeys(type for source in SOURCES.values() for type in source.types))
+#: The panel of help of what is done instead of a table.
+ARCHIVE = "Published quarters as a whole"
 #: The sources that read a FILE, for help texts.
 TABLES = ", ".join(name for name, source in SOURCES.items() if source.takes_file)
 if TYPE_CHECKING:
@@ -24,10 +26,10 @@ else:  # the choices that the command line shows and holds people to
 
 
 def ingest(
-    output: Annotated[Path, options.output("GeoParquet to write.")],
     file: Annotated[
         str | None, typer.Argument(help=f"The table, for --source {TABLES} (path or URL).")
     ] = None,
+    output: Annotated[Path | None, options.output("GeoParquet to write.")] = None,
     source: Annotated[
         SourceName,
         typer.Option(
@@ -50,7 +52,10 @@ def ingest(
     quarters: Annotated[
         str | None, typer.Option(help="2023Q4, 2019Q1..2023Q4 or a comma list.", metavar="QUARTERS")
     ] = None,
-    region: Annotated[str | None, typer.Option(help="State code, such as HI.")] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(help="State code, such as HI, or several: HI,AK. US is the 50 states and DC."),
+    ] = None,
     states: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Census states file for --region; default: download it."),
@@ -95,12 +100,55 @@ def ingest(
         list[str] | None,
         typer.Option(metavar="HEX", help="Refuse measurements from a file of another SHA-256; repeatable."),
     ] = None,
+    list_: Annotated[
+        bool,
+        typer.Option("--list", help="Instead: the quarters that --root holds.", rich_help_panel=ARCHIVE),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Instead: files, bytes, rows and seconds of it.", rich_help_panel=ARCHIVE
+        ),
+    ] = False,
+    sort_into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Instead: copy the quarters into DIR, sorted; --root DIR then reads any place in a moment.",
+            rich_help_panel=ARCHIVE,
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
     seed: options.Seed = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Public speed-test files, or any table of point measurements, become one table of observations."""
+    instead = [
+        name
+        for name, asked in (("--list", list_), ("--dry-run", dry_run), ("--sort-into", sort_into))
+        if asked
+    ]
+    if len(instead) > 1:
+        raise Usage(f"Give one of {' and '.join(instead)}.")
+    if instead and (file is not None or (output is not None and not dry_run)):
+        raise Usage(f"{instead[0]} reads published quarters and writes no table; leave out the FILE and -o.")
+    if not instead and output is None:
+        raise Usage("Name the GeoParquet to write: -o obs.parquet.")
+    where: dict[str, Any] = {"region": region, "states": states, "bbox": bbox, "boundary": boundary}
+    if instead:
+        asked = {"source": source, "root": root, "type": type_, "quarters": quarters, **where}
+        from app.workflow.steps.ingest import holds, plan, sort
+
+        if list_:
+            holds(root, type_, as_json)
+        elif sort_into is not None:
+            sort(sort_into, as_json, overwrite, **asked)
+        else:
+            plan(as_json, **asked)
+        return
     from data_pipelines import observations
 
+    assert output
     takes_file = SOURCES[source].takes_file
     if takes_file and file is None:
         raise Usage(f"--source {source} needs the FILE to read; see `geogp ingest --help`.")
@@ -121,10 +169,7 @@ def ingest(
             covariates=options.names_of(covariates),
             average=average,
             credit=credit,
-            region=region,
-            states=states,
-            bbox=bbox,
-            boundary=boundary,
+            **where,
             urban=urban,
             output=output,
             overwrite=overwrite,
@@ -132,6 +177,8 @@ def ingest(
             progress=progress,
             seed=seed or 0,
         )
+    if as_json:
+        console.document(report.document())
     console.say(report.summary())
 
 

@@ -1,13 +1,13 @@
 """The published tiles of Speedtest by Ookla, quarter by quarter, one row a tile and quarter.
 
-Only the needed columns are read (never `tile`, three quarters of a file), row group by row group, so a
-published quarter of 7 million rows passes through bounded memory. The tile comes from `quadkey`; the columns
-of latency under load are taken when the file's own footer lists them, because old quarters are re-published.
+Only the needed columns are read (never `tile`, three quarters of a file), batch by batch, so a published quarter of
+7 million rows passes through bounded memory; row groups that lie elsewhere are not read. The tile comes from `quadkey`;
+the columns of latency under load are taken when a file's own footer lists them, because old quarters are re-published.
 """
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from data_pipelines import arrow, quadkey, quarters
+from data_pipelines import arrow, quadkey, quarters, zorder
 from data_pipelines.arrow import refusing
+from data_pipelines.covering import Covering
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
 from data_pipelines.readers import mirror
+from data_pipelines.readers.copied import copied
+from data_pipelines.readers.listing import published
 from data_pipelines.readers.mirror import QuarterFile
 from data_pipelines.regions import Region
 from data_pipelines.sources.contract import Collected, Request
@@ -41,19 +44,59 @@ BATCH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
-class QuarterRows:
-    """The rows of one quarter inside a region, and the account of the others."""
+class Opened:
+    """A quarter's file and what its footer says: columns to read, as `COLUMNS`, and the ends of each row group's keys."""
 
-    columns: dict[str, NDArray[np.float64]]
-    x: NDArray[np.int64]
-    y: NDArray[np.int64]
-    dropped: dict[str, int]
-    null_latency: int
-    record: dict[str, Any]
+    file: QuarterFile
+    metadata: pq.FileMetaData
+    wanted: dict[str, tuple[str, float]]
+
+    @property
+    def rows(self) -> int:
+        """That were published."""
+        return self.file.copied.rows_read if self.file.copied else int(self.metadata.num_rows)
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """What the metadata keeps of it: where it was published, its SHA-256 and its date."""
+        return mirror.record(self.file)
+
+    def groups(self, covering: Covering) -> list[int]:
+        """Row groups that can hold a tile of a place."""
+        return [g for g, ends in enumerate(self._ends()) if ends is None or covering.may_hold(*ends)]
+
+    def batches(self, columns: list[str], groups: list[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """Columns of all row groups, or of some, in bounded memory.
+
+        Raises
+        ------
+        InvalidInput
+            The file breaks off or is damaged.
+        """
+        with refusing(f"{self.file.url} breaks off or is damaged", "; fetch it again."):
+            parquet = _parquet(self.file, self.metadata)
+            if groups is None or self.file.copied is None:
+                yield from parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns)
+                return
+            for group in groups:
+                batch = parquet.read_row_group(group, columns).combine_chunks().to_batches()[0]
+                self.file.copied.check(group, batch.column("quadkey"))
+                yield batch
+
+    def _ends(self) -> Iterator[tuple[str, str] | None]:
+        """First and last key of each row group; None where nobody says."""
+        if self.file.copied:
+            yield from self.file.copied.ends
+            return
+        at = self.metadata.schema.names.index("quadkey")
+        for group in range(self.metadata.num_row_groups):
+            statistics = self.metadata.row_group(group).column(at).statistics
+            told = statistics is not None and statistics.has_min_max
+            yield (arrow.text(statistics.min), arrow.text(statistics.max)) if told else None
 
 
-def collect(request: Request) -> Collected:
-    """Rows of the quarters asked for whose tile intersects the region.
+def collect(request: Request) -> Iterator[Collected]:
+    """Rows of the quarters asked for whose tile intersects the region, a quarter at a time.
 
     A quarter missing inside a range or list is left out and listed; one row a tile and quarter is kept: of
     repeated rows that with the most tests, then the most devices, then the first.
@@ -65,86 +108,91 @@ def collect(request: Request) -> Collected:
     """
     if request.place is None:
         raise InvalidInput("Ookla's files cover the world; name a region, a bounding box or a boundary file.")
+    return _parts(list(found(request)), request.place, request)
+
+
+def found(request: Request) -> Iterator[Opened]:
+    """The files of the quarters asked for, in order, fetched where they must be.
+
+    Raises
+    ------
+    InvalidInput
+        As for `collect`.
+    """
     root, type = request.root or mirror.BUCKET_URL, request.type or ""
     wanted = quarters.parse(request.quarters or "")
-    parts: dict[str, QuarterRows] = {}
-    for number, quarter in enumerate(wanted):
-        if request.progress:
-            request.progress(number, len(wanted), f"{type} {quarter}")
+    there = 0
+    for quarter in wanted:
         file = mirror.find(root, type, quarter, request.progress)
         if file is not None:
-            parts[quarter] = read_quarter(file, request.place)
-    if request.progress:
-        request.progress(len(wanted), len(wanted), f"{type} tiles")
-    if not parts:
-        raise InvalidInput(_none_found(root, type, wanted))
-    return _joined(parts, wanted)
+            there += 1
+            yield opened(file)
+    if not there:
+        raise none_found(root, type, wanted)
 
 
-def _joined(parts: dict[str, QuarterRows], wanted: list[str]) -> Collected:
-    """The quarters found, one after the other; a column that only some have is NaN in the others."""
-    rows = list(parts.values())
+def _parts(files: list[Opened], place: Region, request: Request) -> Iterator[Collected]:
+    """The rows of each file; a column that only some have is NaN in the others."""
     names = [name for name, _ in (*COLUMNS.values(), *OPTIONAL_COLUMNS.values())]
-    columns: dict[str, NDArray[Any]] = {
-        name: np.concatenate([part.columns.get(name, np.full(len(part.x), np.nan)) for part in rows])
-        for name in names
-        if any(name in part.columns for part in rows)
+    some = {to for one in files for to, _ in one.wanted.values()}
+    there = [one.file.quarter for one in files]
+    missing = [quarter for quarter in quarters.parse(request.quarters or "") if quarter not in there]
+    for number, one in enumerate(files):
+        if request.progress:
+            request.progress(number, len(files), f"{request.type} {one.file.quarter}")
+        yield read_quarter(one, place, [name for name in names if name in some], missing)
+        missing = []
+    if request.progress:
+        request.progress(len(files), len(files), f"{request.type} tiles")
+
+
+def read_quarter(one: Opened, region: Region, names: Iterable[str], missing: Iterable[str] = ()) -> Collected:
+    """Rows of a quarter's file whose tile intersects the region, one a tile."""
+    kept: list[dict[str, NDArray[Any]]] = []
+    undecodable, null_latency = one.file.copied.undecodable if one.file.copied else 0, 0
+    for batch in one.batches(["quadkey", *one.wanted], one.groups(region.covering)):
+        codes, valid = decode(batch.column("quadkey"))
+        undecodable += int((~valid).sum())
+        rows = np.flatnonzero(valid & region.covering.near(codes))
+        x, y = zorder.tiles(codes[rows])
+        rows = rows[region.holds_tiles(x, y)]
+        if not rows.size:
+            continue
+        values, nulls = _values(batch.select(list(one.wanted)).take(pa.array(rows)), one.wanted, one.file)
+        null_latency += nulls
+        kept.append({"code": codes[rows], **values})
+    columns = {
+        name: np.concatenate([part[name] for part in kept]) if kept else np.array([])
+        for name in ("code", *(to for to, _ in one.wanted.values()))
     }
-    columns["quarter"] = np.repeat(np.array(list(parts), "U6"), [len(part.x) for part in rows])
-    dropped: Counter[str] = Counter()
-    for part in rows:
-        dropped.update(part.dropped)
+    inside = len(columns["code"])
+    first = _one_a_tile(columns)
+    columns = {name: values[first] for name, values in columns.items()}
+    codes = columns.pop("code").astype(np.int64)
+    record = {**one.record, "quarter": one.file.quarter, "rows_read": one.rows, "rows_kept": len(codes)}
     return Collected(
-        columns=columns,
-        at=(np.concatenate([part.x for part in rows]), np.concatenate([part.y for part in rows])),
-        quarters=list(parts),
-        missing_quarters=[quarter for quarter in wanted if quarter not in parts],
-        rows_read=sum(part.record["rows_read"] for part in rows),
-        dropped=dict(dropped),
-        flagged={"null_latency": sum(part.null_latency for part in rows)},
-        sources=[part.record for part in rows],
+        columns={name: columns.get(name, np.full(len(codes), np.nan)) for name in names}
+        | {"quarter": np.full(len(codes), one.file.quarter)},
+        at=zorder.tiles(codes),
+        quarters=[one.file.quarter],
+        missing_quarters=list(missing),
+        rows_read=one.rows,
+        dropped={
+            "undecodable_quadkey": undecodable,
+            "outside": one.rows - undecodable - inside,
+            "duplicate": inside - len(codes),
+        },
+        flagged={"null_latency": null_latency},
+        sources=[record],
     )
 
 
-def read_quarter(file: QuarterFile, region: Region) -> QuarterRows:
-    """Rows of a quarter's file whose tile intersects the region, one a tile.
-
-    Row groups whose quadkey statistics lie outside the region's key range are not read at all.
-    """
-    parquet = _open(file)
-    wanted = _columns(parquet, file)
-    kept: list[dict[str, NDArray[Any]]] = []
-    undecodable = null_latency = 0
-    for batch in _batches(parquet, file, ["quadkey", *wanted], region):
-        x, y, valid = decode_arrow(batch.column("quadkey"))
-        undecodable += int((~valid).sum())
-        rows = np.flatnonzero(valid)
-        rows = rows[region.holds_tiles(x[rows], y[rows])]
-        if not rows.size:
-            continue
-        values, nulls = _values(batch.select(list(wanted)).take(pa.array(rows)), wanted, file)
-        null_latency += nulls
-        kept.append({"x": x[rows], "y": y[rows], **values})
-    names = ["x", "y", *(to for to, _ in wanted.values())]
-    columns = {
-        name: np.concatenate([part[name] for part in kept]) if kept else np.array([]) for name in names
-    }
-    inside = len(columns["x"])
-    first = _one_a_tile(columns)
-    columns = {name: values[first] for name, values in columns.items()}
-    x, y = columns.pop("x").astype(np.int64), columns.pop("y").astype(np.int64)
-    rows_read = parquet.metadata.num_rows
-    dropped = {
-        "undecodable_quadkey": undecodable,
-        "outside": rows_read - undecodable - inside,
-        "duplicate": inside - len(x),
-    }
-    record = {**file.record, "quarter": file.quarter, "rows_read": rows_read, "rows_kept": len(x)}
-    return QuarterRows(columns, x, y, dropped, null_latency, record)
-
-
-def _columns(parquet: pq.ParquetFile, file: QuarterFile) -> dict[str, tuple[str, float]]:
-    """The columns to read of a file that has what it must have: as `COLUMNS`."""
+def opened(file: QuarterFile) -> Opened:
+    """A quarter's file that is whole and has the columns it must have."""
+    with refusing(f"{file.url} is not a readable Parquet file", "; fetch it again."):
+        if isinstance(file.source, Path):
+            check_intact(file.source)
+        parquet = _parquet(file)
     present = set(parquet.schema_arrow.names)
     for name in ("quadkey", *COLUMNS):
         if name not in present:
@@ -158,7 +206,11 @@ def _columns(parquet: pq.ParquetFile, file: QuarterFile) -> dict[str, tuple[str,
         raise InvalidInput(
             f"Column quadkey of {file.url} is {kind}, not text; keys lose their zeros as numbers."
         )
-    return COLUMNS | {name: to for name, to in OPTIONAL_COLUMNS.items() if name in present}
+    wanted = COLUMNS | {name: to for name, to in OPTIONAL_COLUMNS.items() if name in present}
+    told = copied(parquet.schema_arrow.metadata, file.url)
+    if told and len(told.sizes) != parquet.num_row_groups:
+        raise InvalidInput(f"{file.url} is damaged (it lacks a row group); sort it again.")
+    return Opened(replace(file, copied=told), parquet.metadata, wanted)
 
 
 def _values(
@@ -167,11 +219,7 @@ def _values(
     """The measured columns in our names and units, and how many latencies are nulls in disguise."""
     out, disguised = {}, 0
     for name, (to, factor) in wanted.items():
-        try:
-            values = arrow.numbers(batch.column(name))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            kind = batch.column(name).type
-            raise InvalidInput(f"Column {name} of {file.url} is {kind}, not a number.") from error
+        values = arrow.numbers(checked(batch.column(name), name, file))
         if to.startswith("latency"):
             sentinel = values == NULL_LATENCY_MS
             disguised += int(sentinel.sum())
@@ -180,63 +228,55 @@ def _values(
     return out, disguised
 
 
-def decode_arrow(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """`quadkey.decode` of an Arrow column of strings, without making a Python object a row."""
+def checked(column: pa.Array, name: str, file: QuarterFile) -> pa.Array:
+    """A measured column, if it holds numbers.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    try:
+        pc.cast(column, pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInput(f"Column {name} of {file.url} is {column.type}, not a number.") from error
+    return column
+
+
+def decode(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """`zorder.of_keys` of an Arrow column of strings, without making a Python object a row."""
     if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)):
         keys = pc.cast(keys, pa.string())  # dictionaries, string views
     fits = pc.fill_null(pc.equal(pc.binary_length(keys), quadkey.ZOOM), False)
-    keys = pc.if_else(fits, keys, pa.scalar("x" * quadkey.ZOOM, keys.type))
+    if not pc.all(fits).as_py():
+        keys = pc.if_else(fits, keys, pa.scalar("x" * quadkey.ZOOM, keys.type))
     binary = pa.large_binary() if pa.types.is_large_string(keys.type) else pa.binary()
     fixed = keys.cast(binary).cast(pa.binary(quadkey.ZOOM))
     flat = np.frombuffer(fixed.buffers()[1], f"S{quadkey.ZOOM}", len(fixed), fixed.offset * quadkey.ZOOM)
-    return quadkey.decode(flat)
+    return zorder.of_keys(flat)
 
 
-def _open(file: QuarterFile) -> pq.ParquetFile:
-    with refusing(f"{file.url} is not a readable Parquet file", "; fetch it again."):
-        local = isinstance(file.source, Path)
-        if local:
-            check_intact(file.source)
-        return pq.ParquetFile(
-            file.source, pre_buffer=not local, buffer_size=1 << 20, page_checksum_verification=True
-        )
-
-
-def _batches(
-    parquet: pq.ParquetFile, file: QuarterFile, columns: list[str], region: Region
-) -> Iterator[pa.RecordBatch]:
-    groups = [g for g in range(parquet.num_row_groups) if _may_hold(parquet, g, region.key_range())]
-    with refusing(f"{file.url} breaks off or is damaged", "; fetch it again."):
-        yield from parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns)
-
-
-def _may_hold(parquet: pq.ParquetFile, group: int, key_range: tuple[str, str] | None) -> bool:
-    """False only when the row group's own statistics place all its keys outside the range."""
-    if key_range is None:
-        return True
-    metadata = parquet.metadata.row_group(group)
-    for number in range(metadata.num_columns):
-        column = metadata.column(number)
-        if column.path_in_schema == "quadkey":
-            statistics = column.statistics
-            if statistics is None or not statistics.has_min_max:
-                return True
-            low, high = arrow.text(statistics.min), arrow.text(statistics.max)
-            return low <= key_range[1] and high >= key_range[0]
-    return True
+def _parquet(file: QuarterFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        file.source,
+        metadata=metadata,
+        pre_buffer=not isinstance(file.source, Path),
+        buffer_size=1 << 20,
+        page_checksum_verification=True,
+    )
 
 
 def _one_a_tile(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """Rows to keep, in tile order: of repeated tiles that with most tests, then devices, then the first."""
-    code = quadkey.pack(columns["x"], columns["y"])
+    """Rows to keep, in the order of their keys: of repeated tiles that with most tests, then devices, then the first."""
+    code = columns["code"]
     order = np.lexsort((-columns["devices"], -columns["tests"], code))
     first = np.ones(len(order), bool)
     first[1:] = code[order][1:] != code[order][:-1]
     return order[first]
 
 
-def _none_found(root: str | Path, type: str, wanted: list[str]) -> str:
+def none_found(root: str | Path, type: str, wanted: list[str]) -> InvalidInput:
+    """The refusal of quarters of which a root has none."""
     asked = wanted[0] if len(wanted) == 1 else f"{wanted[0]}..{wanted[-1]}"
-    names = mirror.there(root, type)
+    names = None if mirror.remote(root) else [one.quarter for one in published(root) if one.type == type]
     there = f"it has {names[0]}..{names[-1]}" if names else "it has no quarter of this type"
-    return f"No {type} data for {asked} under {root}{'' if names is None else f'; {there}'}."
+    return InvalidInput(f"No {type} data for {asked} under {root}{'' if names is None else f'; {there}'}.")

@@ -3,7 +3,7 @@
 Light to import, as every file of this folder: the command line lists the sources before anything is read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +79,8 @@ class Source:
     Parameters
     ----------
     words : what it is, for the help of the command line
-    collect : from a request to the rows inside its place
+    collect : from a request to the rows inside its place; of a tiled source with a place it may be an iterator of them, a
+        quarter at a time, in order and all with the same columns: then no more than a quarter is held in memory
     tiled : whether a row is the average over a zoom-16 tile; else it is a measurement at a point
     takes_file : whether it reads a FILE of the user's, for which a place is optional; else a root, by quarters
     types : kinds of connection it publishes, the usual one first
@@ -94,7 +95,7 @@ class Source:
     """
 
     words: str
-    collect: Callable[[Request], Collected]
+    collect: "Callable[[Request], Collected | Iterator[Collected]]"
     tiled: bool
     attribution: str
     licence: str | None = None

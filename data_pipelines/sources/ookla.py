@@ -1,9 +1,11 @@
 """Speedtest by Ookla's open tiles: what was measured in each quarter, averaged over tiles of about 600 m."""
 
+from collections.abc import Iterator
+
 from data_pipelines.sources.contract import Collected, Request, Source
 
 
-def collect(request: Request) -> Collected:
+def collect(request: Request) -> Iterator[Collected]:
     """Rows of the quarters asked for whose tile meets the place: see `readers.tiles.collect`."""
     from data_pipelines.readers import tiles
 

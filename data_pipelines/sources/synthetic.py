@@ -25,13 +25,13 @@ def in_a_world(request: Request) -> Iterator[Request]:
         )
 
 
-def collect(request: Request) -> Collected:
+def collect(request: Request) -> Iterator[Collected]:
     """A written world, read as the real thing; which world it is goes into the metadata."""
     from data_pipelines.synthetic import load_world
 
     world = load_world(request.root or "")
     about = {"synthetic": {"seed": world.seed, "size": world.size}}
-    return replace(ookla.collect(request), about=about)
+    return (replace(part, about=about) for part in ookla.collect(request))
 
 
 SYNTHETIC = Source(

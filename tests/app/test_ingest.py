@@ -152,3 +152,62 @@ def test_an_existing_output_is_refused_unless_overwritten(cli, place, tmp_path):
 def test_metadata_is_one_json_document(table):
     document = json.loads(pa.parquet.read_schema(table).metadata[b"geogp"])
     assert document["schema_version"] == 1 and document["rows_kept"] > 1000
+
+
+# published quarters as a whole
+
+
+def test_what_a_root_holds(cli, place):
+    shown = cli("ingest", "--list", *place[:2], "--type", "fixed")
+    assert shown.code == 0 and "2022Q1" in shown.out and "mobile" not in shown.out
+    told = json.loads(cli("ingest", "--list", *place[:2], "--json").out)
+    assert told["schema"] == 1 and len(told["files"]) == 16
+    assert all(one["rows"] > 0 and one["sorted"] is False for one in told["files"])
+
+
+def test_a_dry_run_says_what_comes_and_writes_nothing(cli, place, tmp_path):
+    line = ("ingest", *place, "--region", "HY", "--quarters", "2023Q1..2024Q1", "-o", tmp_path / "o.parquet")
+    told = json.loads(cli(*line, "--dry-run", "--json").out)
+    assert told["schema"] == 1 and told["missing"] == ["2024Q1"] and list(tmp_path.iterdir()) == []
+    assert "4 files (2023Q1..2023Q4)" in cli(*line, "--dry-run").out
+    made = json.loads(cli(*line, "--json").out)
+    assert made["rows_read"] == told["rows"] and made["rows_kept"] == pytest.approx(
+        told["rows_expected"], rel=0.2
+    )
+    refused = cli(*line[:-2], "--dry-run", "--bbox", "1", "2", "3", "4")
+    assert refused.code == 3 and "one of region" in refused.err
+
+
+def test_a_sorted_copy_is_a_root(cli, place, tmp_path):
+    copy = tmp_path / "copy"
+    made = cli("ingest", "--root", place[1], "--sort-into", copy, "--quarters", "2023Q1..2023Q4", "--json")
+    assert made.code == 0 and [one["kept"] for one in json.loads(made.out)["files"]] == [False] * 4
+    tables = []
+    for number, root in enumerate((place[1], copy)):
+        output = tmp_path / f"{number}.parquet"
+        line = ("--root", root, *place[2:], "--region", "HY,LH", "--quarters", "2023Q1..2023Q4", "-o", output)
+        assert cli("ingest", *line).code == 0
+        tables.append(read(output))
+    assert tables[0][0].equals(tables[1][0])
+    assert tables[0][1]["regions"] == ["HY", "LH"]
+    assert set(tables[0][0].column("region").to_pylist()) == {"HY", "LH"}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--region", "HY", "--quarters", "2023Q4"], 2, "-o obs.parquet"),
+        (["--list", "--dry-run"], 2, "one of --list and --dry-run"),
+        (["--list", "-o", "o.parquet"], 2, "leave out"),
+        (["--sort-into", "copy", "--quarters", "2023Q4", "--region", "HY"], 3, "leave out region"),
+        (["--sort-into", "copy"], 3, "Say which quarters"),
+        (["--dry-run", "--region", "HY", "--quarters", "2025Q1"], 3, "No fixed data for 2025Q1"),
+        (["--dry-run", "--region", "HY,ZZ", "--quarters", "2023Q4"], 3, "No state 'ZZ'"),
+        (["--dry-run", "--source", "csv", "--quarters", "2023Q4"], 3, "publishes no quarters"),
+    ],
+)
+def test_what_cannot_be_asked_of_an_archive(cli, place, tmp_path, monkeypatch, options, code, said):
+    monkeypatch.chdir(tmp_path)
+    result = cli("ingest", *place, *options)
+    assert (result.code, result.out) == (code, "") and said in result.err
+    assert len(result.err.strip().splitlines()) == 1 and list(tmp_path.iterdir()) == []

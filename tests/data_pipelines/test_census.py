@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import shapely
 
-from data_pipelines import census, quadkey
+from data_pipelines import census, quadkey, zorder
 from data_pipelines.errors import InvalidInput
+from data_pipelines.labels import Labels
 from data_pipelines.regions import Region
 
 BOX = shapely.box(-158.3, 21.2, -157.6, 21.8)
@@ -169,3 +170,83 @@ def test_no_urban_area_near_is_an_answer(tmp_path):
     areas = census.UrbanAreas.read(uac(tmp_path, [BOX]), region)
     assert areas.hold([0.5], [0.5]).tolist() == [False]
     assert areas.share(region.tile_boxes(*quadkey.tile_of([0.5], [0.5]))).tolist() == [0.0]
+
+
+# several states
+
+
+#: Two states that share an edge, the Aleutians as they are cut at 180 degrees, and an island.
+STATES = {
+    "WW": shapely.box(-10.0, 50.0, -5.0, 55.0),
+    "EE": shapely.box(-5.0, 50.0, 0.0, 55.0),
+    "AK": shapely.MultiPolygon(
+        [shapely.box(178.0, 51.0, 180.0, 53.0), shapely.box(-180.0, 51.0, -170.0, 54.0)]
+    ),
+    "IS": shapely.MultiPolygon(
+        [shapely.box(-20.0, 50.0, -19.0, 51.0), shapely.box(-22.0, 50.0, -21.0, 51.0)]
+    ),
+}
+
+
+@pytest.fixture
+def states(tmp_path) -> Path:
+    return save(tmp_path / "states.gpkg", STATES.values(), STUSPS=list(STATES))
+
+
+def test_several_states_hold_what_each_of_them_holds_and_say_which(states):
+    whole, _ = census.state("ww, ee,AK,IS,WW", states)
+    alone = {code: census.state(code, states)[0] for code in STATES}
+    assert whole.name == "WW,EE,AK,IS" and [member.name for member in whole.members] == list(STATES)
+    rng = np.random.default_rng(0)
+    lon = np.concatenate([rng.uniform(-25, 3, 3000), rng.uniform(176, 192, 1000), np.full(200, -5.0)])
+    lat = np.concatenate([rng.uniform(49, 56, 3000), rng.uniform(50, 55, 1000), rng.uniform(50, 55, 200)])
+    x, y = quadkey.tile_of((lon + 180) % 360 - 180, lat)
+    met = {code: region.holds_tiles(x, y) for code, region in alone.items()}
+    inside = whole.holds_tiles(x, y)
+    assert (inside == np.any(list(met.values()), axis=0)).all() and 1000 < inside.sum() < 4200
+    x, y = x[inside], y[inside]
+    lon, lat = quadkey.centre(x, y)
+    named = whole.names(lon, lat, zorder.of_tiles(x, y))
+    assert set(named) == set(STATES)
+    centre = {code: region.holds_points(lon, lat) for code, region in alone.items()}
+    for code, region in alone.items():
+        mine = named == code
+        assert region.holds_tiles(x[mine], y[mine]).all()
+        assert (centre[code][mine] | ~np.any(list(centre.values()), axis=0)[mine]).all()
+    shared = whole.names(np.array([-7.0, -2.0, 179.0, -179.0]), np.full(4, 52.0), None)
+    assert shared.tolist() == ["WW", "EE", "AK", "AK"]
+
+
+def test_the_nation_is_all_states_or_refused(tmp_path, states):
+    with pytest.raises(InvalidInput, match=r"No state 'AL' in .*; it has AK, EE, IS, WW"):
+        census.state("US", states)
+    boxes = [shapely.box(-120 + i, 30, -119 + i, 31) for i in range(len(census.NATION) + 1)]
+    path = save(tmp_path / "nation.gpkg", boxes, STUSPS=[*census.NATION, "PR"])
+    nation, _ = census.state("us", path)
+    assert nation.name == "US" and len(nation.members) == 51
+    assert nation.shape.area == pytest.approx(51) and len(nation.boxes()) == 1
+
+
+@pytest.mark.parametrize("vintage", ["10", "20"])
+def test_labels_of_either_vintage_by_centre_and_by_share(tmp_path, vintage):
+    """Tiles about an edge of an area in two parts, across 180 degrees: as shapely says of each."""
+    parts = [shapely.box(179.9, 51.0, 180.0, 51.2), shapely.box(-180.0, 51.0, -179.903, 51.2)]
+    path = save(tmp_path / "urban.gpkg", [shapely.MultiPolygon(parts)], **{f"UACE{vintage}": ["1"]})
+    place = Region.from_bbox((179.0, 50.0, -179.0, 52.0))
+    labels = Labels.read(path, place)
+    rng = np.random.default_rng(0)
+    lon, lat = rng.uniform(179.85, 180.15, 400), rng.uniform(50.97, 51.23, 400)
+    x, y = quadkey.tile_of((lon + 180) % 360 - 180, lat)
+    lon, lat = quadkey.centre(x, y)
+    found = labels.of(lon, lat, zorder.of_tiles(x, y))
+    area = shapely.box(179.9, 51.0, 180.097, 51.2)
+    boxes = place.tile_boxes(x, y)
+    np.testing.assert_allclose(
+        found["urban_share"], shapely.area(shapely.intersection(boxes, area)) / shapely.area(boxes), atol=1e-9
+    )
+    assert (found["urban"] == shapely.contains_xy(area, lon % 360, lat)).all()
+    assert set(found["urban_vintage"]) == {f"20{vintage}"} and 0 < found["urban"].mean() < 1
+    assert ((found["urban_share"] > 0) & (found["urban_share"] < 1)).any()
+    again = labels.of(lon[::-1], lat[::-1], zorder.of_tiles(x, y)[::-1])
+    assert (again["urban_share"][::-1] == found["urban_share"]).all()
+    assert labels.record(800)["share_of_rows"] == pytest.approx(found["urban"].mean())

@@ -184,7 +184,7 @@ def test_a_failure_in_the_middle_leaves_what_was_there(world_root, tmp_path, mon
         raise KeyboardInterrupt if where == "ParquetWriter.write_table" else OSError("disk full")
 
     if where == "read-back":
-        monkeypatch.setattr(geoparquet, "read", fail)
+        monkeypatch.setattr(geoparquet, "_read_back", fail)
     else:
         monkeypatch.setattr(pq.ParquetWriter, where.split(".")[1], fail)
     with pytest.raises((KeyboardInterrupt, OSError)):

@@ -44,7 +44,11 @@ def test_a_box_with_west_beyond_east_crosses_180_degrees():
     ]
     x, y = quadkey.tile_of([175, -179, -170, 0, -160], [52] * 5)
     assert region.holds_tiles(x, y).tolist() == [True, True, True, False, False]
-    assert region.key_range() is None  # no one range of keys: nothing may be skipped
+    west, east = quadkey.encode(*quadkey.tile_of([175, -170], [52, 52])).tolist()
+    assert region.covering.may_hold(west, west) and region.covering.may_hold(east, east)
+    assert region.covering.may_hold(min(west, east), max(west, east))
+    far = quadkey.encode(*quadkey.tile_of([0], [52]))[0]
+    assert not region.covering.may_hold(far, far)
     assert region.boxes() == [(172.0, 51.0, 180.0, 55.0), (-180.0, 51.0, -163.0, 55.0)]
     assert region.boundary() is None
 
@@ -111,10 +115,10 @@ def test_tiles_agree_with_the_polygon_test_on_every_box(seed):
     assert (region.holds_tiles(x, y) == slow).all() and slow.any()
     order = rng.permutation(np.repeat(np.arange(len(x)), 2))
     assert (region.holds_tiles(x[order], y[order]) == slow[order]).all()
-    span = region.key_range()
-    if span:
-        inside = sorted(quadkey.encode(x, y)[slow].tolist())
-        assert span[0] <= inside[0] and inside[-1] <= span[1]
+    inside = quadkey.encode(x, y)[slow].tolist()
+    assert all(region.covering.may_hold(key, key) for key in inside)
+    assert region.covering.may_hold(min(inside), max(inside)) and region.covering.may_hold("", "none")
+    assert len(region.covering.ranges) <= 4  # a small place lies in few cells
 
 
 def test_the_local_crs_is_equal_area_and_centred():

@@ -14,7 +14,7 @@ import rasterio
 
 from app import cluster
 from app.errors import Interrupted, InvalidInput, Unfinished
-from app.workflow import export
+from app.workflow import change, compare, export
 from geogp.run import load
 
 pytestmark = [
@@ -153,6 +153,28 @@ def test_a_stopped_export_goes_on_without_a_scheduler(own, here, run, tmp_path, 
     monkeypatch.setattr(engine, "moments", lambda self, *a, **k: (asked.append(1), moments(self, *a, **k))[1])
     export(run, tmp_path / "out", **WANTED)
     assert kept >= 1 and asked and written(tmp_path / "out") == here
+
+
+def test_a_change_is_the_same(own, run, tmp_path):
+    wanted = {"resolution_m": 2000.0, "at_least": [0.0, 10.0]}
+    for name, scheduler in (("here", None), ("there", own.scheduler_address)):
+        change(run, *load(run).quarters[:2], tmp_path / name, scheduler=scheduler, **wanted)
+    assert written(tmp_path / "there") == written(tmp_path / "here")
+
+
+def test_a_comparison_comes_to_the_same_scores(own, table, tmp_path, monkeypatch):
+    # Here, not in processes of their own, which other tests start.
+    monkeypatch.setattr("app.workflow.steps.compare.apart", lambda work, what, /, **asked: work(**asked))
+    wanted = {"methods": ["sv-rbf", "knn"], "model": {"epochs": 1, "rank": 8}}
+    here, there = (
+        compare(table, keep=tmp_path / name, scheduler=scheduler, **wanted).document()["rows"]
+        for name, scheduler in (("here", None), ("there", own.scheduler_address))
+    )
+    assert [row["method"] for row in there] == [row["method"] for row in here]
+    for a, b in zip(there, here):
+        assert a["scores"] == pytest.approx(b["scores"], rel=1e-6)  # threads add in another order
+    with pytest.raises(InvalidInput, match="rank must be a whole number"):
+        compare(table, scheduler=own.scheduler_address, methods=["sv-rbf"], model={"rank": 0})
 
 
 def test_another_version_is_told(own, run, tmp_path, monkeypatch):

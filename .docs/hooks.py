@@ -31,6 +31,7 @@ WRITTEN = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    ".docs/cluster.md": "cluster.md",
     "tests/faults/README.md": "faults.md",
     ".github/SECURITY.md": "security.md",
     "benchmarks/RESULTS.md": "results.md",
@@ -107,6 +108,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
             "Guide": [
                 {"Contributing": "contributing.md"},
                 {"Methods": methods},
+                {"Past one machine": "cluster.md"},
                 {"Correctness": "correctness.md"},
                 {"Faults": "faults.md"},
                 {"Security and privacy": "security.md"},

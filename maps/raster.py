@@ -10,7 +10,7 @@ import xarray as xr
 
 from maps.errors import InvalidInput
 from maps.grid import windows
-from maps.render import MAX_MEMORY, Progress, job_of, render
+from maps.render import MAX_MEMORY, Elsewhere, Progress, job_of, render
 from maps.sinks import SINKS, sink_class
 from maps.sinks.base import Job, Output, Sink
 from maps.sinks.journal import journal
@@ -42,6 +42,7 @@ def export(
     extra: Mapping[str, Any] | None = None,
     beside: Callable[[Path], Sequence[Output]] | None = None,
     decided_by: Mapping[str, Any] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> dict[str, Any]:
     """Write all layers in all formats in one pass; the folder shows the old files or the new ones, never some of each.
 
@@ -63,6 +64,7 @@ def export(
         pictures, belong to the export
     decided_by : all that decides the values, JSON-able. With it an export that is stopped or killed keeps the windows it has
         rendered, in a hidden folder beside `folder`, and the next one that is decided by the same goes on from there
+    elsewhere : who computes the windows, see `maps.render.render`; the files are the same
 
     Returns
     -------
@@ -104,6 +106,7 @@ def export(
         extra=extra or {},
         beside=beside,
         decided_by=decided_by,
+        elsewhere=elsewhere,
         manifest=True,
     )
 
@@ -151,6 +154,7 @@ def _write(
     extra: Mapping[str, Any] | None = None,
     beside: Callable[[Path], Sequence[Output]] | None = None,
     decided_by: Mapping[str, Any] | None = None,
+    elsewhere: Elsewhere | None = None,
     manifest: bool = False,
 ) -> dict[str, Any]:
     layers = None if layers is None else [layers] if isinstance(layers, str) else list(layers)
@@ -187,6 +191,7 @@ def _write(
                 max_memory=max_memory,
                 progress=progress,
                 journal=kept,
+                elsewhere=elsewhere,
             )
             if sinks
             else []

@@ -1,7 +1,10 @@
 """The one pass over a prediction: every window computed once, for all layers and all formats."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
@@ -19,6 +22,27 @@ from maps.sinks.journal import Journal
 MAX_MEMORY = 2 * 2**30  # bytes
 
 Progress = Callable[[int, int], None]
+Planes = Mapping[str, NDArray[np.float32]]
+
+
+class Pending(Protocol):
+    """Planes of a window, (bands, rows, columns), that somebody else computes; anything outside the region."""
+
+    def result(self) -> NDArray[np.float32]: ...
+    def done(self) -> bool: ...
+    def cancel(self) -> object: ...
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Who computes windows instead of this process.
+
+    begin : begins a window
+    ahead : how many may be begun before the first of them is waited for
+    """
+
+    begin: Callable[[Window], Pending]
+    ahead: Callable[[], int]
 
 
 def job_of(ds: xr.Dataset, layers: Iterable[str] | None = None, max_memory: int = MAX_MEMORY) -> Job:
@@ -45,6 +69,7 @@ def render(
     max_memory: int = MAX_MEMORY,
     progress: Progress | None = None,
     journal: Journal | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> list[Output]:
     """Compute a lazy Dataset window by window and hand every window to every sink.
 
@@ -61,6 +86,7 @@ def render(
     max_memory : bytes; bounds the window and GDAL's cache
     progress : called with (windows done, windows with a pixel inside)
     journal : windows of an interrupted attempt, and where those of this one are kept
+    elsewhere : computes the windows that the journal has not; None for this process. Sinks take them in the same order
 
     Returns
     -------
@@ -72,7 +98,8 @@ def render(
 
     Notes
     -----
-    Time is that of computing the pixels inside; memory that of one window, whatever the size of the grid.
+    Time is that of computing the pixels inside; memory that of one window, whatever the size of the grid, and of as many
+    masks as windows are begun elsewhere.
     """
     import rasterio
 
@@ -85,17 +112,12 @@ def render(
             for sink in sinks:
                 sink.begin(job)
             todo = [w for w in windows(job.shape, job.side) if mask.touches(w)]
-            for done, window in enumerate(todo, 1):
-                inside = mask.inside(window)
-                if inside.any():
-                    tight, inside = _tighten(window, inside)
-                    planes = None if journal is None else journal.known(tight, job)
-                    if planes is None:
-                        planes = _load(variables, tight, job, inside)
-                        if journal is not None:
-                            journal.keep(tight, planes, job)
+            for done, (window, inside, planes) in enumerate(
+                _rendered(todo, mask, variables, job, journal, elsewhere), 1
+            ):
+                if planes is not None:
                     for sink in sinks:
-                        sink.write(tight, planes, inside)
+                        sink.write(window, planes, inside)
                 if progress is not None:
                     progress(done, len(todo))
             return [output for sink in sinks for output in sink.finish()]
@@ -111,23 +133,102 @@ def _cache_megabytes(max_memory: int) -> int:
 
 
 def _tighten(window: Window, inside: NDArray[np.bool_]) -> tuple[Window, NDArray[np.bool_]]:
-    """The window cut to the bounding box of the pixels inside."""
+    """The window cut to the bounding box of the pixels inside; as it is where there are none."""
+    if not inside.any():
+        return window, inside
     rows, cols = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
     r0, r1, c0, c1 = int(rows[0]), int(rows[-1]) + 1, int(cols[0]), int(cols[-1]) + 1
     cut = Window(window.y0 + r0, window.y0 + r1, window.x0 + c0, window.x0 + c1)
     return cut, inside[r0:r1, c0:c1]
 
 
-def _load(
-    ds: xr.Dataset, window: Window, job: Job, inside: NDArray[np.bool_]
-) -> dict[str, NDArray[np.float32]]:
+def _rendered(
+    todo: Iterable[Window],
+    mask: Mask,
+    variables: xr.Dataset,
+    job: Job,
+    journal: Journal | None,
+    elsewhere: Elsewhere | None,
+) -> Iterator[tuple[Window, NDArray[np.bool_], Planes | None]]:
+    """(window cut to its pixels inside, these, planes) of each window in order; no planes where no pixel is inside."""
+    if elsewhere is None:
+        for window in todo:
+            tight, inside = _tighten(window, mask.inside(window))
+            planes: Planes | None = None
+            if inside.any():
+                planes = None if journal is None else journal.known(tight, job)
+                if planes is None:
+                    planes = computed = _masked(values_of(variables, tight, job), job, inside)
+                    if journal is not None:
+                        journal.keep(tight, computed, job)
+            yield tight, inside, planes
+        return
+    waiting: deque[_Begun] = deque()
+    try:
+        for window in todo:
+            waiting.append(_begun(window, mask, job, journal, elsewhere))
+            while len(waiting) > elsewhere.ahead():
+                yield _ended(waiting, job, journal)
+        while waiting:
+            yield _ended(waiting, job, journal)
+    finally:
+        for left in waiting:  # of those that somebody stopped, what is there need not be computed again
+            with suppress(Exception):
+                if left.pending is not None and left.pending.done():
+                    _keep(left, job, journal)
+            with suppress(Exception):
+                if left.pending is not None:
+                    left.pending.cancel()
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A window on its way: none pending where an earlier attempt knows it, or no pixel is inside."""
+
+    window: Window
+    inside: NDArray[np.bool_]
+    pending: Pending | None
+
+
+def _begun(window: Window, mask: Mask, job: Job, journal: Journal | None, elsewhere: Elsewhere) -> _Begun:
+    tight, inside = _tighten(window, mask.inside(window))
+    known = not inside.any() or (journal is not None and journal.known(tight, job) is not None)
+    return _Begun(tight, inside, None if known else elsewhere.begin(tight))
+
+
+def _ended(
+    waiting: "deque[_Begun]", job: Job, journal: Journal | None
+) -> tuple[Window, NDArray[np.bool_], Planes | None]:
+    """The first of those on their way; it stays among them until it is there."""
+    first = waiting[0]
+    planes: Planes | None = None
+    if first.pending is not None:
+        planes = _keep(first, job, journal)
+    elif journal is not None and first.inside.any():
+        planes = journal.known(first.window, job)
+        assert planes is not None  # it was there, and nobody else writes in a journal
+    waiting.popleft()
+    return first.window, first.inside, planes
+
+
+def _keep(begun: _Begun, job: Job, journal: Journal | None) -> Planes:
+    assert begun.pending is not None
+    planes = _masked(begun.pending.result(), job, begun.inside)
+    if journal is not None:
+        journal.keep(begun.window, planes, job)
+    return planes
+
+
+def values_of(ds: xr.Dataset, window: Window, job: Job) -> NDArray[np.float32]:
+    """A window of all bands: (bands, rows, columns)."""
     rows, cols = window.slices
     part = ds.isel(y=rows, x=cols).load()
-    planes = {}
-    for band in job.bands:
-        values = np.asarray(band.of(part).values, dtype=np.float32)
-        planes[band.name] = np.where(inside, values, np.float32(np.nan))
-    return planes
+    return np.stack([np.asarray(band.of(part).values, dtype=np.float32) for band in job.bands])
+
+
+def _masked(values: NDArray[np.float32], job: Job, inside: NDArray[np.bool_]) -> Planes:
+    kept = np.where(inside, values, np.float32(np.nan))
+    return {band.name: plane for band, plane in zip(job.bands, kept)}
 
 
 class MemorySink(Sink):

@@ -15,11 +15,17 @@ PACKAGES = ("app", "geogp", "maps", "data_pipelines")
 SERVED = {
     "runtime": (PACKAGES, ("dependencies",)),
     "bench": (("app/peers", "benchmarks"), ("dependencies", "bench")),
+    "distributed": (
+        ("app/cluster", "tests", "benchmarks"),
+        ("dependencies", "distributed", "test", "bench", "notebook"),
+    ),
     "test": (("tests",), ("dependencies", "test", "bench", "notebook")),
     "notebook": (("tests",), ("dependencies", "test", "bench", "notebook")),
     "lab": ((), ("lab",)),
     "docs": ((".docs",), ("dependencies", "docs")),
 }
+#: Rooms of the packages that may import an extra, too.
+EXTRAS = {"app/peers/": "bench", "app/cluster/": "distributed"}
 #: Declared and never imported by us: where each is put to use, and by which words.
 UNSEEN = {
     "pytest-timeout": ("pyproject.toml", "timeout ="),
@@ -65,12 +71,13 @@ def imported(folder: str) -> list[tuple[str, set[str]]]:
 def test_what_is_imported_is_declared(use: str) -> None:
     folders, parts = SERVED[use]
     allowed = names(*parts)
-    peers = names("bench") if use == "runtime" else set()
+    more = EXTRAS if use == "runtime" else {}
     strangers = [
         where
         for folder in folders
         for where, providers in imported(folder)
-        if not providers & (allowed | (peers if where.startswith("app/peers/") else set()))
+        if not providers
+        & allowed.union(*(names(part) for room, part in more.items() if where.startswith(room)))
     ]
     assert not strangers, "\n".join(strangers)
 

@@ -18,13 +18,14 @@ RUNTIME = sorted(name for name in brought_by(declared("dependencies")) if instal
 NETWORK = {
     "data_pipelines/download.py": {"http.client", "urllib.request", "urllib.error"},
     "data_pipelines/readers/mirror.py": {"pyarrow.fs"},
+    "app/cluster/__init__.py": {"distributed", "distributed.comm"},  # the scheduler that was named; 127.0.0.1
     "app/dashboard/security.py": {"socket"},  # this machine's name
     "app/dashboard/server.py": {"socket", "webbrowser"},  # listens; opens the page
 }
 #: Modules by which a program asks others.
 ASKING = re.compile(
     r"(urllib\.(request|error)|http\.client|socket|ssl|ftplib|smtplib|webbrowser|asyncio\.streams|requests|httpx2?|aiohttp|"
-    r"urllib3|fsspec|s3fs|boto3?|paramiko|pyarrow\.fs|websockets?)(\..*)?"
+    r"urllib3|fsspec|s3fs|boto3?|paramiko|pyarrow\.fs|websockets?|distributed)(\..*)?"
 )
 #: Hosts that are named and never asked: namespaces, schemas, links to follow, an example.
 NAMED = {

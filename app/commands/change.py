@@ -53,6 +53,7 @@ def change(
     max_distance: options.MaxDistance = None,
     samples: Annotated[int, typer.Option(metavar="K", help="Joint draws, for areas.")] = 500,
     covariates: options.Covariates = None,
+    scheduler: options.Scheduler = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -86,6 +87,7 @@ def change(
             crs=crs,
             max_distance_m=max_distance,
             n_samples=samples,
+            scheduler=scheduler,
             overwrite=overwrite,
             progress=progress,
         )

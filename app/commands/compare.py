@@ -35,6 +35,7 @@ def compare(
     output: Annotated[
         Path | None, options.output("Keep the runs, one folder a method, and compare.json.", metavar="DIR")
     ] = None,
+    scheduler: options.Scheduler = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -59,6 +60,7 @@ def compare(
             observations,
             methods=names,
             keep=output,
+            scheduler=scheduler,
             overwrite=overwrite,
             progress=progress,
             **chosen.model_dump(include={"target", "split", "seed", "device", "model", "covariates"}),

@@ -56,6 +56,7 @@ def export(
         ),
     ] = None,
     covariates: options.Covariates = None,
+    scheduler: options.Scheduler = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print pixels, bytes, memory and seconds; write nothing.")
     ] = False,
@@ -108,6 +109,7 @@ def export(
             beside=other,
             either=(below, with_below),
             names=places,
+            scheduler=scheduler,
             overwrite=overwrite,
             progress=progress,
             **which,

@@ -170,6 +170,22 @@ Covariates = Annotated[
         help="What the run has learned by, at the places of this: a raster of each.",
     ),
 ]
+
+
+def _scheduler(text: str | None, option: str) -> None:
+    from app.cluster import check_scheduler
+
+    check_scheduler(text, option)
+
+
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS|local:N",
+        help="Work on a Dask cluster, or in N processes here (which share --max-memory): the same files.",
+        callback=_held_to(_scheduler),
+    ),
+]
 Data = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The run's observations, if they were moved.")
 ]

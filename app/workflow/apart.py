@@ -43,7 +43,7 @@ def apart(work: Callable[..., Any], what: str, /, **arguments: Any) -> Any:
         said = Path(folder) / "stderr"
         ours, theirs = context.Pipe(duplex=False)
         child = context.Process(target=_answer, args=(theirs, said, work, arguments))
-        with _no_script():
+        with without_script():
             child.start()
         theirs.close()
         try:
@@ -87,7 +87,7 @@ def _answer(theirs: Connection, said: Path, work: Callable[..., Any], arguments:
 
 
 @contextmanager
-def _no_script() -> Iterator[None]:
+def without_script() -> Iterator[None]:
     """A process started here does not run the caller's script again, which may have no `__main__` guard."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from geogp.basis.averages import ParameterAverage
+from geogp.basis.data_parallel import Share
 from geogp.basis.model import LowRankGP, Trainable
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
 from geogp.basis.quasi_newton import QuasiNewton
@@ -98,9 +99,20 @@ def terms_of(model: LowRankGP, batch: Data, n_total: int) -> Terms:
 
 
 def minibatch(model: LowRankGP, objective: str, weights: Weights, n_total: int) -> Loss:
-    """A loss of `OBJECTIVES` over batches of `n_total` rows."""
+    """A loss of `OBJECTIVES` over batches of `n_total` rows; several processes share each batch, see `data_parallel`."""
     loss_of = OBJECTIVES[objective]
-    return Loss.of(objective, lambda batch: loss_of(terms_of(model, batch, n_total), weights))
+    share = Share.here()
+    if share is None:
+        return Loss.of(objective, lambda batch: loss_of(terms_of(model, batch, n_total), weights))
+
+    def backward(batch: Data) -> Tensor:
+        own = terms_of(model, share.of(batch), n_total)
+        loss = loss_of(share.gathered(own, len(batch)), weights)
+        loss.backward()
+        share.add(model.parameters())
+        return loss
+
+    return Loss(objective, backward)
 
 
 def robust_score(model: Trainable, data: Data) -> float:

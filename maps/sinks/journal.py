@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 #: Fewer windows are soon computed again.
 FEWEST = 4
 FACTS, LOCK = "export.json", ".lock"
+#: The `exit_code` of an error after which the same command goes on.
+PARTIAL = 4
 Planes = Mapping[str, NDArray[np.float32]]
 
 
@@ -95,7 +97,9 @@ def journal(folder: Path, facts: Mapping[str, Any] | None, windows: int) -> Iter
         _made_for(place, hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest())
         try:
             yield Journal(place)
-        except Exception:  # what failed fails again; who was stopped goes on
+        except Exception as error:  # what failed fails again; who was stopped goes on
+            if getattr(error, "exit_code", None) == PARTIAL:
+                raise
             shutil.rmtree(place, ignore_errors=True)
             raise
         shutil.rmtree(place, ignore_errors=True)

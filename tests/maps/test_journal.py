@@ -1,12 +1,15 @@
 """An interrupted export goes on with the windows it has, and ends in the very same files."""
 
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from maps.raster import export
+from maps.render import Elsewhere, job_of, values_of
 from maps.sinks import journal as journal_module
 
 FORMATS = ("cog", "netcdf", "geoparquet")
@@ -128,3 +131,65 @@ def test_planes_come_back_bit_for_bit(tmp_path, make) -> None:
     assert all(np.array_equal(back[name], planes[name], equal_nan=True) for name in planes)
     assert kept.known(Window(0, 8, 1, 10), job) is None
     shutil.rmtree(tmp_path)
+
+
+# -- windows that somebody else computes ------------------------------------------------------------------
+
+
+@pytest.fixture
+def others(make):
+    """Three threads that compute windows of the map of `go`, up to five ahead; and how many were begun."""
+    job = job_of(make((350, 550), 500.0), SETTINGS["layers"], SETTINGS["max_memory"])
+    begun = []
+    with ThreadPoolExecutor(3) as pool:
+
+        def begin(window):
+            begun.append(window)
+            return pool.submit(values_of, job.ds[list(job.variables)], window, job)
+
+        yield Elsewhere(begin, lambda: 5), begun
+
+
+def test_windows_of_others_end_in_the_same_files(
+    make, islands, Counter, others, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    region = islands(make((350, 550), 500.0))
+    go(make, here := Counter(), tmp_path / "here" / "maps", region)
+    go(make, none := Counter(), tmp_path / "there" / "maps", region, elsewhere=others[0])
+    assert written(tmp_path / "there" / "maps") == written(tmp_path / "here" / "maps")
+    assert not none.windows and len(others[1]) == len(here.windows)
+
+
+def test_a_stop_keeps_what_others_have_computed(make, islands, Counter, others, tmp_path) -> None:
+    """Those on their way, too, and nothing is begun again that is there."""
+    region, (elsewhere, begun) = islands(make((350, 550), 500.0)), others
+
+    def stop(done, total):
+        while not all(future.done() for future in kept):
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    kept = []
+    watched = Elsewhere(lambda window: kept.append(elsewhere.begin(window)) or kept[-1], elsewhere.ahead)
+    with pytest.raises(KeyboardInterrupt):
+        go(make, Counter(), tmp_path / "maps", region, elsewhere=watched, progress=stop)
+    assert len(begun) > 3 and len(list(tmp_path.glob(".maps.windows/*.bin"))) == len(begun)
+    go(make, rest := Counter(), tmp_path / "maps", region, elsewhere=elsewhere)
+    assert not rest.windows and len(set(begun)) == len(begun)
+
+
+def test_what_is_partial_keeps_the_journal(make, Counter, tmp_path) -> None:
+    class Lost(RuntimeError):
+        exit_code = 4
+
+    def lose(window):
+        raise Lost
+
+    def fail(window):
+        raise RuntimeError
+
+    for error, begin, left in ((Lost, lose, [".maps.windows"]), (RuntimeError, fail, [])):
+        with pytest.raises(error):
+            go(make, Counter(), tmp_path / "maps", elsewhere=Elsewhere(begin, lambda: 2))
+        assert [p.name for p in tmp_path.glob(".*")] == left

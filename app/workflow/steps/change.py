@@ -2,20 +2,22 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.cluster import workers
 from app.console import Report
 from app.errors import InvalidInput
-from app.workflow.grids import Box, check_resolution, grid_of
+from app.workflow.grids import Box, Grid, check_resolution, grid_of
 from app.workflow.means import check_draws, of_draws
 from app.workflow.outputs import attribution, now, refuse_taken, titled
 from app.workflow.polygons import Inside, about, keys_of, read_polygons
 from app.workflow.rasters.covariates import opened
+from app.workflow.rasters.elsewhere import Place, on
 from app.workflow.tables import plain, write_table
 from app.workflow.together import learned_together
 from app.workflow.weighing import AreaPoints, points_of
@@ -129,6 +131,7 @@ def change(
     max_distance_m: float | None = None,
     n_samples: int = DRAWS,
     seed: int = 0,
+    scheduler: str | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
 ) -> Change:
@@ -152,6 +155,7 @@ def change(
     formats : of maps' raster and table formats; none for the areas alone
     level, resolution_m, bounds, crs, max_distance_m : as for `export`; resolution_m of the maps
     n_samples : joint draws, for areas
+    scheduler : whose workers compute the maps, see `app.cluster.workers`; the files are the same to the byte
 
     Raises
     ------
@@ -187,13 +191,8 @@ def change(
         names, table, said = _areas(run, what, polygons, key, facts, n_samples, seed)
         notes += said
     grid = grid_of(run, resolution_m=resolution_m, bounds=bounds, crs=crs, max_distance_m=max_distance_m)
-    ds = what.map(
-        grid.geobox,
-        level=level,
-        at_least=at_least,
-        where=grid.where if grid.boundary else None,
-        max_distance_m=grid.max_distance_m,
-    )
+    asked: dict[str, Any] = {"level": level, "at_least": tuple(float(x) for x in at_least)}
+    ds = _drawn(what, grid, asked)
     notes += [grid.note] if grid.note and formats else []
 
     def further(work: Path) -> list[Output]:
@@ -202,16 +201,20 @@ def change(
         write_table(table, work / TABLE, facts, overwrite=False, layer="areas")
         return [Output(work / TABLE, "gpkg", TABLE, ("areas",))]
 
-    manifest = write_rasters(
-        ds.assign_attrs({**attribution(run), "title": what.long_title}),
-        folder,
-        list(formats),
-        geometry=grid.boundary,
-        overwrite=overwrite,
-        progress=None if progress is None else (lambda done, total: progress(done, total, "")),
-        extra={"created": now(), **facts},
-        beside=further,
-    )
+    with workers(scheduler if formats else None) as cluster:
+        manifest = write_rasters(
+            ds.assign_attrs({**attribution(run), "title": what.long_title}),
+            folder,
+            list(formats),
+            geometry=grid.boundary,
+            overwrite=overwrite,
+            progress=None if progress is None else (lambda done, total: progress(done, total, "")),
+            extra={"created": now(), **facts},
+            beside=further,
+            elsewhere=None
+            if cluster is None
+            else on(cluster, _drawn_there, what.told(), replace(grid), asked),
+        )
     return Change(folder, manifest, facts, names, table, time.perf_counter() - started, tuple(notes))
 
 
@@ -258,6 +261,11 @@ class Between:
             **options,
         )
 
+    def told(self) -> tuple[Any, ...]:
+        """What a worker makes the same of, see `_drawn_there`."""
+        beside = None if self.other is None else Place.of(self.other)
+        return Place.of(self.run), self.names, self.quarter, beside, self.correlation
+
     def draws(self, xy: Array, n_samples: int, seed: int) -> Iterator[tuple[Array, Array]]:
         """Joint draws (n, some) of the surface at places, before and after."""
         if self.other is None:
@@ -268,6 +276,19 @@ class Between:
         a = surface(self.run.model, self.run.inputs(xy, self.quarter))
         b = surface(self.other.model, self.other.inputs(carried(self.run, self.other, xy), self.quarter))
         yield from draws_together(a, b, self.correlation, n_samples, seed)
+
+
+def _drawn(what: Between, grid: Grid, asked: dict[str, Any]) -> Any:
+    """The lazy Dataset of the difference on a grid."""
+    where = grid.where if grid.boundary else None
+    return what.map(grid.geobox, where=where, max_distance_m=grid.max_distance_m, **asked)
+
+
+def _drawn_there(told: tuple[Any, ...], grid: Grid, asked: dict[str, Any]) -> Any:
+    """In a worker: the same."""
+    place, names, quarter, beside, correlation = told
+    other = None if beside is None else beside.run()
+    return _drawn(Between(place.run(), names, quarter, other, correlation), grid, asked)
 
 
 def _between(

@@ -1,7 +1,7 @@
 """A leaderboard: several methods on the same rows, each in its own process so that its memory is its own."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from app.choices import check_methods
+from app.cluster import workers
 from app.console import Report
 from app.errors import Failed, InvalidInput
 from app.peers import PEERS
@@ -96,6 +97,7 @@ def compare(
     model: Mapping[str, Any] | None = None,
     covariates: str | None = None,
     keep: str | Path | None = None,
+    scheduler: str | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
 ) -> Comparison:
@@ -108,6 +110,8 @@ def compare(
     methods : rows of the method table, and peers (`app.peers.PEERS`; most need the `bench` extra)
     keep : folder for the runs, one of each method's name, and for what was found (`LEADERBOARD`, of the last comparison);
         None throws them away
+    scheduler : whose workers fit them side by side, see `app.cluster.workers`; they see `keep` under the same name. Seconds
+        are then those beside others, memory that of a worker since it began
     overwrite : replace runs in `keep`
     progress : called with (methods done, methods, name)
 
@@ -122,7 +126,7 @@ def compare(
 
     Notes
     -----
-    Cost: the sum of the fits; they run one after the other so that their times can be compared.
+    Cost: the sum of the fits; without `scheduler` they run one after the other so that their times can be compared.
     """
     names = check_methods(methods)
     if split == "none":
@@ -134,7 +138,7 @@ def compare(
     target = rows.target
     make_split(rows.table, splits[0], seed)  # refused here, before any fit
     asked: dict[str, Any] = {
-        "observations": str(observations),
+        "observations": str(Path(observations).resolve()) if scheduler else str(observations),
         "target": target,
         "seed": seed,
         "device": device,
@@ -149,19 +153,35 @@ def compare(
         folder.mkdir(parents=True, exist_ok=True)
         documents: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         parts: dict[str, Array] = {}
-        for i, ((name, each), path) in enumerate(kept.items()):
-            if progress is not None:
-                progress(i, len(kept), name)
+
+        def work(name: str, each: str, path: Path) -> tuple[str, dict[str, Any]]:
+            """What is fitted, and the arguments."""
             if name in PEERS:
-                document = apart(evaluate_peer, f"Fitting {name}", name=name, split=each, **asked)
-                documents[name].append(document)
-                continue
+                return "peer", {"name": name, "split": each, **asked}
             path.parent.mkdir(parents=True, exist_ok=True)
-            apart(_fit, f"Fitting {name}", method=name, output=str(path), split=each, **asked, **ours)
-            documents[name].append(evaluate(path, data=observations).document)
-            part = load(path).tensors("split")["part"].numpy()
-            if not np.array_equal(parts.setdefault(each, part), part):
-                raise Failed(CHANGED)
+            return "ours", {
+                "method": name,
+                "output": str(path.resolve() if scheduler else path),
+                "split": each,
+                **asked,
+                **ours,
+            }
+
+        pieces = ((*work(name, each, path), f"Fitting {name}") for (name, each), path in kept.items())
+        with workers(scheduler) as cluster:
+            done = (
+                (_apart(*piece) for piece in pieces) if cluster is None else cluster.in_order(_there, pieces)
+            )
+            for i, ((name, each), path) in enumerate(kept.items()):
+                if progress is not None:
+                    progress(i, len(kept), name)
+                document = next(done)
+                if document is None:
+                    document = evaluate(path, data=observations).document
+                    part = load(path).tensors("split")["part"].numpy()
+                    if not np.array_equal(parts.setdefault(each, part), part):
+                        raise Failed(CHANGED)
+                documents[name].append(document)
         if len({tuple(d["n_test"] for d in found) for found in documents.values()}) > 1:
             raise Failed(CHANGED)
         if progress is not None:
@@ -175,6 +195,25 @@ def compare(
     return found
 
 
+def _there(kind: str, arguments: dict[str, Any], what: str) -> dict[str, Any] | None:
+    """In a worker: the document of a peer; of a method of ours the run on disk is the answer."""
+    try:
+        return FITTED[kind](**arguments)
+    except Exception as error:
+        if hasattr(error, "exit_code"):
+            raise
+        raise Failed(f"{what} failed: {type(error).__name__}: {' '.join(str(error).split())}") from None
+
+
+def _apart(kind: str, arguments: dict[str, Any], what: str) -> dict[str, Any] | None:
+    """The same in a process of its own."""
+    answer: dict[str, Any] | None = apart(FITTED[kind], what, **arguments)
+    return answer
+
+
 def _fit(**arguments: Any) -> None:
-    """`fit` in a process of its own: the run on disk is its answer."""
     fit(**arguments)
+
+
+#: Who fits what.
+FITTED: dict[str, Callable[..., dict[str, Any] | None]] = {"peer": evaluate_peer, "ours": _fit}

@@ -1,34 +1,32 @@
 """A run becomes files to look at: rasters, tables, figures, a page."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import shapely
-import xarray as xr
 from pyproj import CRS, Transformer
 
 import maps  # noqa: F401 - registers ds.geogp for callers
 from app.choices import check_formats, export_formats
+from app.cluster import Cluster, processes_of, workers
 from app.console import Report
 from app.errors import Interrupted, InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
-from app.workflow.grids import Box, Grid, grid_of
+from app.workflow.grids import Grid
 from app.workflow.machine import resident
-from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
+from app.workflow.outputs import now, refuse_taken, surface_of
 from app.workflow.rasters.covariates import files_of, opened
+from app.workflow.rasters.mapped import MapOptions, elsewhere_by, prediction, prepare
 from app.workflow.sampling import FILE as SAMPLES
 from app.workflow.sampling import check_samples, write_samples
-from app.workflow.together import Together, together, with_layer
+from app.workflow.together import together
 from geogp import __version__
 from geogp.blocks import BLOCK, CACHE_BYTES
-from geogp.errors import check_count, check_level, check_threshold
-from geogp.prediction import predict
 from geogp.run import Run
 from maps.bands import bands
 from maps.raster import export as write_rasters
@@ -102,57 +100,6 @@ class Estimate:
         )
 
 
-class MapOptions(TypedDict, total=False):
-    """Which map of a run: the keywords that `export` and `estimate` share.
-
-    layers : such as "median" or "exceedance_100"; None for all
-    quarter : default the run's last
-    thresholds : of `exceedance`, in the target's unit
-    level, tests : of the intervals; measurements behind the new tile average that the maps describe
-    resolution_m, like, bounds, crs, max_distance_m : see `grid_of`
-    """
-
-    layers: Sequence[str] | None
-    quarter: str | None
-    thresholds: Sequence[float] | None
-    level: float
-    tests: float | None
-    resolution_m: float | None
-    like: str | Path | None
-    bounds: Box | None
-    crs: str | None
-    max_distance_m: float | None
-
-
-def prediction(
-    run: Run,
-    grid: Grid,
-    *,
-    quarter: str | None = None,
-    thresholds: Sequence[float] | None = None,
-    level: float = 0.95,
-    tests: float | None = None,
-) -> xr.Dataset:
-    """The lazy prediction Dataset of a run on a grid, masked by region or support, with a title of its own."""
-    ds = predict(
-        run,
-        grid.geobox,
-        quarter=quarter,
-        tests=tests,
-        level=level,
-        thresholds=thresholds,
-        where=grid.where if grid.boundary is not None else None,
-        max_distance_m=grid.max_distance_m,
-    )
-    ds.attrs |= {"title": titled(run), **attribution(run)}
-    if run.weights_sha256 is not None:
-        ds.attrs["weights_sha256"] = run.weights_sha256
-    if (document := certificate_of(run)) is not None:
-        ds.attrs["calibration"] = certifying.words(document)
-        ds.attrs["certificate"] = json.dumps(certifying.short(document), separators=(",", ":"))
-    return ds
-
-
 def export(
     run: str | Path | Run,
     folder: str | Path,
@@ -165,6 +112,7 @@ def export(
     either: tuple[float | None, float | None] = (None, None),
     places: Sequence[dict[str, Any]] = (),
     names: str | Path | None = None,
+    scheduler: str | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
     **options: Unpack[MapOptions],
@@ -182,6 +130,7 @@ def export(
     beside, either : a run of another target of the same tiles, and the limits of both: the layer `either_missed`
     places : {"name", "lon", "lat"} labels on figures and page; none for the towns and counties of the region
     names : a file of names and lines beside those, see `app.workflow.naming.brought`
+    scheduler : whose workers compute the windows, see `app.cluster.workers`; the files are the same to the byte
     overwrite : replace existing files
     progress : called with (windows done, windows, words)
     options : which map, see `MapOptions`
@@ -199,12 +148,15 @@ def export(
     folder, formats = Path(folder), check_formats(formats)
     run = opened(run)
     pair = None if beside is None else together(run, beside, either)
-    run, grid, ds = _prepare(run, pair, **options)
+    run, grid, ds = prepare(run, pair, **options)
     layers = options.get("layers")
     check_samples(samples, max_memory, grid)
-    if (needed := _memory(grid, len(bands(ds, layers)))) > max_memory:
+    here = processes_of(scheduler)
+    if (needed := _memory(grid, len(bands(ds, layers))) * (1 + here)) > max_memory:
+        by, fewer = (f" by {1 + here} processes", ", or take fewer workers") if here else ("", "")
         raise InvalidInput(
-            f"This export takes about {needed / 2**20:.0f} MiB, and --max-memory is {max_memory / 2**20:.0f} MiB; allow more."
+            f"This export{by} takes about {needed / 2**20:.0f} MiB, and --max-memory is {max_memory / 2**20:.0f} MiB; "
+            f"allow more{fewer}."
         )
     drawn = [band.name for band in bands(ds, layers)]
     pictures = drawn if "figures" in formats else []
@@ -269,35 +221,42 @@ def export(
         ]
 
     reached = ""
+    crew: list[Cluster | None] = []
 
     def told(done: int, total: int) -> None:
         nonlocal reached
         reached = f"the same command goes on after {done} of {total} windows" if total >= FEWEST else ""
         if progress is not None:
-            progress(done, total, "")
+            progress(done, total, f"mapping, {crew[0].words}" if crew and crew[0] is not None else "")
 
     others = [] if pair is None else [pair.other.weights_sha256, either]
     try:
-        manifest = write_rasters(
-            ds,
-            folder,
-            [name for name in formats if name in SINKS],
-            layers=layers,
-            geometry=grid.boundary,
-            max_error=max_error,
-            max_memory=max_memory,
-            overwrite=overwrite,
-            progress=told,
-            extra=_about(run) | (pair.facts() if pair is not None else {}),
-            beside=further if pictures or page or samples else None,
-            decided_by={
-                "geogp": __version__,
-                "weights": run.weights_sha256,
-                "others": others,
-                "max_distance_m": grid.max_distance_m,
-                "covariates": files_of(run),
-            },
-        )
+        with workers(scheduler, memory=max_memory // (1 + here)) as cluster:
+            crew.append(cluster)
+            there = None
+            if cluster is not None:
+                there = elsewhere_by(cluster, run, pair, grid, ds, max_memory=max_memory, **options)
+            manifest = write_rasters(
+                ds,
+                folder,
+                [name for name in formats if name in SINKS],
+                layers=layers,
+                geometry=grid.boundary,
+                max_error=max_error,
+                max_memory=max_memory,
+                overwrite=overwrite,
+                progress=told,
+                extra=_about(run) | (pair.facts() if pair is not None else {}),
+                beside=further if pictures or page or samples else None,
+                decided_by={
+                    "geogp": __version__,
+                    "weights": run.weights_sha256,
+                    "others": others,
+                    "max_distance_m": grid.max_distance_m,
+                    "covariates": files_of(run),
+                },
+                elsewhere=there,
+            )
     except Interrupted as stop:
         raise Interrupted(reached, terminated=stop.terminated) from None
     notes.append(beyond_words(run, manifest.get("ranges", {}).get("median")))
@@ -348,7 +307,7 @@ def estimate(
 ) -> Estimate:
     """Pixels, bytes and seconds of an `export` with the same arguments; some windows of its pixels are timed."""
     formats = check_formats(formats)
-    run, grid, ds = _prepare(run, **options)
+    run, grid, ds = prepare(run, **options)
     names = tuple(band.name for band in bands(ds, options.get("layers")))
     inside, column, row = _inside(run, grid)
     a_pixel = _seconds_a_pixel(run, grid, np.column_stack([column, row])[:WINDOWS], options)
@@ -412,38 +371,3 @@ def _memory(grid: Grid, n_layers: int) -> int:
     now = resident("VmRSS") or 500 * 2**20  # without /proc what a fresh process takes
     held = min(HELD, grid.n_pixels * 64)
     return now + held + 4 * 4 * n_layers * min(BLOCK**2, grid.n_pixels)
-
-
-def _prepare(
-    run: str | Path | Run,
-    pair: Together | None = None,
-    *,
-    layers: Sequence[str] | None = None,
-    quarter: str | None = None,
-    thresholds: Sequence[float] | None = None,
-    level: float = 0.95,
-    tests: float | None = None,
-    **where: Any,
-) -> tuple[Run, Grid, xr.Dataset]:
-    """Load, choose the pixels, make the lazy Dataset; everything that can be refused is refused here."""
-    run = opened(run)
-    check_count(tests, "--tests")
-    check_level(level, "--level")
-    for threshold in thresholds or ():
-        check_threshold(threshold, "--thresholds")
-    wanted = [name for name in layers or () if name.startswith("exceedance_")]
-    if thresholds is None and wanted:  # exceedance_50 asks for its threshold by name
-        thresholds = [_threshold(name) for name in wanted]
-    grid = grid_of(run, **where)
-    ds = prediction(run, grid, quarter=quarter, thresholds=thresholds, level=level, tests=tests)
-    if pair is not None:
-        ds = with_layer(pair, ds, grid, quarter)
-    bands(ds, layers)  # refuses unknown layers before any pixel is computed
-    return run, grid, ds
-
-
-def _threshold(name: str) -> float:
-    try:
-        return float(name.removeprefix("exceedance_"))
-    except ValueError:
-        raise InvalidInput(f"There is no layer {name!r}; write exceedance_25 for P(> 25).") from None

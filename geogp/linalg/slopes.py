@@ -121,8 +121,8 @@ def inverse_cholesky(
 
     Notes
     -----
-    With P = W dW' the slope is dK = -W' (P_low + P_low') W / 2, P_low the lower triangle of dW W' with half its diagonal twice:
-    three products instead of the five solves that lead back through the factor and its inverse.
+    The slope is dK = -W' (P + P' - diag P) W / 2 with P the lower triangle of dW W': three products instead of the five solves
+    that lead back through the factor and its inverse.
 
     Examples
     --------

@@ -43,6 +43,10 @@ LOOP = "Symlink loop from "
 FILLED: dict[str, Callable[[], str]] = {"{layers}": _layers, "{method}": _method}
 
 
+def _is_path(option: Any) -> bool:
+    return option.type_descriptor.annotation is Path
+
+
 class _Command(TyperCommand):
     """A command whose help names what a registry holds, and that begins with the checks of its arguments."""
 
@@ -57,7 +61,7 @@ class _Command(TyperCommand):
                 )
                 if once and given.count(option) > 1:
                     raise Usage(f"{option.opts[0]} is given {given.count(option)} times; give it once.")
-                if values.get(option.name) == "" and option.type_descriptor.annotation is Path:
+                if values.get(option.name) == "" and _is_path(option):
                     raise Usage(f"{option.opts[0]} is empty; name a file or a folder.")
         return super().parse_args(ctx, args)
 

@@ -244,7 +244,7 @@ def check_settings(asked: Mapping[str, Any]) -> None:
             raise InvalidInput(
                 f"{name} must be a {'' if zero else 'positive '}number{', 0 or more' if zero else ''}; got {value!r}."
             )
-        if value is not None and value > MOST_WEIGHT:
+        if value is not None and float(value) > MOST_WEIGHT:
             raise InvalidInput(f"{name} must be at most {MOST_WEIGHT:g}; got {value:g}.")
 
 

@@ -1,5 +1,6 @@
 """One file, whole or not at all: for figures and pages. (`maps.raster` does the same for a set of files.)"""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,3 +30,17 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
         os.chmod(temporary, 0o644)
         publish_file(temporary, path)
+
+
+def files_below(path: Path) -> list[Path]:
+    """A file, or all files of a folder, sorted."""
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
+def sha256(path: Path) -> str:
+    """Of a file; of a folder, that of its sorted `sha256  path` lines."""
+    if path.is_dir():
+        lines = "".join(f"{sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in files_below(path))
+        return hashlib.sha256(lines.encode()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

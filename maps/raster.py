@@ -8,6 +8,7 @@ from typing import Any
 
 import xarray as xr
 
+from maps.atomic import files_below, sha256
 from maps.errors import InvalidInput
 from maps.grid import windows
 from maps.render import MAX_MEMORY, Elsewhere, Progress, job_of, render
@@ -18,7 +19,6 @@ from maps.sinks.ranges import Ranges
 from maps.stac import NAME as ITEM
 from maps.stac import item
 from maps.staging import filled, no_room, publish_file, publish_files, renames_whole, room_for, staged, sweep
-from maps.sums import files_below, sha256
 
 #: Bytes of a pixel and band, about: twice while a COG is made of its parts.
 PIXEL_BYTES = {

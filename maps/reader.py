@@ -13,9 +13,9 @@ from pyproj import CRS
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from maps.atomic import sha256
 from maps.errors import InvalidInput
 from maps.grid import BLOCK, open_plain
-from maps.sums import sha256
 
 #: Kinds of files that hold a whole export, in the order in which they are taken, and what of xarray reads each.
 ENGINES = {"netcdf": "h5netcdf", "zarr": "zarr", "cog": None}

@@ -41,7 +41,7 @@ def write(folder: Path, level: float, overwrite: bool) -> None:
 
 def whole(folder: Path) -> float:
     """The level of an export all of whose files are what its manifest says; fails for any other folder."""
-    from maps.sums import sha256
+    from maps.atomic import sha256
 
     manifest = json.loads((folder / "manifest.json").read_text())
     listed = {entry["path"]: entry["sha256"] for entry in manifest["files"]}

@@ -16,13 +16,13 @@ import xarray as xr
 from pyproj import CRS
 from rio_cogeo.cogeo import cog_validate
 
+from maps.atomic import sha256
 from maps.errors import InvalidInput
 from maps.grid import Window, geobox_of
 from maps.raster import export, write_cog, write_cogs, write_netcdf
 from maps.reader import open_cogs, open_export
 from maps.region import Mask
 from maps.sinks import SINKS
-from maps.sums import sha256
 
 
 def inside_of(ds: xr.Dataset, region: dict) -> np.ndarray:

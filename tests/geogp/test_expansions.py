@@ -180,3 +180,17 @@ def test_names_are_refused_or_accepted_by_name():
         match="'solved' cannot go with method 'dbk-rbf', which learns the weights",
     ):
         geogp.GPRegressor("dbk-rbf", posterior="solved").fit(X, y)
+
+
+def test_a_kept_root_is_that_of_the_parameters_as_they_are():
+    basis, h = RBF(2, 5).eval(), torch.rand(7, 2, generator=torch.Generator().manual_seed(0))
+
+    def asked() -> torch.Tensor:
+        with torch.no_grad():
+            return basis(h)
+
+    before = asked()
+    basis.log_variance.data.add_(1.0)  # counts as no change
+    torch.testing.assert_close(asked(), math.exp(0.5) * before)
+    basis.double()
+    assert asked().dtype == torch.float64

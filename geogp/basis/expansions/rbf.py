@@ -43,7 +43,7 @@ class RBF(Expansion):
         self.log_lengthscale = nn.Parameter(torch.full((n_inputs,), 0.5).mul(float(n_inputs)).log() * 0.5)
         self.log_variance = nn.Parameter(torch.zeros(()))
         #: What the parameters were when the root was last factorised, and the root.
-        self._kept: tuple[tuple, Tensor] | None = None
+        self._kept: tuple[list[Tensor], Tensor] | None = None
 
     @property
     def lengthscale(self) -> Float[Tensor, " H"]:
@@ -90,10 +90,11 @@ class RBF(Expansion):
 
     def kept_root(self) -> Float[Tensor, "r r"]:
         """`root` without gradient, factorised once for all places that the same parameters are asked of."""
-        now = tuple((p.data_ptr(), p._version, p.dtype) for p in self.parameters())
-        if self._kept is None or self._kept[0] != now:
-            self._kept = now, self.root().detach()
-        return self._kept[1]
+        now, kept = list(self.parameters()), self._kept
+        # By their values: an address and a count of changes can come again.
+        if kept is None or not all(map(_same, now, kept[0])):
+            kept = self._kept = [p.detach().clone() for p in now], self.root().detach()
+        return kept[1]
 
     def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
         if not self.training and not torch.is_grad_enabled():
@@ -106,3 +107,7 @@ class RBF(Expansion):
 
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [self.inducing_points, self.log_lengthscale, self.log_variance]
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)

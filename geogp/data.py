@@ -212,8 +212,10 @@ class Moments:
         ).float()
 
     def checked(self) -> "Moments":
-        """These, whose mean and variance of the surface are numbers; raises `NumericalFailure` for others."""
-        finite(self.mean), finite(self.latent_variance)
+        """These, whose mean and variance of the surface are numbers; raises `NumericalFailure` for others. A mean that is given
+        from outside may have gaps."""
+        finite(self.mean if self.in_units is None else self.latent_variance)
+        finite(self.latent_variance)
         return self
 
     @classmethod

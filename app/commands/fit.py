@@ -98,8 +98,6 @@ def fit(
         if model.get(name) is not None:
             raise Usage(f"{name} is set twice, to {model[name]} and to {value}; say it once.")
         model[name] = value
-    if model["steps"] is not None and model["epochs"] is not None:
-        raise Usage("--steps says instead of --epochs how long to train; give one of them.")
     check_seconds(checkpoint_every, "--checkpoint-every")
     check_seconds(time_limit, "--time-limit")
     most = None if max_memory is None else options.bytes_of(max_memory)

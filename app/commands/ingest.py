@@ -1,5 +1,6 @@
 """`geogp ingest`: public files become one GeoParquet of observations."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -137,14 +138,12 @@ def ingest(
     where: dict[str, Any] = {"region": region, "states": states, "bbox": bbox, "boundary": boundary}
     if instead:
         asked = {"source": source, "root": root, "type": type_, "quarters": quarters, **where}
-        from app.workflow.steps.ingest import holds, plan, sort
-
         if list_:
-            holds(root, type_, as_json)
+            _holds(root, type_, as_json)
         elif sort_into is not None:
-            sort(sort_into, as_json, overwrite, **asked)
+            _sort(sort_into, as_json, overwrite, **asked)
         else:
-            plan(as_json, **asked)
+            _plan(as_json, **asked)
         return
     from data_pipelines import observations
 
@@ -192,3 +191,51 @@ def _pairs(text: str | None) -> dict[str, str]:
     if twice := [role for role in roles if roles.count(role) > 1]:
         raise Usage(f"--columns names {twice[0]} twice; a table has one column for it.")
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _holds(root: str | None, type: str | None, as_json: bool) -> None:
+    """A line for each quarter under a root."""
+    from data_pipelines import archive
+
+    found = archive.holds(root, type)
+    if as_json:
+        return console.document({"schema": 1, "root": root, "files": [asdict(one) for one in found]})
+    rows = [
+        [
+            one.type,
+            one.quarter,
+            f"{one.bytes / 2**20:,.1f}",
+            "" if one.rows is None else f"{one.rows:,}",
+            "damaged" if one.problem else "" if one.sorted is None else "yes" if one.sorted else "no",
+        ]
+        for one in found
+    ]
+    console.table(
+        f"{len(found)} files", ["type", "quarter", "MiB", "rows", "sorted copy"], rows, numbers_from=2
+    )
+    return None
+
+
+def _plan(as_json: bool, **asked: Any) -> None:
+    """What an ingest would read and give."""
+    from data_pipelines import archive
+
+    found = archive.plan(**asked)
+    if as_json:
+        console.document({"schema": 1, **asdict(found)})
+    else:
+        console.data(found.summary())
+
+
+def _sort(folder: Path, as_json: bool, overwrite: bool, **asked: Any) -> None:
+    """Sorted copies of quarters, each told of when it is in place."""
+    from data_pipelines import archive
+
+    made = []
+    with console.progress("sorting") as progress:
+        for one in archive.sort_into(folder, overwrite=overwrite, progress=progress, **asked):
+            made.append(one)
+            done = "was there" if one.kept else f"{one.seconds:.1f} s"
+            console.say(f"{one.path}: {one.rows:,} rows, {one.bytes / 2**20:,.0f} MiB, {done}")
+    if as_json:
+        console.document({"schema": 1, "files": [one.document() for one in made]})

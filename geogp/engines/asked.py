@@ -83,7 +83,7 @@ def plan_of(
         row=row,
         shape=Shape(n_inputs, position, asked["time"], has_counts),
         size=_size(asked, row, n_rows),
-        schedule=_schedule(asked, row),
+        schedule=_schedule(asked, row, stored=stored is not None),
         weights=_weights(asked),
         seed=int(asked["random_state"] or 0),
         device=device_named(asked["device"]),
@@ -171,7 +171,10 @@ def _size(asked: Mapping[str, Any], row: Method, n_rows: int) -> Size:
     return size
 
 
-def _schedule(asked: Mapping[str, Any], row: Method) -> Schedule:
+def _schedule(asked: Mapping[str, Any], row: Method, *, stored: bool) -> Schedule:
+    own = engine_of(row).own_settings(row)
+    if not stored and not {"steps", "epochs"} <= {*own} and None not in (asked["steps"], asked["epochs"]):
+        raise InvalidInput(f"steps say instead of epochs how long {row.name} trains; give one of them.")
     schedule = Schedule(
         epochs=asked["epochs"], batch_size=asked["batch_size"], learning_rate=asked["learning_rate"]
     )

@@ -184,7 +184,7 @@ def test_a_dry_run_writes_nothing(cli, run, tmp_path):
 
 
 BAD = {
-    "no run": (["--resolution", "6000"], "is not a run folder"),
+    "no run": ([], "is not a run folder"),
     "format": (["--format", "pdf"], "pdf"),
     "layer": (["--layers", "speed"], "speed"),
     "threshold layer": (["--layers", "exceedance_fast"], "exceedance_fast"),

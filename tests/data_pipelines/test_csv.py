@@ -76,7 +76,7 @@ def test_points_are_labelled_urban_where_they_lie(world_root, world, tmp_path, o
 
 
 def test_decimal_years_are_taken_as_they_are(tmp_path, out):
-    (tmp_path / "t.csv").write_text("x,y,v,t\n0,0,1,2020.5\n1,1,2,2021\n2,2,3,2019.999\n")
+    (tmp_path / "t.csv").write_text("x,y,v,t\n3,3,1,2020.5\n1,1,2,2021\n2,2,3,2019.999\n")
     ingest_table(file=tmp_path / "t.csv", columns={"x": "x", "y": "y", "value": "v", "time": "t"}, output=out)
     assert read(out)[0].column("quarter").to_pylist() == ["2019Q4", "2020Q3", "2021Q1"]
 

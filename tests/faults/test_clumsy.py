@@ -39,7 +39,7 @@ def own(points: Path) -> Path:
         (["--method", "geogp", "--method", "geogp"], 2, "--method is given 3 times"),
         (["--set", "rank=5", "--set", "rank=6"], 2, "rank is set twice, to 5 and to 6"),
         (["--set", "rank=5", "--rank", 8], 2, "rank is set twice, to 8 and to 5"),
-        (["--steps", 5, "--epochs", 5], 2, "--steps says instead of --epochs"),
+        (["--steps", 5, "--epochs", 5], 3, "steps say instead of epochs how long dbk-rbf trains"),
         (["--time-limit", "nan"], 3, "--time-limit must be a number of seconds, 0 or more; got nan"),
         (["--time-limit", -1], 3, "--time-limit must be"),
         (["--checkpoint-every", -1], 3, "--checkpoint-every must be"),

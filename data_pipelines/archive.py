@@ -9,7 +9,7 @@ from typing import Any
 
 from data_pipelines import download, quarters
 from data_pipelines.errors import InvalidInput
-from data_pipelines.places import place_of, type_of
+from data_pipelines.places import check_quarters, place_of, type_of
 from data_pipelines.readers import listing, mirror, sorting, tiles
 from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import Request
@@ -158,6 +158,5 @@ def _ready(*, source: str = "ookla", type: str | None = None, **asked: Any) -> I
         names = ", ".join(name for name, entry in SOURCES.items() if entry.tiled)
         raise InvalidInput(f"Source {source!r} publishes no quarters of tiles; those that do are {names}.")
     with SOURCES[source].ready(Request(type=type_of(source, type), **asked)) as request:
-        if not request.quarters:
-            raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
+        check_quarters(request)
         yield request

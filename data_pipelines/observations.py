@@ -18,7 +18,7 @@ from data_pipelines.atomic import refuse_existing, refuse_input
 from data_pipelines.download import Progress
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.geoparquet import read
-from data_pipelines.places import place_of, type_of
+from data_pipelines.places import check_quarters, place_of, type_of
 from data_pipelines.schema import MEASURED
 from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import BETTER, Collected, Request, Source
@@ -179,8 +179,8 @@ def ingest(
     )  # fmt: skip
     _check(source, entry, asked)
     with entry.ready(asked) as request:
-        if not (entry.takes_file or request.quarters):
-            raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
+        if not entry.takes_file:
+            check_quarters(request)
         place, place_record = place_of(request, optional=entry.takes_file)
         collected = entry.collect(replace(request, place=place))
         parts = [collected] if isinstance(collected, Collected) else collected

@@ -21,6 +21,17 @@ def type_of(source: str, type: str | None) -> str | None:
     return (type or entry.types[0]) if entry.types else None
 
 
+def check_quarters(request: Request) -> None:
+    """Refuse a request of published quarters that says none.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if not request.quarters:
+        raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
+
+
 def place_of(request: Request, optional: bool) -> tuple[Region | None, dict[str, Any] | None]:
     """The region asked for, and the record of the file it came from.
 

@@ -214,7 +214,8 @@ class Moments:
     def checked(self) -> "Moments":
         """These, whose mean and variance of the surface are numbers; raises `NumericalFailure` for others. A mean that is given
         from outside may have gaps."""
-        finite(self.mean if self.in_units is None else self.latent_variance)
+        if self.in_units is None:
+            finite(self.mean)
         finite(self.latent_variance)
         return self
 

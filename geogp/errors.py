@@ -313,20 +313,23 @@ def check_new_run(path: Path, overwrite: bool) -> None:
         )
     if path.exists() and not path.is_dir():
         raise InvalidInput(f"{path} is no folder, and a run is one; give another -o.")
-    if strange := next((name for name in _files_in(path) if not _of_run(path, name)), None):
+    if strange := _strange_in(path):
         raise InvalidInput(
             f"{path} holds {strange}, which is no file of a run, and to overwrite it would lose that; give another -o."
         )
 
 
-def _files_in(path: Path) -> list[Path]:
-    return sorted(p.relative_to(path) for p in path.rglob("*") if p.is_symlink() or not p.is_dir())
-
-
-def _of_run(path: Path, name: Path) -> bool:
+def _strange_in(path: Path) -> Path | None:
+    """The first file of a folder, or of one in it, that is none of a run's."""
     try:
         listed = (path / "SHA256SUMS").read_text(encoding="utf-8").split()
     except (OSError, ValueError):
         listed = []
-    known = name.suffix == _TENSORS and name.parts[:-1] in ((), (_RUN_FOLDER,))
-    return known or name.as_posix() in (*_RUN_FILES, *listed) or name.parts[0].startswith(".geogp-")
+    named = {*_RUN_FILES, *listed}
+
+    def is_of_run(name: Path) -> bool:
+        tensors = name.suffix == _TENSORS and name.parts[:-1] in ((), (_RUN_FOLDER,))
+        return tensors or name.as_posix() in named or name.parts[0].startswith(".geogp-")
+
+    files = sorted(p.relative_to(path) for p in path.rglob("*") if p.is_symlink() or not p.is_dir())
+    return next((name for name in files if not is_of_run(name)), None)

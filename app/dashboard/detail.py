@@ -4,7 +4,6 @@ An export is this run's if its manifest names the same weights, data, target and
 is chosen (quarter, tests, level, threshold) is what it was made of; else the planes are, as without any.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from app.errors import InvalidInput
 from app.workflow.page import picture_grid, thinned
 from geogp.run import Run
 from geogp.targets import digits
+from maps.atomic import sha256
 from maps.grid import geobox_like, geobox_of, pixel_of, wkt_of
 from maps.layers import LAYERS
 from maps.mercator import mercator, mercator_grid
@@ -147,8 +147,7 @@ class Exported:
         try:
             now = path.stat()
             if (mark := (path, now.st_mtime_ns, now.st_size, now.st_ino)) not in _sums:
-                with path.open("rb") as file:
-                    _sums[mark] = hashlib.file_digest(file, "sha256").hexdigest()
+                _sums[mark] = sha256(path)
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read ({error.strerror or error}); export again.") from None
         if _sums[mark] != said:

@@ -1,6 +1,5 @@
 """What workflows write: refused where something is, and told as a manifest tells it."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from geogp.run import Run
 from geogp.storage import clock
 from geogp.storage.staging import refuse_within_run
 from geogp.targets import Target
+from maps.atomic import sha256
 
 
 def refuse_taken(path: Path, overwrite: bool) -> None:
@@ -101,12 +101,10 @@ def now() -> str:
 
 def file_entry(folder: Path, path: Path, kind: str, layers: Sequence[str] = ()) -> dict[str, Any]:
     """A manifest's line for a file: path relative to the folder, kind, size, SHA-256."""
-    with path.open("rb") as handle:
-        digest = hashlib.file_digest(handle, "sha256").hexdigest()
     return {
         "path": path.relative_to(folder).as_posix(),
         "kind": kind,
         "layers": list(layers),
         "bytes": path.stat().st_size,
-        "sha256": digest,
+        "sha256": sha256(path),
     }

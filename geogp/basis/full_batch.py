@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from geogp.basis.model import LowRankGP
-from geogp.basis.objectives import OBJECTIVES, Sums
+from geogp.basis.objectives import OBJECTIVES, Design, Sums
 from geogp.data import Data
 
 #: Rows whose activations are kept from the sums to the slopes, beyond which they are computed twice; or, where there is no
@@ -83,7 +83,7 @@ class Rows:
         if in_precision and piece.residual_variance is not None:
             noise = noise + piece.residual_variance.detach()
         phi = piece.s.detach() if self.shared is None else piece.s.detach() @ self.shared
-        return Sums.without_gradient(phi, piece.y.detach(), noise, beyond.detach())
+        return Sums.without_gradient(Design(phi, piece.y.detach(), noise, beyond.detach()))
 
     def completed(self, sums: Sums) -> Sums:
         """With the gap that the basis leaves of the base kernel."""

@@ -1,6 +1,7 @@
 """What a closed-form objective looks at: sums over rows, so that batches and chunks add up."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -55,36 +56,24 @@ class Sums:
     @classmethod
     def of(cls, rows: Design) -> "Sums":
         """The sums of rows given at once. Cost O(n r^2)."""
+        return cls._of(rows, lambda scaled: scaled.T @ scaled)
+
+    @classmethod
+    def without_gradient(cls, rows: Design) -> "Sums":
+        """As `of`, with half the product where the basis is wide."""
+        return cls._of(rows, gram)
+
+    @classmethod
+    def _of(cls, rows: Design, square: Callable[[Tensor], Tensor]) -> "Sums":
         noise = rows.noise_variance.double()
-        scaled = rows.phi.double() / noise.sqrt()[:, None]
-        whitened = rows.y.double() / noise.sqrt()
+        root = noise.rsqrt()
+        scaled, whitened = rows.phi.double() * root[:, None], rows.y.double() * root
         return cls(
-            gram=scaled.T @ scaled,
+            gram=square(scaled),
             cross=scaled.T @ whitened,
             energy=whitened.square().sum(),
             log_noise=noise.log().sum(),
             gap=(rows.residual_variance.double() / noise).sum(),
-            n_rows=torch.tensor(float(len(noise)), dtype=torch.float64, device=noise.device),
-        )
-
-    @classmethod
-    def without_gradient(
-        cls,
-        phi: Float[Tensor, "n r"],
-        y: Float[Tensor, " n"],
-        noise_variance: Float[Tensor, " n"],
-        residual_variance: Float[Tensor, " n"],
-    ) -> "Sums":
-        """As `of`, with half the product where the basis is wide; phi (n, r), the others (n,)."""
-        noise = noise_variance.double()
-        root = noise.rsqrt()
-        scaled, whitened = phi.double() * root[:, None], y.double() * root
-        return cls(
-            gram=gram(scaled),
-            cross=scaled.T @ whitened,
-            energy=whitened.square().sum(),
-            log_noise=noise.log().sum(),
-            gap=(residual_variance.double() / noise).sum(),
             n_rows=noise.new_tensor(float(len(noise))),
         )
 

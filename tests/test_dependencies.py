@@ -41,7 +41,8 @@ UNSEEN = {
     "mypy": ("Makefile", "mypy"),
     "mkdocstrings": (".docs/mkdocs.yml", "mkdocstrings"),
 }
-DISTRIBUTIONS = packages_distributions()
+#: Who brings modules of extras that go by another name, also where the extra is not installed.
+DISTRIBUTIONS = {"griffe": ["griffelib"]} | packages_distributions()
 
 
 def names(*parts: str) -> set[str]:

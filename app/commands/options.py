@@ -56,9 +56,10 @@ def pairs_first(option: typer.CallbackParam, text: str | None) -> str | None:
     return text
 
 
-def bytes_first(text: str) -> str:
+def bytes_first(text: str | None) -> str | None:
     """The callback of a size; the text goes on as it is."""
-    bytes_of(text)
+    if text is not None:
+        bytes_of(text)
     return text
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import geopandas
@@ -57,6 +59,39 @@ def test_a_fit_that_is_told_nonsense(cli, own, tmp_path, more, code, words) -> N
     assert got.code == code and got.err.count("\n") == 1 and "geogp: " in got.err
     assert re.search(words, got.err), got.err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["own.parquet", "points.csv"]
+
+
+ALONE = """
+import sys
+from app.cli import main
+code = main(sys.argv[1:])
+print(sorted({"numpy", "torch"} & set(sys.modules)))
+sys.exit(code)
+"""
+
+
+def alone(*line: object) -> tuple[int, str, str]:
+    """(exit status, what was said, which heavy packages were imported) of a command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, *map(str, line)], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr, done.stdout.strip()
+
+
+@pytest.mark.parametrize("command", ["fit", "export"])
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ("1KiB", "must be at least 1 MiB"),
+        ("1e400", "at most 1073741824 GiB"),
+        ("-1", "is a size such as"),
+        ("", "is a size such as"),
+    ],
+)
+def test_a_size_that_is_none_is_refused_at_once(tmp_path, command, size, words) -> None:
+    """A fit said so after its configuration was read, and not where the table was not there."""
+    code, said, imported = alone(command, tmp_path / "no", "-o", tmp_path / "out", f"--max-memory={size}")
+    assert code == 2 and words in said and said.count("\n") == 1 and imported == "[]", said
 
 
 def test_an_option_that_takes_several_may_be_given_twice(cli, own, tmp_path) -> None:

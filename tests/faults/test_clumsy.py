@@ -1,6 +1,8 @@
 """What people get wrong on a line or in a table: said at once, in a sentence, and never settled by a guess."""
 
 import contextlib
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -301,6 +303,75 @@ def test_a_link_that_leads_to_itself(cli, run, own, tmp_path) -> None:
     ):
         got = cli(*line, "-o", loop)
         assert got.code == 1 and "symbolic links" in got.err and got.err.count("\n") == 1, got.err
+
+
+PLACE = r"(Read-only file system|Permission denied|Operation not permitted)"
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (
+            ["ingest", "--source", "csv", "POINTS", "--columns", "value=v", "-o", "/sys/own.parquet"],
+            "own.parquet",
+        ),
+        (["fit", "OWN", "--target", "value", "--method", "dbk-rbf", "-o", "/sys/run"], "run"),
+        (["at", "RUN", "POINTS", "-o", "/sys/at.parquet"], "at.parquet"),
+        (["report", "RUN", "-o", "/sys/report.html"], "report.html"),
+        (["suggest", "RUN", "-n", 2, "-o", "/sys/next.geojson"], "next.geojson"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_where_nobody_may_write_the_output_is_named(cli, run, own, points, line, named) -> None:
+    """The hidden name that is renamed at the end was said, of a file that nobody had asked for."""
+    paths = {"RUN": run, "OWN": own, "POINTS": points}
+    got = cli(*(paths.get(word, word) for word in line))
+    words = f"geogp: /sys/{named} could not be written: {PLACE}; name another place, or ask for the right to write there."
+    assert got.code == 3 and re.search(rf"^{words}$", got.err, re.MULTILINE), got.err
+    assert ".geogp-" not in got.err and ".partial" not in got.err
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (["export", "RUN", "--resolution", 20000, "-o", "/sys/maps"], 3),
+        (["slice", "RUN", "--at", -143, 34, "-o", "/sys/slice.tif"], 3),
+        (["demo", "-o", "/sys/demo"], 1),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_where_nobody_may_write_a_folder_there_is_a_way_out(cli, run, line, code) -> None:
+    got = cli(*(run if word == "RUN" else word for word in line))
+    assert got.code == code and re.search(PLACE, got.err) and "name another" in got.err, got.err
+    assert ".geogp-" not in got.err and got.err.strip().count("\n") == 0
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_disk_that_is_only_read_names_the_output(tmp_path, monkeypatch, number) -> None:
+    """As the system refuses it: a new name cannot be made, and one that is not there not be removed either. What a library says
+    of it has the name among the words; from Python as on the line."""
+    from data_pipelines.staging import NotWritable, room_for, staged
+
+    def refuse(path, *_, **__):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
+    output = tmp_path / "own.parquet"
+    with (
+        pytest.raises(
+            NotWritable, match=rf"^{output} could not be written: {os.strerror(number)}; name another"
+        ),
+        staged(output) as temporary,
+        room_for(output),
+        room_for(tmp_path / "inner"),
+    ):
+        temporary.write_bytes(b"")
+    with pytest.raises(NotWritable, match=f"^{output} could"), staged(output) as temporary, room_for(output):
+        raise OSError(number, f"Failed to open local file '{temporary}'. Detail: [errno {number}]")
+    with pytest.raises(OSError, match="input") as caught, room_for(output):  # what is read is not the output
+        refuse(tmp_path / "input.csv")
+    assert caught.value.errno == number
 
 
 # -- in Python ------------------------------------------------------------------------------------------

@@ -20,7 +20,14 @@ from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn
 from geogp.engines.check import engine_of
 from geogp.engines.columns import names_of
 from geogp.engines.joint import DenseJoint
-from geogp.errors import ImpossibleCombination, InvalidInput, check_draws, check_values, checked_counts
+from geogp.errors import (
+    ImpossibleCombination,
+    InvalidInput,
+    check_draws,
+    check_values,
+    checked_counts,
+    seed_of,
+)
 from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
@@ -401,7 +408,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         Methods with a basis draw its weights, O(n r) a draw; the others factorise the places' covariance, O(n^3).
         """
         check_is_fitted(self, "engine_")
-        generator = torch.Generator().manual_seed(int(random_state or 0))
+        generator = torch.Generator().manual_seed(seed_of(random_state))
         inputs = self._inputs(X)
         check_draws(n_samples, len(inputs))
         n = counts_tensor(self._counts(self._counts_of(counts, latent=True), len(inputs)))

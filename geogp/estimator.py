@@ -71,7 +71,6 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
         validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer. The CRPS counts by
         its logarithm, in `dppgp` only
-
     options : further keywords of the method's engine
     device : "cpu", "cuda" or "auto"; random_state : seed, None is seed 0, deterministic too
 
@@ -80,9 +79,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     target_mean_, target_sd_ : of the training targets (ddof 0)
     target_quartiles_ : of the training targets, each row counted as often as it was measured; None in older runs
     typical_count_ : median training count, used where a prediction names none; None without counts
-    reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the
-        count): the median training count. Latent moments, draws, covariances and areas hold to it whatever a
-        prediction is of, unless counts are named for them
+    reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the count): the
+        median training count. Latent moments, draws, covariances, areas hold to it, unless counts are named for them
     fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
     capacity_ : the Fourier scales that were chosen, and by which scores; None where there was no choice
     crs_ : of the points it was fitted to (WKT), None where they came without

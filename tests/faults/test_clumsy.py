@@ -1,9 +1,7 @@
 """What people get wrong on a line or in a table: said at once, in a sentence, and never settled by a guess."""
 
 import contextlib
-import errno
 import inspect
-import os
 import re
 import subprocess
 import sys
@@ -378,34 +376,6 @@ def test_where_nobody_may_write_a_folder_there_is_a_way_out(cli, run, line, code
     got = cli(*(run if word == "RUN" else word for word in line))
     assert got.code == code and re.search(PLACE, got.err) and "name another" in got.err, got.err
     assert ".geogp-" not in got.err and got.err.strip().count("\n") == 0
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
-def test_a_disk_that_is_only_read_names_the_output(tmp_path, monkeypatch, number) -> None:
-    """As the system refuses it: a new name cannot be made, and one that is not there not be removed either. What a library says
-    of it has the name among the words; from Python as on the line."""
-    from data_pipelines.staging import NotWritable, room_for, staged
-
-    def refuse(path, *_, **__):
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr(Path, "unlink", refuse)
-    monkeypatch.setattr(Path, "open", refuse)
-    output = tmp_path / "own.parquet"
-    with (
-        pytest.raises(
-            NotWritable, match=rf"^{output} could not be written: {os.strerror(number)}; name another"
-        ),
-        staged(output) as temporary,
-        room_for(output),
-        room_for(tmp_path / "inner"),
-    ):
-        temporary.write_bytes(b"")
-    with pytest.raises(NotWritable, match=f"^{output} could"), staged(output) as temporary, room_for(output):
-        raise OSError(number, f"Failed to open local file '{temporary}'. Detail: [errno {number}]")
-    with pytest.raises(OSError, match="input") as caught, room_for(output):  # what is read is not the output
-        refuse(tmp_path / "input.csv")
-    assert caught.value.errno == number
 
 
 # -- in Python ------------------------------------------------------------------------------------------

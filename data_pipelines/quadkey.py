@@ -54,7 +54,7 @@ def tile_of(lon: ArrayLike, lat: ArrayLike, zoom: int = ZOOM) -> tuple[NDArray[n
     Examples
     --------
     >>> [int(index) for index in tile_of(-157.85, 21.3)]
-    [4032, 28805]
+    [4032, 28797]
     """
     n = 1 << zoom
     x = np.floor((np.asarray(lon, np.float64) + 180) / 360 * n).astype(np.int64) % n

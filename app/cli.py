@@ -4,6 +4,7 @@ Data go to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 u
 but resumable, 130 interrupted.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -39,6 +40,12 @@ def _method() -> str:
 
 #: What pathlib says, before Python 3.13, of a link that leads to itself.
 LOOP = "Symlink loop from "
+#: What to do about what a system refuses.
+WAYS_OUT = {
+    errno.EROFS: "; name a place that may be written",
+    errno.EACCES: "; ask for the right to it, or name another",
+    errno.EPERM: "; ask for the right to it, or name another",
+}
 #: What registries hold, filled in when the help of a command is asked for.
 FILLED: dict[str, Callable[[], str]] = {"{layers}": _layers, "{method}": _method}
 
@@ -200,7 +207,8 @@ def _sentence(error: Exception) -> str:
             words += " (a column that `ingest` was told with value= is called 'value' since)"
         return f"{words}; see `{where} --help`."
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}."
+        named = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{named}{WAYS_OUT.get(error.errno or 0, '')}."
     if str(error).startswith(LOOP):
         return f"Too many levels of symbolic links: {str(error).removeprefix(LOOP)}."
     return _line(str(error))

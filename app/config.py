@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from app.choices import CountedBy, TargetName
 from app.errors import InvalidInput
-from geogp.errors import check_settings
+from geogp.errors import SEEDS, check_settings
 from geogp.methods import DEFAULT
 from geogp.methods import method as check_method
 from geogp.registry import check_names
@@ -43,7 +43,7 @@ class FitConfig(BaseModel):
     counts: CountedBy = "tests"
     predictor: str | None = None
     covariates: str | None = None
-    seed: int = Field(0, ge=0, lt=2**31)
+    seed: int = Field(0, ge=0, lt=SEEDS)
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     deterministic: bool = False
     model: dict[str, Any] = Field(default_factory=dict)

@@ -76,7 +76,7 @@ def _group(
     tests = 1 + rng.geometric(0.1, len(x))
     down = np.exp(rng.normal(10.8, 1.0, len(x)))
     columns: dict[str, object] = {
-        "quadkey": pa.array(quadkey.encode(x, y), pa.string()),
+        "quadkey": pa.array(zorder.quadkeys(x, y), pa.string()),
         "tile": pc.binary_join_element_wise(*text, ""),
         "tile_x": lon.round(4),
         "tile_y": lat.round(4),

@@ -24,7 +24,7 @@ from benchmarks import machine, page
 from benchmarks.machine import write_text
 from benchmarks.tables import markdown
 from benchmarks.worlds import WORLDS, Rows, sample
-from geogp.errors import NotDistanceAware
+from geogp.errors import NotDistanceAware, seed_of
 from geogp.estimator import GPRegressor
 
 METHODS = ("geogp", "dbk-silu", "dbk-rbf", "sv-rbf", "sgpr", "softki", "vbll")
@@ -46,7 +46,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--only", default=",".join(WORLDS), help="these worlds, by commas")
     parser.add_argument("--methods", default=",".join(METHODS), help="these methods, by commas")
     parser.add_argument("--rows", type=whole, default=SIZES, help="these numbers of rows, by commas")
-    parser.add_argument("--seeds", type=whole, default=SEEDS, help="these seeds, by commas")
+    parser.add_argument("--seeds", type=seeds, default=SEEDS, help="these seeds, by commas")
     parser.add_argument("--steps", type=int, default=None, help="so many steps of training: does it run?")
     parser.add_argument("--again", action="store_true", help="measure what the results file already holds")
     parser.add_argument("--out", type=Path, default=page.COVERAGE, help="results file")
@@ -59,6 +59,14 @@ def whole(text: str) -> tuple[int, ...]:
     if not all(word.isdecimal() for word in words):
         raise argparse.ArgumentTypeError(f"give whole numbers by commas, as 500,2000; got {text!r}")
     return tuple(map(int, words))
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    """Seeds, by commas."""
+    try:
+        return tuple(seed_of(seed, "each seed") for seed in whole(text))
+    except geogp.InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(argv: list[str] | None = None) -> int:

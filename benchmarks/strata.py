@@ -71,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return 2
     if asked.steps is not None and asked.out == RESULTS:
         parser.error("fits of a few steps are trials: name a file of their own with --out.")
+    if asked.seeds < 1:
+        parser.error(f"--seeds says how many, 1 or more; got {asked.seeds}.")
     results = page.read(asked.out)
     everyone = () if asked.report else (*NEAREST, *methods)
     for method, seed, world in itertools.product(everyone, range(asked.seeds), worlds):

@@ -25,13 +25,8 @@ ROW_GROUP_ROWS = 1 << 16
 KEY = b"geogp"
 #: In the metadata: what columns there are, and a digest of all that the metadata say. Pages have checksums, a footer has none.
 NAMES, SEAL = "columns", "seal"
-#: Columns that `write` adds.
+#: Columns that `write_parts` adds.
 SHAPES = ("geometry", "bbox")
-
-
-def write(table: pa.Table, metadata: dict[str, Any], output: Path, *, overwrite: bool) -> None:
-    """`write_parts` of a table that is in memory."""
-    write_parts([table], lambda: metadata, output, overwrite=overwrite, needed=table.nbytes)
 
 
 def write_parts(

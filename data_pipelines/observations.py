@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_pipelines import former, geoparquet, quadkey
+from data_pipelines import former, geoparquet, quadkey, zorder
 from data_pipelines.arrow import numbers
 from data_pipelines.assemble import Assembly, causes
 from data_pipelines.atomic import refuse_existing, refuse_input
@@ -312,7 +312,7 @@ def _single(table: pa.Table, about: dict[str, Any]) -> tuple[str, ...]:
     if "averaged_rows" in about:
         return ()
     lon, lat = (numbers(table.column(name)) for name in ("lon", "lat"))
-    tile = quadkey.pack(*quadkey.tile_of(lon, lat))
+    tile = zorder.of_tiles(*quadkey.tile_of(lon, lat))
     when = table.column("quarter").fill_null("").dictionary_encode().combine_chunks().indices.to_numpy()
     tiles = len(np.unique(tile * (int(when.max()) + 1) + when))
     if table.num_rows < CROWDED * tiles:

@@ -1,6 +1,6 @@
 """The observation columns: name, type, unit, null rule. What every reader of `obs.parquet` can rely on.
 
-The file's last two columns, `geometry` and `bbox`, are added by `geoparquet.write`.
+The file's last two columns, `geometry` and `bbox`, are added by `geoparquet.write_parts`.
 """
 
 import math

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from data_pipelines.arrow import refusing, strings
-from data_pipelines.errors import DataWarning, InvalidInput, check_file
+from data_pipelines.errors import DataWarning, InvalidInput, check_file, check_seed
 
 PARTS = ("train", "val", "test", "unused")
 BLOCK_DEGREES = 0.05
@@ -54,6 +54,7 @@ def make_split(table: pa.Table, spec: str, seed: int = 0) -> _Labels:
     ['train', 'train', 'val', 'test']
     """
     check_split(spec)
+    check_seed(seed)
     if spec in SPLITS:
         return SPLITS[spec](table, seed)
     if fold := re.fullmatch(FOLD, spec):

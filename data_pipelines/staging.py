@@ -35,6 +35,8 @@ _LEFT = 1 << 16
 _mine: set[str] = set()
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: What a system says where nobody, or not everybody, may write.
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 #: How libraries that swallow the number say that a disk is full.
 _FULL_WORDS = re.compile(
     r"no space left|disk quota exceeded|file too large|(err(or|no)|os error)\W*(28|27|122)\b", re.IGNORECASE
@@ -86,10 +88,10 @@ def sweep(folder: Path) -> list[Path]:
 
 
 def remove(path: Path) -> None:
-    """A file or a folder goes; nothing there is as good."""
+    """A file or a folder goes; nothing there is as good, also where a disk that is only read refuses to remove nothing."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    else:
+    elif os.path.lexists(path):
         with suppress(FileNotFoundError):
             path.unlink()
 
@@ -297,6 +299,14 @@ class NoRoom(OSError):
     needed: int | None = None
 
 
+class NotWritable(OSError):
+    """An output may not be written: the sentence names it, whichever hidden name was refused."""
+
+    exit_code = 3
+    #: What the system said.
+    why: str = ""
+
+
 def free_bytes(place: Path) -> int:
     """What a file at a place may take at most: what the disk has and what the process may write."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
@@ -326,7 +336,8 @@ def check_room(file: Path, needed: int) -> None:
 
 @contextmanager
 def room_for(file: Path, needed: int | None = None) -> Iterator[None]:
-    """A full disk inside the block, by whichever library met it, becomes NoRoom of `file`, the outermost block's.
+    """A full disk inside the block, by whichever library met it, becomes NoRoom of `file`, the outermost block's; a hidden name
+    that the system refuses becomes NotWritable of it.
 
     Parameters
     ----------
@@ -336,9 +347,11 @@ def room_for(file: Path, needed: int | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_full(error):
-            raise
-        raise no_room(file, getattr(error, "needed", None) if needed is None else needed) from error
+        if is_full(error):
+            raise no_room(file, getattr(error, "needed", None) if needed is None else needed) from error
+        if why := _refusal(error):
+            raise _not_writable(file, why) from error
+        raise
 
 
 def is_full(error: BaseException) -> bool:
@@ -361,6 +374,24 @@ def no_room(file: Path, needed: int | None) -> NoRoom:
         "or write elsewhere. What was there before is as it was."
     )
     error.needed = needed
+    return error
+
+
+def _refusal(error: Exception) -> str:
+    """What the system said where it would not let a hidden name be made; "" for any other error."""
+    if isinstance(error, NotWritable):
+        return error.why
+    if not isinstance(error, OSError) or error.errno not in _REFUSED:
+        return ""
+    named = Path(str(error.filename or error.strerror)).parts  # some libraries say the name among the words
+    return os.strerror(error.errno) if any(map(_UNFINISHED.fullmatch, named)) else ""
+
+
+def _not_writable(file: Path, why: str) -> NotWritable:
+    error = NotWritable(
+        f"{file} could not be written: {why}; name another place, or ask for the right to write there."
+    )
+    error.why = why
     return error
 
 

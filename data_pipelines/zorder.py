@@ -1,6 +1,11 @@
 """Zoom-16 tiles as integers: a quadkey's sixteen digits are the 32 bits of its place on the Z-order curve.
 
-Integers sort as the keys do. Seven million keys take half a second this way, and memory for eight bytes each.
+A digit is (bit of x) + 2 * (bit of y), the most significant first. Integers sort as the keys do, and a block of tiles lies
+between those of its north-west and south-east corners. Seven million keys take half a second this way, and memory for eight bytes each.
+
+References
+----------
+Microsoft, "Bing Maps Tile System" (quadkeys).
 """
 
 import numpy as np
@@ -19,14 +24,25 @@ _SPREAD = ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555))
 
 
 def of_tiles(x: ArrayLike, y: ArrayLike) -> Codes:
-    """Codes of tile indices (N,).
+    """Codes of tile indices (N,), counted from the west and from the north.
+
+    Raises
+    ------
+    ValueError
+        An index outside [0, 65536).
 
     Examples
     --------
     >>> of_tiles([0, 1, 0, 65535], [0, 0, 1, 65535]).tolist()
     [0, 1, 2, 4294967295]
     """
-    return _spread(np.asarray(x, np.int64)) | _spread(np.asarray(y, np.int64)) << 1
+    x, y = np.asarray(x, np.int64), np.asarray(y, np.int64)
+    for axis in (x, y):
+        if axis.size and (axis.min() < 0 or axis.max() >= 1 << quadkey.ZOOM):
+            raise ValueError(
+                f"tile indices must lie in [0, {1 << quadkey.ZOOM}); got {axis.min()} to {axis.max()}."
+            )
+    return _spread(x) | _spread(y) << 1
 
 
 def tiles(codes: ArrayLike) -> tuple[Codes, Codes]:
@@ -69,6 +85,17 @@ def keys(codes: ArrayLike) -> NDArray[np.bytes_]:
     shifts = np.arange(2 * quadkey.ZOOM - 2, -1, -2)
     digits = (np.asarray(codes, np.int64)[:, None] >> shifts & 3).astype(np.uint8) + np.uint8(ord("0"))
     return np.ascontiguousarray(digits).view(f"S{quadkey.ZOOM}").ravel()
+
+
+def quadkeys(x: ArrayLike, y: ArrayLike) -> NDArray[np.str_]:
+    """Quadkeys of tile indices (N,), as text.
+
+    Examples
+    --------
+    >>> quadkeys(*quadkey.tile_of([-157.85], [21.3])).tolist()
+    ['0222111113222202']
+    """
+    return keys(of_tiles(x, y)).astype(f"U{quadkey.ZOOM}")
 
 
 def _spread(v: Codes) -> Codes:

@@ -182,6 +182,33 @@ def check_seconds(seconds: float | None, name: str) -> None:
         raise InvalidInput(f"{name} must be a number of seconds, 0 or more; got {seconds:g}.")
 
 
+#: Seeds are below this: what every library behind the methods takes.
+SEEDS = 2**31
+
+
+def seed_of(seed: int | None, name: str = "random_state") -> int:
+    """The seed that is asked for; 0 where none is.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> seed_of(None), seed_of(7)
+    (0, 7)
+    >>> seed_of(-1, "--seed")
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: --seed must be a whole number from 0 to 2,147,483,647; got -1.
+    """
+    if seed is None:
+        return 0
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < SEEDS:
+        raise InvalidInput(f"{name} must be a whole number from 0 to {SEEDS - 1:,}; got {seed!r}.")
+    return int(seed)
+
+
 def check_metres(metres: float | None, name: str) -> None:
     """Refuse what is no length; None, for nothing said, passes.
 

@@ -20,7 +20,14 @@ from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn
 from geogp.engines.check import engine_of
 from geogp.engines.columns import names_of
 from geogp.engines.joint import DenseJoint
-from geogp.errors import ImpossibleCombination, InvalidInput, check_draws, check_values, checked_counts
+from geogp.errors import (
+    ImpossibleCombination,
+    InvalidInput,
+    check_draws,
+    check_values,
+    checked_counts,
+    seed_of,
+)
 from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
@@ -64,7 +71,6 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     trace_weight, kl_weight, crps_weight : strength of the objective's terms; trace_weight None lets 200 or more
         validation rows choose among .01, .1 and 1 (a fifth more time), and is .01 with fewer. The CRPS counts by
         its logarithm, in `dppgp` only
-
     options : further keywords of the method's engine
     device : "cpu", "cuda" or "auto"; random_state : seed, None is seed 0, deterministic too
 
@@ -73,9 +79,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     target_mean_, target_sd_ : of the training targets (ddof 0)
     target_quartiles_ : of the training targets, each row counted as often as it was measured; None in older runs
     typical_count_ : median training count, used where a prediction names none; None without counts
-    reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the
-        count): the median training count. Latent moments, draws, covariances and areas hold to it whatever a
-        prediction is of, unless counts are named for them
+    reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the count): the
+        median training count. Latent moments, draws, covariances, areas hold to it, unless counts are named for them
     fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
     capacity_ : the Fourier scales that were chosen, and by which scores; None where there was no choice
     crs_ : of the points it was fitted to (WKT), None where they came without
@@ -401,7 +406,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         Methods with a basis draw its weights, O(n r) a draw; the others factorise the places' covariance, O(n^3).
         """
         check_is_fitted(self, "engine_")
-        generator = torch.Generator().manual_seed(int(random_state or 0))
+        generator = torch.Generator().manual_seed(seed_of(random_state))
         inputs = self._inputs(X)
         check_draws(n_samples, len(inputs))
         n = counts_tensor(self._counts(self._counts_of(counts, latent=True), len(inputs)))

@@ -1,5 +1,6 @@
 """Files from a prediction Dataset: rasters, tables, tiles and the STAC Item of them all; atomic, in bounded memory."""
 
+import errno
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -250,8 +251,13 @@ def workplace(folder: Path, *, whole: bool = True) -> Iterator[Path]:
             for parent in made:  # a failed first export leaves no empty folder behind
                 if parent.is_dir() and not any(parent.iterdir()):
                     parent.rmdir()
-    except (PermissionError, NotADirectoryError, FileExistsError) as error:
-        raise InvalidInput(f"Cannot write in {folder}: {error.strerror or error}.") from None
+    except OSError as error:
+        refused = isinstance(error, PermissionError | NotADirectoryError | FileExistsError)
+        if not refused and error.errno != errno.EROFS:
+            raise
+        raise InvalidInput(
+            f"Cannot write in {folder}: {error.strerror or error}; name another place."
+        ) from None
 
 
 @contextmanager

@@ -66,6 +66,7 @@ def fit(
         typer.Option(
             metavar="SIZE",
             help="Stay below, such as 2GiB: a larger table is read in parts, by the methods that can.",
+            callback=options.bytes_first,
         ),
     ] = None,
     checkpoint_every: Annotated[

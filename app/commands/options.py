@@ -11,7 +11,7 @@ import typer
 from app.choices import TargetName, check_formats, map_crs
 from app.errors import Usage
 from data_pipelines.errors import check_file
-from geogp.errors import check_count, check_level, check_metres, check_quarter, check_run_folder
+from geogp.errors import check_count, check_level, check_metres, check_quarter, check_run_folder, seed_of
 
 # -- arguments -------------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ def _table(context: typer.Context, path: Path) -> Path:
     return path
 
 
-def _held_to(check: Callable[[Any, str], None]) -> Callable[[typer.Context, typer.CallbackParam, Any], Any]:
+def _held_to(check: Callable[[Any, str], object]) -> Callable[[typer.Context, typer.CallbackParam, Any], Any]:
     """The callback of an option that `check(value, name)` refuses when the command begins."""
 
     def keep(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
@@ -56,9 +56,10 @@ def pairs_first(option: typer.CallbackParam, text: str | None) -> str | None:
     return text
 
 
-def bytes_first(text: str) -> str:
+def bytes_first(text: str | None) -> str | None:
     """The callback of a size; the text goes on as it is."""
-    bytes_of(text)
+    if text is not None:
+        bytes_of(text)
     return text
 
 
@@ -237,7 +238,10 @@ Split = Annotated[
         help="What to hold out; none is nothing, kfold (of compare) all rows in turn.",
     ),
 ]
-Seed = Annotated[int | None, typer.Option(help="Of all that is drawn at random; default: 0.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Of all that is drawn at random; default: 0.", callback=_held_to(seed_of)),
+]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: auto.")]
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from geogp.errors import seed_of
+
 if TYPE_CHECKING:
     from geogp.predictive import Predictive
 
@@ -184,6 +186,7 @@ class Peer:
         """
         if not self.installed:
             raise MissingPackage.of(self)
+        seed = seed_of(seed, "seed")
         X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
         mean, sd = float(y.mean()), float(y.std()) or 1.0
         train = Sample(X, (y - mean) / sd, None if counts is None else np.asarray(counts, float), covariates)

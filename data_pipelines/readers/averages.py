@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipelines import quadkey
+from data_pipelines import quadkey, zorder
 from data_pipelines.errors import InvalidInput
 from data_pipelines.sources.contract import Collected
 
@@ -51,7 +51,7 @@ def averaged(collected: Collected) -> Collected:
     ([2.5, 10.0], [4.0, 1.0])
     """
     given, n = collected.columns, len(collected.at[0])
-    tile = quadkey.pack(*quadkey.tile_of(*collected.at))
+    tile = zorder.of_tiles(*quadkey.tile_of(*collected.at))
     quarters, when = np.unique(given.get("quarter", np.full(n, "")), return_inverse=True)
     keys, group = np.unique(tile * len(quarters) + when.ravel(), return_inverse=True)
     tiles, told = np.divmod(keys, len(quarters))
@@ -70,5 +70,5 @@ def averaged(collected: Collected) -> Collected:
     columns["tests"] = np.bincount(group, weight, minlength=len(tiles))
     if "quarter" in given:
         columns["quarter"] = quarters[told]
-    at = quadkey.centre(*quadkey.unpack(tiles))
+    at = quadkey.centre(*zorder.tiles(tiles))
     return replace(collected, columns=columns, at=at, about={**collected.about, "averaged_rows": n})

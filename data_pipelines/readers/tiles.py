@@ -38,6 +38,8 @@ COLUMNS = {
     "devices": ("devices", 1.0),
 }
 OPTIONAL_COLUMNS = {"avg_lat_down_ms": ("latency_down_ms", 1.0), "avg_lat_up_ms": ("latency_up_ms", 1.0)}
+#: Whether a type is one of numbers; a column of nulls has none other.
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 #: The upper half of a float64 NaN read as an integer: how some published files spell a null latency.
 NULL_LATENCY_MS = 2_146_959_360
 BATCH_ROWS = 1 << 18
@@ -158,7 +160,7 @@ def read_quarter(one: Opened, region: Region, names: Iterable[str], missing: Ite
         rows = rows[region.holds_tiles(x, y)]
         if not rows.size:
             continue
-        values, nulls = _values(batch.select(list(one.wanted)).take(pa.array(rows)), one.wanted, one.file)
+        values, nulls = _values(batch.select(list(one.wanted)).take(pa.array(rows)), one.wanted)
         null_latency += nulls
         kept.append({"code": codes[rows], **values})
     columns = {
@@ -200,46 +202,40 @@ def opened(file: QuarterFile) -> Opened:
                 f"{file.url} has no column {name} (it has {', '.join(sorted(present))}); "
                 "give files as Ookla publishes them."
             )
-    kind = parquet.schema_arrow.field("quadkey").type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    kind = _kind(parquet, "quadkey")
     if kind not in (pa.string(), pa.large_string(), pa.string_view()):
         raise InvalidInput(
             f"Column quadkey of {file.url} is {kind}, not text; keys lose their zeros as numbers."
         )
     wanted = COLUMNS | {name: to for name, to in OPTIONAL_COLUMNS.items() if name in present}
+    for name in wanted:
+        if not any(is_one(kind := _kind(parquet, name)) for is_one in _NUMBERS):
+            raise InvalidInput(f"Column {name} of {file.url} is {kind}, not a number.")
     told = copied(parquet.schema_arrow.metadata, file.url)
     if told and len(told.sizes) != parquet.num_row_groups:
         raise InvalidInput(f"{file.url} is damaged (it lacks a row group); sort it again.")
     return Opened(replace(file, copied=told), parquet.metadata, wanted)
 
 
+def _kind(parquet: pq.ParquetFile, name: str) -> pa.DataType:
+    """The type of a column's values."""
+    kind = parquet.schema_arrow.field(name).type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def _values(
-    batch: pa.RecordBatch, wanted: dict[str, tuple[str, float]], file: QuarterFile
+    batch: pa.RecordBatch, wanted: dict[str, tuple[str, float]]
 ) -> tuple[dict[str, NDArray[np.float64]], int]:
     """The measured columns in our names and units, and how many latencies are nulls in disguise."""
     out, disguised = {}, 0
     for name, (to, factor) in wanted.items():
-        values = arrow.numbers(checked(batch.column(name), name, file))
+        values = arrow.numbers(batch.column(name))
         if to.startswith("latency"):
             sentinel = values == NULL_LATENCY_MS
             disguised += int(sentinel.sum())
             values[sentinel] = np.nan
         out[to] = values * factor if factor != 1 else values
     return out, disguised
-
-
-def checked(column: pa.Array, name: str, file: QuarterFile) -> pa.Array:
-    """A measured column, if it holds numbers.
-
-    Raises
-    ------
-    InvalidInput
-    """
-    try:
-        pc.cast(column, pa.float64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidInput(f"Column {name} of {file.url} is {column.type}, not a number.") from error
-    return column
 
 
 def decode(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import shapely
 from numpy.typing import NDArray
 
-from data_pipelines import quadkey
+from data_pipelines import quadkey, zorder
 from data_pipelines.atomic import atomic_path
 from data_pipelines.readers.mirror import key
 from data_pipelines.readers.tiles import OPTIONAL_COLUMNS
@@ -51,7 +51,7 @@ def write_tiles(world: World, folder: Path, type: str) -> None:
         tests = np.maximum(1, np.exp(rng.normal(log_tests[here], SD_LOG_TESTS))).astype(np.int64)
         median = world.median_log10_kbps(lon[here], lat[here], quarter, type)
         sd = world.noise_sd(lon[here], lat[here], tests, type)
-        keys = quadkey.encode(x[here], y[here])
+        keys = zorder.quadkeys(x[here], y[here])
         truths.append(
             pa.table(
                 {
@@ -134,7 +134,7 @@ def _write_quarter(
     columns: dict[str, NDArray[np.int64]],
     rng: np.random.Generator,
 ) -> None:
-    keys = quadkey.encode(x, y)
+    keys = zorder.quadkeys(x, y)
     order = rng.permutation(len(keys)) if quarter == UNSORTED_QUARTER else np.argsort(keys)
     lon, lat = quadkey.centre(x, y)
     none = pa.nulls(len(keys), pa.string())

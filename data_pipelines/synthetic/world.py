@@ -26,7 +26,7 @@ from scipy.spatial import cKDTree
 from shapely.geometry.base import BaseGeometry
 
 from data_pipelines import quarters as calendar
-from data_pipelines.errors import InvalidInput
+from data_pipelines.errors import InvalidInput, check_seed
 from data_pipelines.regions import local_crs
 
 Array = NDArray[np.float64]
@@ -94,6 +94,7 @@ class World:
     centre_lat: float = 34.0
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         if self.size not in SIZES:
             raise InvalidInput(
                 f"Unknown size {self.size!r} of a synthetic world; it is {' or '.join(SIZES)}."

@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.special import ndtr
 
 from geogp.engines.joint import Joint
-from geogp.errors import ImpossibleCombination, InvalidInput
+from geogp.errors import ImpossibleCombination, InvalidInput, seed_of
 from geogp.estimator import GPRegressor
 from geogp.transforms import Identity, Transform
 
@@ -99,7 +99,7 @@ class Surface:
 
     def batches(self, n_samples: int, random_state: int | None = 0) -> Iterator[Float[np.ndarray, "N draws"]]:
         """The draws of y behind `draws`, at most `DRAWS` at once: (N, draws) each."""
-        generator = torch.Generator().manual_seed(int(random_state or 0))
+        generator = torch.Generator().manual_seed(seed_of(random_state))
         for start in range(0, n_samples, DRAWS):
             e = self.joint.draw(min(DRAWS, n_samples - start), generator)
             yield self.transform.inverse(self.location[:, None] + self.factor * e)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from geogp.areas.averages import DRAWS, Surface
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, seed_of
 
 Array = NDArray[np.float64]
 
@@ -85,6 +85,7 @@ def draws_together(
         raise InvalidInput(
             f"the surfaces are at {len(a.location)} and {len(b.location)} places; give the same."
         )
+    seed = seed_of(seed, "seed")
     first, second = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
     ratio = (b.scale / np.maximum(a.scale, 1e-300))[:, None]
     for start in range(0, n_samples, DRAWS):

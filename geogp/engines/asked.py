@@ -27,6 +27,7 @@ from geogp.errors import (
     NotDistanceAware,
     NotMeasured,
     check_settings,
+    seed_of,
 )
 from geogp.holdout import kinds_asked, rows_for_the_epoch
 from geogp.methods import Method, method
@@ -85,7 +86,7 @@ def plan_of(
         size=_size(asked, row, n_rows),
         schedule=_schedule(asked, row, stored=stored is not None),
         weights=_weights(asked),
-        seed=int(asked["random_state"] or 0),
+        seed=int(asked["random_state"] or 0) if stored is not None else seed_of(asked["random_state"]),
         device=device_named(asked["device"]),
         options={**_own_settings(asked, row), **(asked["options"] or {})},
     )

@@ -7,7 +7,7 @@ print(result.markdown())
 import importlib
 from typing import Any
 
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, seed_of
 from geogp.reproduce.result import Line, Panel, Result
 
 #: name -> "module:function"; each function takes quick, seed and, where it reads files, `data` or `observations`.
@@ -37,9 +37,10 @@ def run(name: str, *, quick: bool = False, seed: int = 0, **inputs: Any) -> Resu
     Raises
     ------
     InvalidInput
-        for a name that is not registered, or files that are not there.
+        for a name that is not registered, a seed that is none, or files that are not there.
     """
     check_name(name)
+    seed = seed_of(seed, "seed")
     module, function = REPRODUCTIONS[name].split(":")
     return getattr(importlib.import_module(module), function)(quick=quick, seed=seed, **inputs)
 

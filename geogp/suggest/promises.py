@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.spatial.distance import cdist
 
-from geogp.errors import InvalidInput
+from geogp.errors import InvalidInput, seed_of
 from geogp.estimator import GPRegressor
 from geogp.holdout import spacing
 from geogp.suggest.places import covariance_and_noise, greedy
@@ -94,6 +94,7 @@ def try_suggestions(
     Kernel, basis and noise stay as they were learned from all rows, the hidden ones among them. Three times `PARTS` the
     cost of `geogp.update.knowing` and of predicting the judged rows, and a covariance of 3,000 places a part.
     """
+    seed = seed_of(seed, "seed")
     now = np.ones(len(X), dtype=bool) if asked is None else asked
     counted = now if judged is None else now & judged
     block = _blocks(X[:, spatial], seed)

@@ -10,6 +10,20 @@ const draw = (tag, attributes, text) => {
 /* "95 times in 100" of a level. */
 const times = (level) => short(100 * level) + " times in 100";
 
+/* Links and buttons, [{ text, href or press, pressed }]. One that is there already stays the same node: a click is of one node,
+   pressed and let go, and would be lost if another took its place between. */
+function keepIn(box, ways) {
+  const there = new Map([...box.children].map((node) => [node.textContent, node]));
+  const nodes = ways.map(({ text, href, press, pressed }) => {
+    const node = there.get(text) ?? make(href ? "a" : "button", "", text);
+    if (href) { if (node.getAttribute("href") !== href) node.href = href; } else { node.type = "button"; node.onclick = press; }
+    if (pressed !== undefined) node.setAttribute("aria-pressed", String(pressed));
+    return node;
+  });
+  for (const node of there.values()) if (!nodes.includes(node)) node.remove();
+  nodes.forEach((node, k) => { if (box.children[k] !== node) box.insertBefore(node, box.children[k] ?? null); });
+}
+
 /* The interval as a bar on a scale, with the threshold in red. */
 function intervalBar(v, setting, log) {
   const w = 288, h = 44, svg = draw("svg", { viewBox: `0 0 ${w} ${h}`, width: "100%", role: "img", "aria-label": "The interval and the threshold" });

@@ -339,13 +339,10 @@ async function geogpPage(spec, map) {
     const values = new Float32Array(atlas.n);
     for (let i = 0; i < values.length; i++) values[i] = missed(i);
     $("limit").value = short(s.limit); $("limit-name").textContent = pair.words[1][0].toUpperCase() + pair.words[1].slice(1); $("limit-unit").textContent = unit;
-    $("pairs").replaceChildren(...pair.limits.map(([a, b]) => {
-      const button = make("button", "", short(a) + " / " + short(b));
-      Object.assign(button, { type: "button" });
-      button.setAttribute("aria-pressed", String(a === s.threshold && b === s.limit));
-      button.addEventListener("click", () => { wanted.threshold = a; wanted.limit = b; show(); });
-      return button;
-    }));
+    keepIn($("pairs"), pair.limits.map(([a, b]) => ({
+      text: short(a) + " / " + short(b), pressed: a === s.threshold && b === s.limit,
+      press: () => { wanted.threshold = a; wanted.limit = b; show(); },
+    })));
     return { colour: await colourOf(spec, { plane: async () => values }, layer, s, null), note: pair.said };
   }
   async function similar(s, signal) {
@@ -493,17 +490,17 @@ async function geogpPage(spec, map) {
     }
     $("place-where").textContent = [s.quarter && quarterText(s.quarter), spec.averages && s.tests ? "a new tile average of " + testsText(s.tests) : "", written(...state.mark)].filter(Boolean).join(" · ");
     $("place-facts").replaceChildren(...facts.flatMap(([name, text]) => [make("dt", "", name), make("dd", "", text)]));
-    $("place-more").replaceChildren();
-    const area = areas && $("areas").checked ? areas.at(...state.mark) : null;
+    const area = areas && $("areas").checked ? areas.at(...state.mark) : null, ways = [], having = (name, value) => { const q = address(); if (value) q.set(name, value); return "?" + q; };
     if (area) { if (area !== chosenArea) chooseArea(area.key); $("place-facts").append(make("dt", "", area.name), make("dd", "", area.said)); }
-    if (spec.details && v) { const a = make("a", "", "Chances, and what is similar to here"), q = address(); if (detail.name(s)) q.set("finer", detail.name(s)); a.href = spec.details + "?" + q; $("place-more").append(a); }
-    if (area) { const a = make("a", "", "Its row in the table"), q = address(); q.set("area", area.key); a.href = "/pages/areas?" + q; $("place-more").append(a); }
+    if (spec.details && v) ways.push({ text: "Chances, and what is similar to here", href: spec.details + having("finer", detail.name(s)) });
+    if (area) ways.push({ text: "Its row in the table", href: "/pages/areas" + having("area", area.key) });
     if (v && source.server) for (const [pick, text] of [...(spec.counties ? [["county", "The county around it"]] : []), ["hexagon", "The hexagon around it"]]) {
-      const button = make("button", "", text);
-      button.type = "button"; button.addEventListener("click", () => drawing.ask({ pick, lat: state.mark?.[0], lon: state.mark?.[1] }));
-      $("place-more").append(button);
+      ways.push({ text, press: () => drawing.ask({ pick, lat: state.mark?.[0], lon: state.mark?.[1] }) });
     }
-    if (v && source.server && S.quarters.length > 1) history_(s);
+    keepIn($("place-more"), ways);
+    const due = Boolean(v && source.server && S.quarters.length > 1);
+    $("place-history").classList.toggle("due", due);
+    if (due) history_(s);
     flags.card = state.mark.map((x) => x.toFixed(4)).join();
     standing();
   }

@@ -119,7 +119,8 @@ def test_unusable_rows_are_counted_by_cause_and_only_for_their_target(cli, table
             i, observations.schema.field(i), pa.array(values, observations.schema.field(i).type)
         )
     spoilt = tmp_path / "obs.parquet"
-    geoparquet.write(observations.drop_columns(["geometry", "bbox"]), metadata, spoilt, overwrite=False)
+    rows = observations.drop_columns(["geometry", "bbox"])
+    geoparquet.write_parts([rows], lambda: metadata, spoilt, overwrite=False)
     out = tmp_path / "run"
     result = cli("fit", spoilt, "--method", "dbk-silu", "--split", "random", *TINY, "-o", out)
     assert result.code == 0 and "null download" in result.err and "nonpositive download" in result.err

@@ -42,7 +42,7 @@ def early(table, tmp_path_factory):
     whole, metadata = read(table)
     rows = whole.filter(pc.not_equal(whole.column("quarter"), "2023Q4"))
     path = tmp_path_factory.mktemp("early") / "early.parquet"
-    geoparquet.write(rows, metadata, path, overwrite=False)
+    geoparquet.write_parts([rows], lambda: metadata, path, overwrite=False)
     return path
 
 
@@ -231,7 +231,8 @@ def test_a_refusal_is_one_sentence_and_changes_nothing(cli, table, run, tmp_path
         rows = whole.set_column(
             whole.schema.get_field_index("quarter"), "quarter", pa.array(["2024Q1"] * whole.num_rows)
         )
-        geoparquet.write(rows.slice(0, 50), changed, tmp_path / f"{name}.parquet", overwrite=False)
+        path = tmp_path / f"{name}.parquet"
+        geoparquet.write_parts([rows.slice(0, 50)], lambda told=changed: told, path, overwrite=False)
     (tmp_path / "spoilt.parquet").write_bytes(b"PAR1 no")
     files = {
         "THE TABLE": table, "A SPOILT FILE": tmp_path / "spoilt.parquet", "ANOTHER PLANE": tmp_path / "plane.parquet",

@@ -226,3 +226,38 @@ def test_zoomed_in_the_page_reads_out_at_once_and_then_shows_every_pixel(
         visit.wait('[data-detail=""]')
         assert page.locator("canvas.leaflet-image-layer").count() == 1
         visit.close()
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # playwright's own pipes
+def test_a_link_that_is_pressed_while_the_card_is_drawn_again_leads_where_it_says(
+    chromium: Any,  # noqa: F811
+    wide_run: Path,
+    wide: Atlas,
+    cache_folder: Path,
+) -> None:
+    """Finer pixels and the quarters' chart come between mouse down and mouse up, and move nothing."""
+    lat, lon = town(wide)
+    held: list[Any] = []
+    with serving(cache_folder, str(wide_run)) as address:
+        view = f"z=12&lat={lat:.6f}&lon={lon:.6f}&at={lat:.6f},{lon:.6f}"
+        visit = Visit(chromium, address, view, (re.compile("/geogp/(window|history)"), held))
+        page = visit.page
+        link = page.get_by_role("link", name="Chances, and what is similar to here")
+        link.wait_for()
+        place = link.bounding_box()
+        page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+        page.mouse.down()
+        page.unroute(re.compile("/geogp/(window|history)"))
+        for route in held:
+            with suppress(Error):  # the page has asked again
+                route.continue_()
+        visit.wait('[data-detail="~1"][data-whole="true"][data-history^="~1"]')
+        after = link.bounding_box()
+        assert after["y"] == pytest.approx(place["y"], abs=3)
+        page.mouse.up()
+        page.get_by_text("Held-out rows inside such intervals").wait_for()
+        assert visit.address()["finer"] == "~1"  # of the pixels that had come by then
+        # Streamlit looks for its own addresses below the page's first.
+        visit.problems = [said for said in visit.problems if "404 (Not Found)" not in said]
+        visit.close()

@@ -103,6 +103,9 @@ def test_a_run_is_taken_in_parts_and_goes_on(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         coverage.main(["--rows", "5e2"])
     assert stopped.value.code == 2 and "got '5e2'" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        coverage.main(["--seeds", f"0,{2**70}"])
+    assert stopped.value.code == 2 and "each seed must be a whole number from 0" in capsys.readouterr().err
 
     def fail(**key):
         raise geogp.NumericalFailure("no factor")

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from benchmarks import strata
 from benchmarks.worlds import sample
@@ -65,3 +66,6 @@ def test_a_run_is_taken_in_parts_and_goes_on(tmp_path, capsys, monkeypatch) -> N
     assert strata.main([*asked, "sgpr", "--report"]) == 0
     assert strata.main([*asked, "nope"]) == 2
     assert "there is no method 'nope'; choose from" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:  # it measured nothing, and said that this was well
+        strata.main([*asked, "sv-rbf", "--seeds", "-1"])
+    assert stopped.value.code == 2 and "--seeds says how many, 1 or more; got -1" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_pipelines import archive, quadkey
+from data_pipelines import archive, zorder
 from data_pipelines.errors import InvalidInput
 from data_pipelines.observations import ingest, read
 from data_pipelines.readers import sorting, tiles
@@ -27,7 +27,7 @@ def root(request, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     monkeypatch.setattr(sorting, "ROW_GROUP_ROWS", 256)
     for quarter in ("2023Q3", "2023Q4"):
-        keys = quadkey.encode(rng.integers(3600, 4700, 4000), rng.integers(28400, 29100, 4000))
+        keys = zorder.quadkeys(rng.integers(3600, 4700, 4000), rng.integers(28400, 29100, 4000))
         keys[rng.integers(0, 4000, 400)] = keys[7]
         keys[rng.integers(0, 4000, 20)] = "01239x"
         if request.param == "sorted":

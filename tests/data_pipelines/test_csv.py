@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import shapely
 
-from data_pipelines import quadkey
+from data_pipelines import quadkey, zorder
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.observations import for_target, ingest_table, read
 from data_pipelines.quarters import of_years
@@ -235,7 +235,7 @@ def test_single_measurements_become_averages_of_their_tiles(tmp_path, out):
     report = ingest_table(**asked, average=True, output=out)
     table, metadata = read(out)
     rows = table.to_pandas()
-    tile = quadkey.encode(*quadkey.tile_of(frame.lon, frame.lat))
+    tile = zorder.quadkeys(*quadkey.tile_of(frame.lon, frame.lat))
     frame = frame.assign(
         tile=tile, quarter=np.where(frame.when < "2023-04", "2023Q1", "2023Q3"), w=frame.n.clip(1)
     )
@@ -255,7 +255,7 @@ def test_single_measurements_become_averages_of_their_tiles(tmp_path, out):
         metadata["averaged_rows"] == n
         and f"{len(want):,} averages over 3,000 of 3,000 rows kept" in report.summary()
     )
-    where = quadkey.encode(*quadkey.tile_of(rows.lon, rows.lat))
+    where = zorder.quadkeys(*quadkey.tile_of(rows.lon, rows.lat))
     got = rows.assign(tile=where).set_index(["tile", "quarter"]).loc[want.index]
     for name in want:
         np.testing.assert_allclose(got[name], want[name], rtol=1e-9)

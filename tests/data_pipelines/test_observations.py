@@ -12,7 +12,7 @@ import pytest
 import shapely
 from shapely.geometry import shape
 
-from data_pipelines import geoparquet, quadkey
+from data_pipelines import geoparquet, quadkey, zorder
 from data_pipelines.errors import InvalidInput
 from data_pipelines.observations import for_target, ingest, read
 from data_pipelines.schema import MEASURED, OPTIONAL_TILE_COLUMNS, TILE_COLUMNS
@@ -34,8 +34,8 @@ def test_rows_are_sorted_and_one_a_tile_and_quarter(table):
 
 
 def test_places_agree_with_each_other(table, observations):
-    x, y, valid = quadkey.decode(table.column("quadkey").to_pylist())
-    lon, lat = quadkey.centre(x, y)
+    codes, valid = zorder.of_keys(np.array(table.column("quadkey").to_pylist(), "S16"))
+    lon, lat = quadkey.centre(*zorder.tiles(codes))
     assert valid.all()
     np.testing.assert_array_equal(table.column("lon"), lon)
     np.testing.assert_array_equal(table.column("lat"), lat)
@@ -105,7 +105,8 @@ def test_points_and_boxes_may_be_left_out(observations, table):
 def test_row_groups_follow_the_quarters(observations, table, monkeypatch, tmp_path):
     assert pq.read_metadata(observations).num_row_groups == 8
     monkeypatch.setattr(geoparquet, "ROW_GROUP_ROWS", 100)
-    geoparquet.write(table.drop_columns(["geometry", "bbox"]), {}, tmp_path / "x.parquet", overwrite=False)
+    rows = table.drop_columns(["geometry", "bbox"])
+    geoparquet.write_parts([rows], dict, tmp_path / "x.parquet", overwrite=False)
     meta = pq.read_metadata(tmp_path / "x.parquet")
     assert max(meta.row_group(g).num_rows for g in range(meta.num_row_groups)) == 100
 

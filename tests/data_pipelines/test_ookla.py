@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_pipelines import quadkey
+from data_pipelines import quadkey, zorder
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.observations import ingest, read
 from data_pipelines.readers import tiles
@@ -21,7 +21,7 @@ def publish(root: Path, quarter: str = "2023Q4", type: str = "fixed", **changes)
     """A file of five tiles in Honolulu and one in Paris, with columns replaced or (None) removed."""
     x, y = quadkey.tile_of([-157.85, -157.86, -157.87, -157.88, -157.89, 2.35], [21.3] * 5 + [48.85])
     columns = {
-        "quadkey": pa.array(quadkey.encode(x, y)),
+        "quadkey": pa.array(zorder.quadkeys(x, y)),
         "tile": pa.nulls(6, pa.string()),
         "avg_d_kbps": pa.array([100_000, 0, 20_000_000, 300, 5, 6]),
         "avg_u_kbps": pa.array([10_000, 20_000, 30_000, 300, 5, 6]),
@@ -66,14 +66,21 @@ def test_odd_values_are_kept_and_counted(tmp_path, out):
 
 
 def test_undecodable_keys_are_dropped_and_counted(tmp_path, out):
-    keys = [quadkey.encode(*quadkey.tile_of([-157.85], [21.3]))[0], None, "012", "0" * 15 + "9", "0" * 17, ""]
+    keys = [
+        zorder.quadkeys(*quadkey.tile_of([-157.85], [21.3]))[0],
+        None,
+        "012",
+        "0" * 15 + "9",
+        "0" * 17,
+        "",
+    ]
     publish(tmp_path, quadkey=pa.array(keys))
     report = run(tmp_path, out)
     assert (report.rows_kept, report.metadata["dropped"]["undecodable_quadkey"]) == (1, 5)
 
 
 def test_the_repeat_with_most_tests_stays(tmp_path, out):
-    keys = np.repeat(quadkey.encode(*quadkey.tile_of([-157.85, -157.9], [21.3, 21.3])), 3)
+    keys = np.repeat(zorder.quadkeys(*quadkey.tile_of([-157.85, -157.9], [21.3, 21.3])), 3)
     publish(tmp_path, quadkey=pa.array(keys), tests=pa.array([1, 5, 2, 7, 7, None]))
     report = run(tmp_path, out)
     assert report.metadata["dropped"]["duplicate"] == 4
@@ -106,7 +113,7 @@ def test_loaded_latency_is_decided_by_each_footer(tmp_path, out):
     "type", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 )
 def test_keys_of_any_text_type(tmp_path, out, type):
-    keys = quadkey.encode(*quadkey.tile_of([-157.85] * 6, np.linspace(21, 22, 6)))
+    keys = zorder.quadkeys(*quadkey.tile_of([-157.85] * 6, np.linspace(21, 22, 6)))
     publish(tmp_path, quadkey=pa.array(keys.tolist(), pa.string()).cast(type))
     assert run(tmp_path, out).rows_kept == 6
 
@@ -133,7 +140,7 @@ def test_row_groups_elsewhere_are_skipped_and_counted(world_root, world, out, mo
 def test_skipping_row_groups_changes_nothing(tmp_path, monkeypatch):
     """Statistics may only skip what the polygon test would drop."""
     rng = np.random.default_rng(0)
-    keys = np.sort(quadkey.encode(rng.integers(3600, 4700, 4000), rng.integers(28400, 29100, 4000)))
+    keys = np.sort(zorder.quadkeys(rng.integers(3600, 4700, 4000), rng.integers(28400, 29100, 4000)))
     columns = {name: rng.integers(1, 1000, len(keys)) for name in tiles.COLUMNS}
     path = tmp_path / key("fixed", "2023Q4")
     path.parent.mkdir(parents=True)
@@ -202,7 +209,7 @@ def test_a_gap_in_a_range_is_warned_about_and_recorded(tmp_path, out):
 def test_a_thin_quarter_is_warned_about_and_recorded(tmp_path, out):
     for quarter in ("2023Q1", "2023Q2", "2023Q3", "2023Q4"):
         publish(tmp_path, quarter)
-    keys = quadkey.encode(*quadkey.tile_of([-157.85] + [2.35] * 5, [21.3] + [48.85] * 5))
+    keys = zorder.quadkeys(*quadkey.tile_of([-157.85] + [2.35] * 5, [21.3] + [48.85] * 5))
     publish(tmp_path, "2023Q2", quadkey=pa.array(keys))
     with pytest.warns(DataWarning, match="Far fewer rows .*: 2023Q2;"):
         report = run(tmp_path, out, quarters="2023Q1..2023Q4")

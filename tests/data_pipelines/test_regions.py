@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapely.geometry import shape
 
-from data_pipelines import quadkey
+from data_pipelines import quadkey, zorder
 from data_pipelines.errors import InvalidInput
 from data_pipelines.regions import Region, local_crs
 
@@ -44,10 +44,10 @@ def test_a_box_with_west_beyond_east_crosses_180_degrees():
     ]
     x, y = quadkey.tile_of([175, -179, -170, 0, -160], [52] * 5)
     assert region.holds_tiles(x, y).tolist() == [True, True, True, False, False]
-    west, east = quadkey.encode(*quadkey.tile_of([175, -170], [52, 52])).tolist()
+    west, east = zorder.quadkeys(*quadkey.tile_of([175, -170], [52, 52])).tolist()
     assert region.covering.may_hold(west, west) and region.covering.may_hold(east, east)
     assert region.covering.may_hold(min(west, east), max(west, east))
-    far = quadkey.encode(*quadkey.tile_of([0], [52]))[0]
+    far = zorder.quadkeys(*quadkey.tile_of([0], [52]))[0]
     assert not region.covering.may_hold(far, far)
     assert region.boxes() == [(172.0, 51.0, 180.0, 55.0), (-180.0, 51.0, -163.0, 55.0)]
     assert region.boundary() is None
@@ -115,7 +115,7 @@ def test_tiles_agree_with_the_polygon_test_on_every_box(seed):
     assert (region.holds_tiles(x, y) == slow).all() and slow.any()
     order = rng.permutation(np.repeat(np.arange(len(x)), 2))
     assert (region.holds_tiles(x[order], y[order]) == slow[order]).all()
-    inside = quadkey.encode(x, y)[slow].tolist()
+    inside = zorder.quadkeys(x, y)[slow].tolist()
     assert all(region.covering.may_hold(key, key) for key in inside)
     assert region.covering.may_hold(min(inside), max(inside)) and region.covering.may_hold("", "none")
     assert len(region.covering.ranges) <= 4  # a small place lies in few cells

@@ -1,17 +1,24 @@
 """What people get wrong on a line or in a table: said at once, in a sentence, and never settled by a guess."""
 
 import contextlib
+import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import geopandas
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import shapely
 
 import geogp
+from app.commands import commands
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.observations import ingest
+from data_pipelines.splits import make_split
+from data_pipelines.synthetic import write_world
 
 COLUMNS = {"x": "lon", "y": "lat", "value": "v"}
 
@@ -57,6 +64,68 @@ def test_a_fit_that_is_told_nonsense(cli, own, tmp_path, more, code, words) -> N
     assert got.code == code and got.err.count("\n") == 1 and "geogp: " in got.err
     assert re.search(words, got.err), got.err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["own.parquet", "points.csv"]
+
+
+ALONE = """
+import sys
+from app.cli import main
+code = main(sys.argv[1:])
+print(sorted({"numpy", "torch"} & set(sys.modules)))
+sys.exit(code)
+"""
+
+
+def alone(*line: object) -> tuple[int, str, str]:
+    """(exit status, what was said, which heavy packages were imported) of a command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, *map(str, line)], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr, done.stdout.strip()
+
+
+@pytest.mark.parametrize("command", ["fit", "export"])
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ("1KiB", "must be at least 1 MiB"),
+        ("1e400", "at most 1073741824 GiB"),
+        ("-1", "is a size such as"),
+        ("", "is a size such as"),
+    ],
+)
+def test_a_size_that_is_none_is_refused_at_once(tmp_path, command, size, words) -> None:
+    """A fit said so after its configuration was read, and not where the table was not there."""
+    code, said, imported = alone(command, tmp_path / "no", "-o", tmp_path / "out", f"--max-memory={size}")
+    assert code == 2 and words in said and said.count("\n") == 1 and imported == "[]", said
+
+
+SEEDED = {
+    "fit": ["own.parquet", "-o", "out", "--target", "value"],
+    "compare": ["own.parquet", "-o", "out", "--target", "value", "--methods", "dbk-rbf", "--split", "random"],
+    "ingest": ["--source", "synthetic", "--root", "world", "-o", "out"],
+    "demo": ["-o", "out"],
+    "reproduce": ["fmgp-fig1", "--quick", "-o", "out"],
+}
+
+
+def test_every_command_that_draws_is_here() -> None:
+    taking = {
+        name for name, function in commands().items() if "seed" in inspect.signature(function).parameters
+    }
+    assert taking == set(SEEDED)
+
+
+@pytest.mark.parametrize("command", SEEDED)
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**70])
+def test_a_seed_that_is_none_is_refused_at_once(own, monkeypatch, command, seed) -> None:
+    """numpy's or torch's words and a traceback, of some after the work."""
+    monkeypatch.chdir(own.parent)
+    monkeypatch.setenv("PYTHONPATH", str(Path(geogp.__file__).parents[1]))
+    code, said, imported = alone(command, *SEEDED[command], f"--seed={seed}")
+    assert said == f"geogp: --seed must be a whole number from 0 to 2,147,483,647; got {seed}.\n"
+    assert (
+        code == 3 and imported == "[]" and {p.name for p in own.parent.iterdir()} == {own.name, "points.csv"}
+    )
 
 
 def test_an_option_that_takes_several_may_be_given_twice(cli, own, tmp_path) -> None:
@@ -268,6 +337,47 @@ def test_a_link_that_leads_to_itself(cli, run, own, tmp_path) -> None:
         assert got.code == 1 and "symbolic links" in got.err and got.err.count("\n") == 1, got.err
 
 
+PLACE = r"(Read-only file system|Permission denied|Operation not permitted)"
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (
+            ["ingest", "--source", "csv", "POINTS", "--columns", "value=v", "-o", "/sys/own.parquet"],
+            "own.parquet",
+        ),
+        (["fit", "OWN", "--target", "value", "--method", "dbk-rbf", "-o", "/sys/run"], "run"),
+        (["at", "RUN", "POINTS", "-o", "/sys/at.parquet"], "at.parquet"),
+        (["report", "RUN", "-o", "/sys/report.html"], "report.html"),
+        (["suggest", "RUN", "-n", 2, "-o", "/sys/next.geojson"], "next.geojson"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_where_nobody_may_write_the_output_is_named(cli, run, own, points, line, named) -> None:
+    """The hidden name that is renamed at the end was said, of a file that nobody had asked for."""
+    paths = {"RUN": run, "OWN": own, "POINTS": points}
+    got = cli(*(paths.get(word, word) for word in line))
+    words = f"geogp: /sys/{named} could not be written: {PLACE}; name another place, or ask for the right to write there."
+    assert got.code == 3 and re.search(rf"^{words}$", got.err, re.MULTILINE), got.err
+    assert ".geogp-" not in got.err and ".partial" not in got.err
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (["export", "RUN", "--resolution", 20000, "-o", "/sys/maps"], 3),
+        (["slice", "RUN", "--at", -143, 34, "-o", "/sys/slice.tif"], 3),
+        (["demo", "-o", "/sys/demo"], 1),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_where_nobody_may_write_a_folder_there_is_a_way_out(cli, run, line, code) -> None:
+    got = cli(*(run if word == "RUN" else word for word in line))
+    assert got.code == code and re.search(PLACE, got.err) and "name another" in got.err, got.err
+    assert ".geogp-" not in got.err and got.err.strip().count("\n") == 0
+
+
 # -- in Python ------------------------------------------------------------------------------------------
 
 
@@ -289,3 +399,52 @@ def test_places_that_are_too_far_away_for_numbers(method) -> None:
             model.kernel_slice(X, place)
     with pytest.raises(geogp.InvalidInput, match="or fewer"):
         model.sample_y(X, 10**12)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**70, 1.5, True, "0"], ids=repr)
+def test_a_seed_that_is_none(own, tmp_path, seed) -> None:
+    """numpy's "expected non-negative integer", torch's "Overflow when unpacking long", or, of -1, draws all the same."""
+    from app.peers import peer
+    from app.workflow.steps.fit import fit as fit_run
+    from geogp import reproduce
+    from geogp.areas import draws_together, excursion, surface
+    from geogp.suggest import try_suggestions
+
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(0, 1, (40, 2)), rng.normal(size=40)
+    model = geogp.GPRegressor("local-gp").fit(X, y)
+    found = surface(model, X)
+    for ask in (
+        lambda: geogp.GPRegressor("local-gp", random_state=seed).fit(X, y),
+        lambda: geogp.GPRegressor("dbk-rbf", rank=4, hidden=4, epochs=1, random_state=seed).fit(X, y),
+        lambda: model.sample_y(X, 1, random_state=seed),
+        lambda: found.draws(np.full((1, 40), 1 / 40), n_samples=1, random_state=seed),
+        lambda: excursion(found, 0.0, n_samples=100, random_state=seed),
+        lambda: next(draws_together(found, found, 0.5, 1, seed)),
+        lambda: try_suggestions(model, X, y, None, 2, seed=seed),
+        lambda: reproduce.run("fmgp-fig1", quick=True, seed=seed),
+        lambda: peer("knn").fit(X, y, seed=seed),
+    ):
+        with pytest.raises(geogp.InvalidInput, match="must be a whole number from 0 to 2,147,483,647; got"):
+            ask()
+    if isinstance(seed, int) and not isinstance(seed, bool) and seed > 0:
+        return  # of the splits and the worlds any is one
+    table = pq.read_table(own)
+    for ask in (
+        lambda: make_split(table, "random", seed),
+        lambda: write_world(tmp_path / "world", seed=seed),
+        lambda: ingest(source="synthetic", seed=seed, output=tmp_path / "o.parquet"),
+        lambda: fit_run(own, target="value", method="dbk-rbf", seed=seed, output=tmp_path / "run"),
+    ):
+        with pytest.raises(InvalidInput, match="must be a whole number, 0 or more; got"):
+            ask()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["own.parquet", "points.csv"]
+
+
+def test_a_run_of_a_seed_that_was_taken_once_still_opens(tmp_path) -> None:
+    """Up to 2**32 they were, by some methods."""
+    rng = np.random.default_rng(0)
+    model = geogp.GPRegressor("local-gp").fit(rng.uniform(0, 1, (40, 2)), rng.normal(size=40))
+    model.random_state = 2**31
+    geogp.save(tmp_path / "run", model, {})
+    assert geogp.load(tmp_path / "run").model.random_state == 2**31

@@ -14,6 +14,7 @@ import pytest
 from geogp.storage import staging
 from geogp.storage.staging import (
     NoRoom,
+    NotWritable,
     WithinRun,
     alone,
     check_room,
@@ -97,6 +98,16 @@ def test_what_dead_processes_left_goes_and_what_is_in_use_stays(tmp_path, gone) 
     assert sweep(tmp_path / "nowhere") == []
 
 
+def test_a_process_is_known_by_when_it_began() -> None:
+    """In ticks of the clock since the machine started, field 22 of its line; the next one, its memory, changes."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    with subprocess.Popen(["sleep", "60"]) as process:
+        began = staging._start(process.pid)
+        process.kill()
+    assert abs(began - ticks * uptime) < 30 * ticks
+
+
 def test_a_process_that_has_ended_and_was_not_asked_for_is_gone() -> None:
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie
@@ -124,7 +135,7 @@ def test_what_is_staged_is_gone_at_the_end_unless_it_got_its_name(tmp_path, insi
     target.mkdir()
     around = target if inside else tmp_path
     with pytest.raises(KeyError), staged(target, inside) as path:
-        assert path.parent == around and path.name in staging._mine
+        assert path.parent == around and path.name in staging._mine and path.name.endswith(".maps")
         path.mkdir()
         (path / "a").touch()
         raise KeyError
@@ -133,6 +144,27 @@ def test_what_is_staged_is_gone_at_the_end_unless_it_got_its_name(tmp_path, insi
         path.write_text("whole")
         path.rename(tmp_path / "named")
     assert (tmp_path / "named").read_text() == "whole" and not path.exists()
+
+
+def test_in_the_root_is_a_hidden_name_too() -> None:
+    with staged(Path("/"), inside=True) as path:
+        assert path.parent == Path("/") and path.name.endswith(".files")
+
+
+def test_what_cannot_be_removed_stays(tmp_path, monkeypatch) -> None:
+    """Of a folder; and where there is nothing nobody is asked, for a disk that is only read would refuse."""
+    folder = filled_folder(tmp_path / "folder", a="1")
+
+    def refuses(path: object, **named: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(os, "unlink", refuses)
+    monkeypatch.setattr(Path, "unlink", refuses)
+    remove(folder)
+    remove(tmp_path / "nothing")
+    assert texts(folder) == {"a": "1"}
+    with pytest.raises(OSError, match="Read-only"):
+        remove(folder / "a")
 
 
 def test_removing_a_link_leaves_what_it_points_to(tmp_path) -> None:
@@ -180,6 +212,19 @@ def filled_folder(path: Path, **files: str) -> Path:
 
 def texts(folder: Path) -> dict[str, str]:
     return {p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_file_is_flushed_and_no_longer_open(tmp_path, monkeypatch) -> None:
+    flushed: list[str] = []
+    flush = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda number: (flushed.append(os.readlink(f"/proc/self/fd/{number}")), flush(number))
+    )
+    (tmp_path / "new").write_text("new")
+    before = len(os.listdir("/proc/self/fd"))
+    publish_file(tmp_path / "new", tmp_path / "file")
+    assert flushed == [str(tmp_path / "new"), str(tmp_path)]
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_all_that_gets_a_name_is_on_the_disk_before(tmp_path, monkeypatch) -> None:
@@ -314,12 +359,13 @@ def test_nothing_is_published_into_a_run(tmp_path) -> None:
 
 def test_what_is_missing_is_linked_and_what_is_there_stays(tmp_path) -> None:
     source = filled_folder(tmp_path / "source", a="1", b="1", c="1", **{".geogp-x": "1"})
-    filled_folder(source / "deep", d="1")
+    (source / "deep").mkdir()
+    filled_folder(source / "deep" / "er", d="1")
     filled_folder(source / "left", e="1")
     (source / "dangling").symlink_to("nowhere")
     into = filled_folder(tmp_path / "into", b="2")
     link_missing(source, into, leave_out={"c", "left"})
-    assert texts(into) == {"a": "1", "b": "2", "deep/d": "1"} and not (into / "left").exists()
+    assert texts(into) == {"a": "1", "b": "2", "deep/er/d": "1"} and not (into / "left").exists()
     assert os.readlink(into / "dangling") == "nowhere"
     assert (into / "a").samefile(source / "a")
 
@@ -344,6 +390,9 @@ def test_a_folder_one_stands_in_is_not_renamed(tmp_path, monkeypatch) -> None:
     for place in (here, here / "deeper"):
         monkeypatch.chdir(place)
         assert not renames_whole(here)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "cwd", lambda: (_ for _ in ()).throw(FileNotFoundError("it was removed")))
+        assert not renames_whole(tmp_path / "new")
     assert not renames_whole(Path("/proc")) and renames_whole(here / "new")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK | os.X_OK)
@@ -392,6 +441,8 @@ def test_what_a_process_may_write_bounds_what_is_free(tmp_path, limited) -> None
         with file.open("wb") as out:
             out.truncate(size)
         assert filled(tmp_path, [file]) == full and not filled(tmp_path, [])
+    (tmp_path / "small").touch()
+    assert filled(tmp_path, [file, tmp_path / "small"])  # the largest counts
 
 
 def test_without_a_limit_the_disk_says_what_is_free(tmp_path, monkeypatch) -> None:
@@ -442,6 +493,51 @@ def test_the_outermost_file_is_named_with_the_size_that_is_known(tmp_path) -> No
         full(2**21)
     with pytest.raises(KeyError), room_for(tmp_path / "outer"):
         raise KeyError("another")
+
+
+def test_without_a_file_all_that_may_be_written_is_left(tmp_path, monkeypatch) -> None:
+    may = [staging._LEFT]
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (may[0], resource.RLIM_INFINITY))
+    assert not filled(tmp_path, [])
+    may[0] -= 1
+    assert filled(tmp_path, [])
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("refused", ".geogp-new-aa-1-2-3c.own.parquet"),
+        ("refused", ".run.partial"),
+        ("refused", ".run.partial/weights.safetensors"),
+        ("Failed to open '/there/.geogp-new-aa-1-2-3c.own.parquet'. Detail: none",),
+    ],
+    ids=lambda said: said[-1],
+)
+def test_where_nobody_may_write_the_outermost_file_is_named(tmp_path, number, said) -> None:
+    """Whether the system says the hidden name, or a library says it among its words."""
+    words = rf"^{tmp_path}/outer could not be written: {os.strerror(number)}; name another place, or ask"
+    with (
+        pytest.raises(NotWritable, match=words) as caught,
+        room_for(tmp_path / "outer"),
+        room_for(tmp_path / "inner"),
+    ):
+        raise OSError(number, *said)
+    assert caught.value.exit_code == 3 and caught.value.why == os.strerror(number)
+
+
+def test_what_else_is_refused_stays_as_it_was(tmp_path) -> None:
+    hidden_name, plain = str(tmp_path / ".geogp-new-x.own.parquet"), str(tmp_path / "input.csv")
+    for error in (
+        OSError(errno.EACCES, "Permission denied", plain),  # what is read
+        OSError(errno.ENOENT, "No such file or directory", hidden_name),
+        OSError(f"{hidden_name} could not be read back"),
+        ValueError(hidden_name),
+    ):
+        with pytest.raises(type(error)) as caught, room_for(tmp_path / "own.parquet"):
+            raise error
+        assert caught.value is error
+    assert NotWritable().why == ""
 
 
 def test_sizes_are_said_in_their_unit(tmp_path) -> None:

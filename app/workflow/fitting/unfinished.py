@@ -5,7 +5,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from app.errors import Interrupted, InvalidInput, Unfinished
 from geogp import storage
 from geogp.engines import Hooks
 from geogp.storage.files import finite
+from geogp.storage.staging import room_for
 
 #: Facts of an unfinished fit beside its checkpoint; gone from the finished run.
 NOTES, LOCK = "unfinished.json", ".lock"
@@ -24,7 +25,7 @@ class UnfinishedFit:
 
     Parameters
     ----------
-    folder : beside the run that it will become; emptied when it belongs to other arguments
+    output : the run that it will become; its folder lies beside, and is emptied when it belongs to other arguments
     arguments : JSON-able, all that decides the result
     progress : called with (epochs done, epochs, words)
     checkpoint_seconds : least time between checkpoints
@@ -33,13 +34,14 @@ class UnfinishedFit:
 
     def __init__(
         self,
-        folder: Path,
+        output: Path,
         arguments: dict[str, Any],
         progress: Report | None,
         checkpoint_seconds: float,
         time_limit_seconds: float | None,
     ):
-        self.folder, self.arguments, self.progress = folder, arguments, progress
+        self.output, self.folder = output, storage.partial_folder(output)
+        self.arguments, self.progress = arguments, progress
         self.every, self.limit = checkpoint_seconds, time_limit_seconds
         self.started = self.written = time.monotonic()
         self.resumed_from_epoch = 0
@@ -50,8 +52,10 @@ class UnfinishedFit:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """The folder for this process alone; left for the next attempt where it is interrupted past a checkpoint."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / LOCK, "w") as handle:
+        with ExitStack() as stack:
+            with room_for(self.output):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                handle = stack.enter_context(open(self.folder / LOCK, "w"))
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

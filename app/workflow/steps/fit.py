@@ -30,7 +30,6 @@ from app.workflow.rows import Array, Flags, Rows, read_rows
 from data_pipelines import former
 from data_pipelines.errors import DataWarning
 from data_pipelines.splits import PARTS, make_split
-from geogp import storage
 from geogp.engines.asked import device_named
 from geogp.errors import check_new_run
 from geogp.estimator import GPRegressor
@@ -202,9 +201,7 @@ def fit(
         **({} if most is None else {"rows_at_once": most}),
     }
     make = partial(_estimator, arguments, rows, raster)
-    training = UnfinishedFit(
-        storage.partial_folder(output), arguments, progress, checkpoint_seconds, time_limit_seconds
-    )
+    training = UnfinishedFit(output, arguments, progress, checkpoint_seconds, time_limit_seconds)
     with training.locked(), threads.deterministic() if deterministic else nullcontext():
         if isinstance(rows, Rows):
             estimator, refitted = _train(training, rows, masks, make, bool(refit))

@@ -18,7 +18,7 @@ from app.workflow.places import parts_of
 from app.workflow.polygons import Ground, about, in_plane, mesh, nothing_inside, read_polygons
 from app.workflow.rasters.covariates import opened
 from app.workflow.rows import observations_of
-from data_pipelines import quadkey
+from data_pipelines import quadkey, zorder
 from data_pipelines.atomic import atomic_path, refuse_existing
 from data_pipelines.sources import SOURCES
 from geogp.errors import check_count, check_metres, check_threshold
@@ -368,7 +368,7 @@ def _tiles(run: Run, P: Array, shape: BaseGeometry) -> tuple[Array, NDArray[np.s
     inside = shapely.contains_xy(shape, *centres.T)
     if not inside.any():
         inside[:] = True
-    return centres[inside], quadkey.encode(tiles[inside, 0], tiles[inside, 1])
+    return centres[inside], zorder.quadkeys(tiles[inside, 0], tiles[inside, 1])
 
 
 def _scattered(centres: Array, side: float, shape: BaseGeometry, ground: Ground) -> Array:

@@ -20,6 +20,7 @@ from benchmarks import machine
 from benchmarks.machine import in_fresh, write_text
 from benchmarks.tables import markdown
 from geogp.engines.asked import device_named
+from geogp.errors import InvalidInput
 
 SECTIONS = (
     "training", "prediction", "on-all-rows", "epochs", "fields", "local", "grid", "convergence", "streaming", "ingest",
@@ -46,7 +47,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    device = device_named(options.device)
+    try:
+        device = device_named(options.device)
+    except InvalidInput as error:
+        parser.exit(3, f"{error}\n")
     if options.one:
         from benchmarks.timings import SECTIONS as FUNCTIONS
 

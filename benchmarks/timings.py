@@ -5,6 +5,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,21 @@ from geogp.basis.objectives import Weights  # noqa: E402
 from geogp.basis.schedule import Schedule  # noqa: E402
 from geogp.basis.train import minibatch, parameter_groups  # noqa: E402
 from geogp.data import Data  # noqa: E402
+from geogp.engines.lowrank import rows_at_once  # noqa: E402
 from geogp.field import LocalKernel, neighbours  # noqa: E402
 from geogp.field.solve import conditional_moments  # noqa: E402
+from geogp.linalg.precision import products_in  # noqa: E402
 from geogp.methods import method  # noqa: E402
 
 Row = dict[str, Any]
 BATCH = 1024
 SIZES = ((64, 128), (128, 512), (256, 1024))
 OURS = ("dbk-silu", "dbk-rbf")
+#: What a step is timed of: a row's name, its posterior, and the precision of its products.
+STEPS = (
+    ("dbk-silu", "dense", "float32"), ("dbk-silu", "dense", "bfloat16"), ("dbk-silu", "lowrank", "bfloat16"),
+    ("dbk-rbf", "dense", "float32"), ("dbk-rbf", "dense", "bfloat16"),
+)  # fmt: skip
 
 
 def gemm_gflops(device: str, size: int = 2048) -> float:
@@ -58,7 +66,7 @@ def _synced(work: Callable[[], Any], device: str) -> Callable[[], Any]:
     return run
 
 
-def _map_data(n: int, device: str) -> Data:
+def map_data(n: int, device: str) -> Data:
     """Places, years and counts, with a field on them."""
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(n, 3, generator=generator, dtype=torch.float64) * torch.tensor([2e5, 2e5, 5.0])
@@ -67,9 +75,10 @@ def _map_data(n: int, device: str) -> Data:
     return Data(X, ((y - y.mean()) / y.std()).float(), counts).to(torch.device(device))
 
 
-def _ours(name: str, hidden: int, rank: int, data: Data, device: str) -> Any:
+def deep_basis(name: str, hidden: int, rank: int, data: Data, device: str, posterior: str = "dense") -> Any:
     shape = Shape(3, (0, 1), 2, data.counts is not None)
-    model = build(method(name), shape, Size(hidden=hidden, rank=rank), seed=0)
+    row = replace(method(name), posterior=posterior)
+    model = build(row, shape, Size(hidden=hidden, rank=rank), seed=0)
     model.encoder.fit_scaling(data.X.cpu())
     model.to(device)
     warm_start(model, data.X, data.y, data.counts, seed=0)
@@ -86,16 +95,17 @@ def copy_gb_s(device: str, size: int = 2**25) -> float:
 def training(device: str, quick: bool) -> list[Row]:
     """One optimiser step: ours, and GPyTorch's SVGP and PPGP on the same encoder and backbone, in turns."""
     peak, bandwidth = gemm_gflops(device), copy_gb_s(device)
-    data = _map_data(8192, device)
+    data = map_data(8192, device)
     batch = data.rows(torch.arange(BATCH, device=device))
     rows: list[Row] = []
     for hidden, rank in SIZES[: 1 if quick else None]:
         works: dict[str, Callable[[], None]] = {}
-        for name in OURS:
-            model = _ours(name, hidden, rank, data, device).train()
+        for name, posterior, precision in STEPS:
+            model = deep_basis(name, hidden, rank, data, device, posterior).train()
             backward = minibatch(model, method(name).objective, Weights(), len(data)).backward
             adamw = torch.optim.AdamW(parameter_groups(model, Schedule()), fused=True)
-            works[name] = partial(_stepped, adamw, partial(backward, batch))
+            words = [name, *(["low-rank L"] if posterior == "lowrank" else []), precision]
+            works[", ".join(words)] = partial(_stepped, adamw, partial(backward, batch), precision)
         for objective in ("svgp", "ppgp"):
             loss, parameters = _gpytorch(objective, hidden, rank, data, device)
             adam = torch.optim.Adam(parameters, lr=1e-3)
@@ -124,9 +134,12 @@ def training(device: str, quick: bool) -> list[Row]:
     return rows
 
 
-def _stepped(optimiser: torch.optim.Optimizer, backward: Callable[[], Any]) -> None:
+def _stepped(
+    optimiser: torch.optim.Optimizer, backward: Callable[[], Any], precision: str = "float32"
+) -> None:
     optimiser.zero_grad(set_to_none=True)
-    backward()
+    with products_in(precision):
+        backward()
     optimiser.step()
 
 
@@ -137,7 +150,7 @@ def _gpytorch(objective: str, hidden: int, rank: int, data: Data, device: str) -
 
     from app.peers.sparse import build as sparse
 
-    ours = _ours("dbk-rbf", hidden, rank, data, device)
+    ours = deep_basis("dbk-rbf", hidden, rank, data, device)
     with torch.no_grad():
         start = ours.backbone(ours.encoder(data.X[:rank]))
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=start.shape[1]))
@@ -157,16 +170,15 @@ def _gpytorch(objective: str, hidden: int, rank: int, data: Data, device: str) -
 def prediction(device: str, quick: bool) -> list[Row]:
     """Mean, latent and noise variance of places: pixels a second."""
     n = 8192 if quick else 65536
-    data = _map_data(n, device)
+    data = map_data(n, device)
     rows: list[Row] = []
     for hidden, rank in SIZES[: 1 if quick else None]:
         for name in OURS:
-            model = _ours(name, hidden, rank, data, device).eval()
+            model = deep_basis(name, hidden, rank, data, device).eval()
 
-            def predict(model: Any = model) -> None:
+            def predict(model: Any = model, rank: int = rank) -> None:
                 with torch.no_grad():
-                    for i in range(0, n, 4096):
-                        part = data.rows(torch.arange(i, i + 4096, device=device))
+                    for part in data.chunks(rows_at_once(rank)):
                         model.moments(part.X, part.counts)
 
             seconds = _seconds(predict, device, at_least=0.2)

@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from geogp.basis.layers import Linear
+
 
 class Backbone(nn.Module):
     """A map (N, D) -> (N, n_outputs), made from (n_inputs, hidden)."""
@@ -50,9 +52,7 @@ class MLP(Backbone):
     def __init__(self, n_inputs: int, hidden: int):
         super().__init__()
         self.n_outputs = hidden
-        self.layers = nn.Sequential(
-            nn.Linear(n_inputs, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh()
-        )
+        self.layers = nn.Sequential(Linear(n_inputs, hidden), nn.Tanh(), Linear(hidden, hidden), nn.Tanh())
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x)
@@ -64,8 +64,8 @@ class Block(nn.Module):
     def __init__(self, hidden: int):
         super().__init__()
         self.norm = nn.LayerNorm(hidden)
-        self.first = nn.Linear(hidden, hidden)
-        self.second = nn.Linear(hidden, hidden)
+        self.first = Linear(hidden, hidden)
+        self.second = Linear(hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.second(nn.functional.silu(self.first(self.norm(x))))
@@ -80,7 +80,7 @@ class ResNet(Backbone):
     def __init__(self, n_inputs: int, hidden: int, n_blocks: int = 2):
         super().__init__()
         self.n_outputs = hidden
-        self.project = nn.Linear(n_inputs, hidden)
+        self.project = Linear(n_inputs, hidden)
         self.blocks = nn.ModuleList(Block(hidden) for _ in range(n_blocks))
         self.norm = nn.LayerNorm(hidden)
 

@@ -17,6 +17,8 @@ class Schedule:
     patience : training stops at this multiple of its best epoch, but not before a seventh of all epochs
     quasi_newton : a step of L-BFGS an epoch, of all rows, which finds its own length: the rate, the average and the patience
         do not matter, and training stops where the loss stands still or with the last epoch
+    precision : "bfloat16" rounds the factors of a step's large products, see `geogp.linalg.precision`; scores and predictions
+        stay in float32
 
     Notes
     -----
@@ -32,6 +34,7 @@ class Schedule:
     average: float = 0.1
     patience: float = 2.5
     quasi_newton: bool = False
+    precision: str = "float32"
 
     def rate(self, share: float) -> float:
         """Learning rate, as a share of its peak, when `share` of the training is done: up over the first

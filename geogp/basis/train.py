@@ -18,6 +18,7 @@ from geogp.basis.schedule import Schedule
 from geogp.data import Data, n_batches
 from geogp.densities import gaussian_crps, gaussian_nll
 from geogp.errors import NumericalFailure
+from geogp.linalg.precision import products_in
 
 #: Held-out rows scored at once.
 SCORED_AT_ONCE = 8192
@@ -295,7 +296,8 @@ class Training:
         if isinstance(self.optimiser, QuasiNewton):
             return self.optimiser.step(lambda: self.loss.backward(batch))
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.loss.backward(batch)
+        with products_in(self.schedule.precision):
+            loss = self.loss.backward(batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), LONGEST_GRADIENT)
         self.optimiser.step()
         return float(loss.detach())

@@ -30,6 +30,7 @@ from geogp.errors import (
     seed_of,
 )
 from geogp.holdout import kinds_asked, rows_for_the_epoch
+from geogp.linalg.precision import PRECISIONS
 from geogp.methods import Method, method
 
 #: Fourier scales are chosen where the fit sees so many times the rows of one trial; there are four, mostly.
@@ -176,8 +177,15 @@ def _schedule(asked: Mapping[str, Any], row: Method, *, stored: bool) -> Schedul
     own = engine_of(row).own_settings(row)
     if not stored and not {"steps", "epochs"} <= {*own} and None not in (asked["steps"], asked["epochs"]):
         raise InvalidInput(f"steps say instead of epochs how long {row.name} trains; give one of them.")
+    if asked["precision"] not in PRECISIONS:
+        raise InvalidInput(
+            f"precision must be {' or '.join(map(repr, PRECISIONS))}; got {asked['precision']!r}."
+        )
     schedule = Schedule(
-        epochs=asked["epochs"], batch_size=asked["batch_size"], learning_rate=asked["learning_rate"]
+        epochs=asked["epochs"],
+        batch_size=asked["batch_size"],
+        learning_rate=asked["learning_rate"],
+        precision=asked["precision"],
     )
     steps = row.steps if asked["steps"] is None else asked["steps"]
     return schedule if steps is None else replace(schedule, steps=steps)

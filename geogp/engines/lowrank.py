@@ -35,6 +35,10 @@ log = logging.getLogger(__name__)
 EXACT_ROWS = 512
 
 
+#: Numbers of phi taken through the weights at once where the basis is wide, so that they stay in a core's cache.
+IN_CACHE = 2**20
+
+
 class LowRankEngine(Engine):
     """A `LowRankGP`, trained by minibatches."""
 
@@ -91,11 +95,12 @@ class LowRankEngine(Engine):
 
     def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
         parts: list[Moments] = []
+        chunk = rows_at_once(self.model.expansion.rank)
         model = in_double(self.model) if len(X) <= EXACT_ROWS else self.model
         with torch.no_grad():
-            for i in range(0, max(len(X), 1), CHUNK):
-                n = None if counts is None else counts[i : i + CHUNK].to(self.device)
-                m = model.moments(X[i : i + CHUNK].to(self.device), n)
+            for i in range(0, max(len(X), 1), chunk):
+                n = None if counts is None else counts[i : i + chunk].to(self.device)
+                m = model.moments(X[i : i + chunk].to(self.device), n)
                 mean, latent, noise, prior = (
                     v.cpu() for v in (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
                 )
@@ -290,6 +295,17 @@ def choose_trace(
         model.load_state_dict(start)
         log.info("trace weight %g: validation score %.4f", alpha, scores[alpha])
     return replace(weights, trace=min(scores, key=lambda alpha: scores[alpha]))
+
+
+def rows_at_once(rank: int) -> int:
+    """Places that a basis of `rank` functions predicts at once.
+
+    Examples
+    --------
+    >>> [rows_at_once(rank) for rank in (16, 512, 1024, 4096)]
+    [4096, 2048, 1024, 1024]
+    """
+    return min(CHUNK, max(CHUNK // 4, IN_CACHE // rank))
 
 
 def fingerprint(model: LowRankGP) -> str:

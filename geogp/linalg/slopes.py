@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from geogp.linalg import JITTER, cholesky, inverse_factor
+from geogp.linalg.precision import asked, rounded
 
 #: Columns from which a product that has only one triangle to fill is taken by blocks, and columns of a block.
 WIDE, BLOCK = 512, 256
@@ -204,7 +205,7 @@ def quadratic(
     Notes
     -----
     3 N r² operations with the slopes instead of 6 N r², but for what blocks of `BLOCK` columns waste on the diagonal, and one pass
-    over phi for each number instead of three.
+    over phi for each number instead of three. Products with L in the precision of `products_in`.
 
     Examples
     --------
@@ -217,7 +218,9 @@ def quadratic(
 class _Quadratic(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, phi: Tensor, L: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        v = times_lower(phi, L)
+        ctx.precision = asked()
+        with rounded(ctx.precision):
+            v = times_lower(phi, L)
         ctx.save_for_backward(phi, L, m, v)
         return phi @ m, torch.linalg.vecdot(v, v), torch.linalg.vecdot(phi, phi)
 
@@ -229,8 +232,9 @@ class _Quadratic(torch.autograd.Function):
         phi, L, m, v = ctx.saved_tensors
         dv = v * (2.0 * spread)[:, None]
         by_phi = (phi * (2.0 * size)[:, None]).addr_(along, m)
-        times_upper(dv, L.T, onto=by_phi)
-        by_L = lower_of_product(phi, dv) if ctx.needs_input_grad[1] else None
+        with rounded(ctx.precision):
+            times_upper(dv, L.T, onto=by_phi)
+            by_L = lower_of_product(phi, dv) if ctx.needs_input_grad[1] else None
         return by_phi, by_L, phi.T @ along if ctx.needs_input_grad[2] else None
 
 

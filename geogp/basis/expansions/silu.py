@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from geogp.basis.expansions.base import Expansion
+from geogp.basis.layers import Linear
 
 
 class SiLU(Expansion):
@@ -32,7 +33,7 @@ class SiLU(Expansion):
     def __init__(self, n_inputs: int, rank: int):
         super().__init__()
         self.rank = rank
-        self.linear = nn.Linear(n_inputs, rank)
+        self.linear = Linear(n_inputs, rank)
         sign = torch.randint(0, 2, (rank,)) * 2.0 - 1.0
         self.scale = nn.Parameter(sign / rank**0.5)
 

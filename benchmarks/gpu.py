@@ -1,0 +1,106 @@
+"""What the default and the deep bases do on a GPU: the three lines that say whether a continent is an afternoon's work.
+
+    python -m benchmarks.gpu [--device cuda] [--quick] [--out gpu.json]
+
+A map of the default field (pixels a second, seconds for 10^8), maps of two deep bases, and 400 epochs of 413,000 rows (h 256, r
+1,024), of which as many steps are taken as show a step's time. `--device cpu --quick` shows that it runs.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import geogp  # before torch: sets how OpenMP waits
+
+assert geogp
+import torch  # noqa: E402
+
+from benchmarks import machine, timings  # noqa: E402
+from benchmarks.tables import markdown  # noqa: E402
+from geogp.basis.objectives import Weights  # noqa: E402
+from geogp.basis.schedule import Schedule  # noqa: E402
+from geogp.basis.train import Training, minibatch  # noqa: E402
+from geogp.engines.asked import device_named  # noqa: E402
+from geogp.errors import InvalidInput  # noqa: E402
+from geogp.linalg.precision import PRECISIONS  # noqa: E402
+from geogp.methods import method  # noqa: E402
+
+ROWS, EPOCHS, PIXELS = 413_000, 400, 10**8
+HEADER = ("what", "a second", "of", "seconds")
+
+
+def default_map(device: str, quick: bool) -> list[timings.Row]:
+    """Pixels of the default field where they are finer than places, as on a map of tiles."""
+    finest = [row for row in timings.grid(device, quick) if row["metres apart"] == 125]
+    return [
+        {"what": f"default, {r['what']}", "a second": r["pixels/s"], "of": f"{PIXELS:,} pixels", "seconds": PIXELS / r["pixels/s"]}
+        for r in finest
+    ]  # fmt: skip
+
+
+def deep_maps(device: str, quick: bool) -> list[timings.Row]:
+    """Pixels of deep bases."""
+    return [
+        {"what": f"{r['what']}, r {r['r']:,}", "a second": r["pixels/s"], "of": f"{PIXELS:,} pixels", "seconds": PIXELS / r["pixels/s"]}
+        for r in timings.prediction(device, quick)
+    ]  # fmt: skip
+
+
+def training(device: str, quick: bool) -> list[timings.Row]:
+    """A long training, by the epochs of some of its rows."""
+    hidden, rank, rows = (32, 32, 4096) if quick else (256, 1024, 2**17)
+    found = []
+    for precision in PRECISIONS:
+        data = timings.map_data(rows, device)
+        model = timings.deep_basis("dbk-silu", hidden, rank, data, device).train()
+        loss = minibatch(model, method("dbk-silu").objective, Weights(), rows)
+        running = Training(model, data, loss, Schedule(epochs=EPOCHS, precision=precision), 0)
+        running.run_epoch()
+        _wait(device)
+        started = time.perf_counter()
+        running.run_epoch()
+        _wait(device)
+        a_second = rows / (time.perf_counter() - started)
+        what = f"dbk-silu, h {hidden}, r {rank:,}, {precision}"
+        of = f"{EPOCHS} epochs of {ROWS:,} rows"
+        found.append({"what": what, "a second": a_second, "of": of, "seconds": EPOCHS * ROWS / a_second})
+    return found
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run; 0 when all was measured."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.split("\n")[0])
+    parser.add_argument("--device", default="cuda", help="cuda, one of several as cuda:1, or cpu")
+    parser.add_argument("--quick", action="store_true", help="smallest sizes: does it run?")
+    parser.add_argument("--out", type=Path, default=None, help="also write the rows as JSON")
+    options = parser.parse_args(argv)
+    try:
+        device = device_named(options.device)
+    except InvalidInput as error:
+        parser.exit(3, f"{error}\n")
+    rows = [row for part in (default_map, deep_maps, training) for row in part(device, options.quick)]
+    cuda = device.startswith("cuda")
+    what = torch.cuda.get_device_name(device) if cuda else machine.describe()["processor"]
+    lines: list[Any] = [[r["what"], f"{r['a second']:,.0f}", r["of"], f"{r['seconds']:,.0f}"] for r in rows]
+    print(f"{what}, torch {torch.__version__}\n")
+    print("\n".join(markdown(HEADER, lines)))
+    if cuda:
+        print(f"\npeak of the device {torch.cuda.max_memory_allocated(device) / 2**30:.1f} GiB")
+    if options.out is not None:
+        machine.write_text(
+            options.out,
+            json.dumps({"schema": 1, "machine": machine.describe(), "device": what, "rows": rows}),
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,7 +4,7 @@ import hashlib
 import weakref
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from geogp.basis.capacity import Capacity
 from geogp.data import Data, Moments, check_crs, counts_tensor, crs_of, features_of, finite, placed, writable
 from geogp.engines import Engine, Hooks, Plan
-from geogp.engines.asked import plan_of, rows_held_out, storable, warn_far, warn_far_ahead, with_capacity
+from geogp.engines.asked import plan_of, rows_held_out, warn_far, warn_far_ahead, with_capacity
 from geogp.engines.check import engine_of
 from geogp.engines.columns import names_of
 from geogp.engines.joint import DenseJoint
@@ -32,7 +31,8 @@ from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.transforms import Identity, Transform, from_dict, quartiles, quartiles_from, transform_for, unit_of
+from geogp.stored import restore, state_of
+from geogp.transforms import Identity, Transform, quartiles, transform_for, unit_of
 
 Array = NDArray[np.float64]
 
@@ -433,27 +433,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         """Tensors and JSON-able facts that `from_state` restores without pickle."""
         check_is_fitted(self, "engine_")
-        tensors, facts = self.engine_.state()
-        plan = self.engine_.plan
-        return tensors, {
-            "parameters": storable(self.get_params(), plan.shape),
-            "shape": asdict(plan.shape),
-            "rank": plan.size.rank,
-            "fourier_scales": list(plan.size.fourier_scales),
-            "capacity": None if self.capacity_ is None else self.capacity_.to_dict(),
-            "target_mean": self.target_mean_,
-            "target_sd": self.target_sd_,
-            "target_range": list(self.target_range_),
-            "target_quartiles": self.target_quartiles_ and list(self.target_quartiles_),
-            "time_range": self.time_range_,
-            "typical_count": self.typical_count_,
-            "reference_count": self.reference_count_,
-            "n_rows": self.n_rows_,
-            "without_position": "" if plan.shape.spatial else plan.row.without_position,
-            "crs": self.crs_,
-            "transform": self.transform_.to_dict(),
-            "engine": facts,
-        }
+        return state_of(self)
 
     @classmethod
     def from_state(
@@ -461,25 +441,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> "GPRegressor":
         """The fitted estimator that `state` described."""
         model = cls(**{**facts["parameters"], "device": device})
-        n_inputs, counts = facts["shape"]["n_inputs"], facts["shape"]["has_counts"]
-        carried_by = facts.get("without_position") or ""  # absent in older runs
-        plan = plan_of(model.get_params(deep=False), n_inputs, counts, facts["n_rows"], stored=carried_by)
-        model.row_ = plan.row
-        model.n_features_in_ = n_inputs
-        model.target_mean_, model.target_sd_ = mean, sd = facts["target_mean"], facts["target_sd"]
-        scales = tuple(facts.get("fourier_scales", plan.size.fourier_scales))
-        size = replace(plan.size, rank=facts["rank"], fourier_scales=scales)
-        plan = replace(plan, size=size, target_mean=mean, target_sd=sd)
-        model.target_range_ = tuple(facts["target_range"])
-        model.target_quartiles_ = quartiles_from(facts.get("target_quartiles"))  # absent in older runs
-        model.time_range_ = facts.get("time_range")  # absent in older runs
-        model.typical_count_, model.n_rows_ = facts["typical_count"], facts["n_rows"]
-        model.reference_count_ = facts.get("reference_count", model.typical_count_)  # the same in older runs
-        model.crs_ = facts.get("crs")
-        model.transform_ = from_dict(facts["transform"])
-        capacity = facts.get("capacity")
-        model.capacity_ = None if capacity is None else Capacity.from_dict(capacity)
-        model.engine_ = engine_of(plan.row).from_state(plan, tensors, facts["engine"])
+        restore(model, tensors, facts)
         return model
 
     def _with_engine(self, engine: Engine) -> "GPRegressor":

@@ -15,6 +15,7 @@ import rasterio
 from app import cluster
 from app.errors import Interrupted, InvalidInput, Unfinished
 from app.workflow import change, compare, export
+from data_pipelines.observations import ingest
 from geogp.run import load
 
 pytestmark = [
@@ -81,9 +82,10 @@ def test_what_names_one_passes(text):
     cluster.check_scheduler(text)
 
 
-def test_without_dask_a_sentence_names_the_extra(cli, run, tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", [("export", "run"), ("ingest", "--root", ".")])
+def test_without_dask_a_sentence_names_the_extra(cli, tmp_path, monkeypatch, command):
     monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda name: None)
-    result = cli("export", run, "-o", tmp_path / "out", "--scheduler", "local:2")
+    result = cli(*command, "-o", tmp_path / "out.parquet", "--scheduler", "local:2")
     assert result.code == 3 and ".[distributed]" in result.err and result.err.count("\n") == 1
 
 
@@ -177,10 +179,38 @@ def test_a_comparison_comes_to_the_same_scores(own, table, tmp_path, monkeypatch
         compare(table, scheduler=own.scheduler_address, methods=["sv-rbf"], model={"rank": 0})
 
 
-def test_another_version_is_told(own, run, tmp_path, monkeypatch):
-    from app.workflow.rasters import elsewhere
+def test_a_table_is_the_same_though_a_worker_is_killed(own, world_folder, table, tmp_path):
+    with cluster.workers(own.scheduler_address) as others:
+        victims = list(others.client.run(os.getpid).values())
 
-    monkeypatch.setattr(elsewhere, "__version__", "0.0.9")
+        def kill(done, total, words):
+            if words.startswith("fixed") and victims:
+                os.kill(victims.pop(), signal.SIGKILL)
+
+        there = tmp_path / "there.parquet"
+        ingest(source="synthetic", root=world_folder, output=there, workers=others, progress=kill)
+    assert not victims and there.read_bytes() == table.read_bytes()
+
+
+def test_sorted_copies_are_the_same(own, cli, world_folder, tmp_path):
+    copies = []
+    for name, more in (("here", ()), ("there", ("--scheduler", own.scheduler_address))):
+        line = ("--root", world_folder, "--quarters", "2023Q3..2023Q4", "--sort-into", tmp_path / name)
+        made = cli("ingest", *line, *more)
+        assert made.code == 0 and made.err.count(f"{name}/parquet") == 2
+        copies.append([p.read_bytes() for p in sorted((tmp_path / name).rglob("*.parquet"))])
+    assert copies[0] == copies[1]
+
+
+def test_what_no_worker_reads_is_refused(cli, tmp_path):
+    for line in (("--list",), ("x.csv", "--source", "csv", "-o", tmp_path / "o.parquet")):
+        result = cli("ingest", *line, "--scheduler", "local:1")
+        assert result.code == 2 and "--scheduler has quarters read side by side" in result.err
+        assert result.err.count("\n") == 1
+
+
+def test_another_version_is_told(own, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "__version__", "0.0.9")
     with pytest.raises(InvalidInput, match=r"A worker has GeoGP .* and this is 0\.0\.9"):
         export(run, tmp_path / "out", scheduler=own.scheduler_address, **WANTED)
     assert not (tmp_path / "out").exists()

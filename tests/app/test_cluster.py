@@ -14,9 +14,10 @@ import rasterio
 
 from app import cluster
 from app.errors import Interrupted, InvalidInput, Unfinished
-from app.workflow import change, compare, export
+from app.workflow import areas, change, compare, export
 from data_pipelines.observations import ingest
 from geogp.run import load
+from tests.app.test_areas import HALVES, boxes
 
 pytestmark = [
     pytest.mark.slow,
@@ -82,7 +83,9 @@ def test_what_names_one_passes(text):
     cluster.check_scheduler(text)
 
 
-@pytest.mark.parametrize("command", [("export", "run"), ("ingest", "--root", ".")])
+@pytest.mark.parametrize(
+    "command", [("export", "run"), ("ingest", "--root", "."), ("areas", "run", "--areas", "a.gpkg")]
+)
 def test_without_dask_a_sentence_names_the_extra(cli, tmp_path, monkeypatch, command):
     monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda name: None)
     result = cli(*command, "-o", tmp_path / "out.parquet", "--scheduler", "local:2")
@@ -207,6 +210,22 @@ def test_what_no_worker_reads_is_refused(cli, tmp_path):
         result = cli("ingest", *line, "--scheduler", "local:1")
         assert result.code == 2 and "--scheduler has quarters read side by side" in result.err
         assert result.err.count("\n") == 1
+
+
+def test_areas_are_the_same_though_a_worker_is_killed(own, run, world, tmp_path):
+    boxes(world, *HALVES).to_file(tmp_path / "boxes.geojson")
+    with cluster.workers(own.scheduler_address) as others:
+        victims = list(others.client.run(os.getpid).values())
+
+    def kill(done, total, words):
+        if done == 64:
+            os.kill(victims.pop(), signal.SIGKILL)
+
+    for name, more in (("here", {}), ("there", {"scheduler": own.scheduler_address, "progress": kill})):
+        (tmp_path / name).mkdir()
+        areas(run, tmp_path / "boxes.geojson", tmp_path / name / "a.csv", **more)
+    made = written(tmp_path / "there")
+    assert made == written(tmp_path / "here") and len(made) == 2
 
 
 def test_another_version_is_told(own, run, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Quarters read by others come to the table that one process makes of them, to the byte."""
 
-import pickle
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -10,30 +8,10 @@ from data_pipelines import archive
 from data_pipelines.errors import InvalidInput
 from data_pipelines.observations import ingest, read
 from data_pipelines.readers import elsewhere, mirror
+from tests.others import Others
 
 #: Of a world whose quarters start in 2022; one is missing in the midst of them.
 ASKED, GONE = "2021Q4..2022Q4", "2022Q2"
-
-
-@dataclass
-class Others:
-    """Workers who see nothing but what is sent to them, from a folder of their own."""
-
-    home: Path
-    done: list[str] = field(default_factory=list)
-
-    def share(self, value):
-        return pickle.dumps(value)
-
-    def in_order(self, work, pieces):
-        for piece in pieces:
-            sent = pickle.loads(pickle.dumps((work, piece)))
-            known = [pickle.loads(v) if isinstance(v, bytes) else v for v in sent[1]]
-            with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(self.home)
-                answer = sent[0](*known)
-            self.done.append(work.__name__)
-            yield pickle.loads(pickle.dumps(answer))
 
 
 @pytest.fixture

@@ -190,11 +190,14 @@ def workers(scheduler: str | None, *, memory: int | None = None) -> Iterator[Clu
     if scheduler is None:
         yield None
         return
+    import dask
     from distributed import Client
 
     for part in ("distributed", "tornado"):
         logging.getLogger(part).setLevel(logging.CRITICAL)
-    with _place(scheduler, memory) as address:
+    # Of what all workers take, such as a surface, Dask would warn that it is large: it is sent once.
+    quietly = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
+    with quietly, _place(scheduler, memory) as address:
         try:
             client = Client(address, timeout=ANSWERS, set_as_default=False)
         except (OSError, ValueError) as error:

@@ -160,11 +160,18 @@ def test_a_stopped_export_goes_on_without_a_scheduler(own, here, run, tmp_path, 
     assert kept >= 1 and asked and written(tmp_path / "out") == here
 
 
-def test_a_change_is_the_same(own, run, tmp_path):
-    wanted = {"resolution_m": 2000.0, "at_least": [0.0, 10.0]}
+def test_a_change_is_the_same(own, run, world, tmp_path):
+    boxes(world, *HALVES).to_file(tmp_path / "boxes.geojson")
+    wanted = {
+        "resolution_m": 2000.0,
+        "at_least": [0.0, 10.0],
+        "polygons": tmp_path / "boxes.geojson",
+        "n_samples": 90,
+    }
     for name, scheduler in (("here", None), ("there", own.scheduler_address)):
         change(run, *load(run).quarters[:2], tmp_path / name, scheduler=scheduler, **wanted)
-    assert written(tmp_path / "there") == written(tmp_path / "here")
+    made = written(tmp_path / "there")
+    assert made == written(tmp_path / "here") and "areas.gpkg" in made
 
 
 def test_a_comparison_comes_to_the_same_scores(own, table, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from data_pipelines.geoparquet import read
 from data_pipelines.places import check_quarters, place_of, type_of
 from data_pipelines.schema import MEASURED
 from data_pipelines.sources import SOURCES
-from data_pipelines.sources.contract import BETTER, Collected, Request, Source
+from data_pipelines.sources.contract import BETTER, Collected, Request, Source, Workers
 
 #: Rows a tile and quarter from which a table looks like single measurements.
 CROWDED = 8
@@ -95,6 +95,7 @@ def ingest(
     overwrite: bool = False,
     expect_sha256: tuple[str, ...] = (),
     progress: Progress | None = None,
+    workers: Workers | None = None,
     seed: int = 0,
     size: str = "demo",
 ) -> IngestReport:
@@ -129,6 +130,7 @@ def ingest(
     overwrite : replace an existing output
     expect_sha256 : of all files that measurements may come from; any other is refused
     progress : called with (done, total, what)
+    workers : who read published quarters side by side, such as `app.cluster.workers` gives; the table is the same to the byte
     seed, size : of a synthetic world that has to be made first; others are left as they are
 
     Returns
@@ -176,6 +178,7 @@ def ingest(
         value_unit=value_unit, value_name=value_name, better=better, covariates=None if covariates is None else tuple(covariates),
         average=average or None, credit=credit,
         region=region, states=states, bbox=bbox, boundary=boundary, urban=urban, seed=seed, size=size, progress=progress,
+        workers=workers,
     )  # fmt: skip
     _check(source, entry, asked)
     with entry.ready(asked) as request:
@@ -300,7 +303,7 @@ def _check(source: str, entry: Source, request: Request) -> None:
         raise InvalidInput(
             f"Source {source!r} takes no file ({request.file}); name its folder or URL with root."
         )
-    others = ("root", "quarters") if entry.takes_file else OF_FILES
+    others = ("root", "quarters", "workers") if entry.takes_file else OF_FILES
     for name in (name for name in others if getattr(request, name) is not None):
         raise InvalidInput(f"Source {source!r} does not read {name}; leave it out.")
     if request.better not in (None, *BETTER):

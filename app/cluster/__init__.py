@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.errors import InvalidInput, Unfinished
+from geogp import __version__
 
 #: Seconds for a scheduler to answer, and then for its first worker to be there.
 ANSWERS, WORKS = 10, 60
@@ -84,7 +85,7 @@ class Cluster:
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any) -> "Future":
         """Begin `work(*arguments)` somewhere; a worker that ends on the way costs only what it was doing."""
-        return Future(self, self.client.submit(work, *arguments, pure=False))
+        return Future(self, self.client.submit(_done, __version__, work, *arguments, pure=False))
 
     def share(self, value: Any) -> Any:
         """A value that many pieces take, for `submit`: each worker gets it once."""
@@ -189,11 +190,14 @@ def workers(scheduler: str | None, *, memory: int | None = None) -> Iterator[Clu
     if scheduler is None:
         yield None
         return
+    import dask
     from distributed import Client
 
     for part in ("distributed", "tornado"):
         logging.getLogger(part).setLevel(logging.CRITICAL)
-    with _place(scheduler, memory) as address:
+    # Of what all workers take, such as a surface, Dask would warn that it is large: it is sent once.
+    quietly = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
+    with quietly, _place(scheduler, memory) as address:
         try:
             client = Client(address, timeout=ANSWERS, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -262,6 +266,13 @@ def started(n: int, *, memory: int | None = None) -> Iterator[Any]:
             yield own
         finally:
             own.close(timeout=10)
+
+
+def _done(version: str, work: Callable[..., Any], /, *arguments: Any) -> Any:
+    """In a worker: a piece of work, if it has this version."""
+    if version != __version__:
+        raise InvalidInput(f"A worker has GeoGP {__version__}, and this is {version}; install the same.")
+    return work(*arguments)
 
 
 def _same(value: Any) -> Any:

@@ -65,6 +65,7 @@ def areas(
     samples: Annotated[int, typer.Option(metavar="K", help="Joint draws of the surface.")] = 500,
     covariates: options.Covariates = None,
     data: options.Data = None,
+    scheduler: options.Scheduler = None,
     as_json: options.AsJson = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -106,6 +107,7 @@ def areas(
             n_samples=samples,
             beside=other,
             either=(below, with_below),
+            scheduler=scheduler,
             overwrite=overwrite,
             progress=progress,
         )

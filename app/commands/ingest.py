@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from app.cluster import workers
 from app.commands import options
 from app.console import console
 from app.errors import Usage
@@ -119,6 +120,7 @@ def ingest(
             rich_help_panel=ARCHIVE,
         ),
     ] = None,
+    scheduler: options.Scheduler = None,
     as_json: options.AsJson = False,
     seed: options.Seed = None,
     overwrite: options.Overwrite = False,
@@ -135,25 +137,29 @@ def ingest(
         raise Usage(f"{instead[0]} reads published quarters and writes no table; leave out the FILE and -o.")
     if not instead and output is None:
         raise Usage("Name the GeoParquet to write: -o obs.parquet.")
+    takes_file = SOURCES[source].takes_file
+    if scheduler is not None and (takes_file or list_ or dry_run):
+        what = next((name for name in instead if sort_into is None), f"--source {source}")
+        raise Usage(f"--scheduler has quarters read side by side, and {what} reads none; leave it out.")
     where: dict[str, Any] = {"region": region, "states": states, "bbox": bbox, "boundary": boundary}
     if instead:
         asked = {"source": source, "root": root, "type": type_, "quarters": quarters, **where}
         if list_:
             _holds(root, type_, as_json)
         elif sort_into is not None:
-            _sort(sort_into, as_json, overwrite, **asked)
+            with workers(scheduler) as others:
+                _sort(sort_into, as_json, overwrite, workers=others, **asked)
         else:
             _plan(as_json, **asked)
         return
     from data_pipelines import observations
 
     assert output
-    takes_file = SOURCES[source].takes_file
     if takes_file and file is None:
         raise Usage(f"--source {source} needs the FILE to read; see `geogp ingest --help`.")
     if file is not None and not takes_file:
         raise Usage(f"--source {source} takes no FILE ({file}); name its folder or URL with --root.")
-    with console.progress("reading") as progress:
+    with workers(scheduler) as others, console.progress("reading") as progress:
         report = observations.ingest(
             source=source,
             root=root,
@@ -174,6 +180,7 @@ def ingest(
             overwrite=overwrite,
             expect_sha256=tuple(expect_sha256 or ()),
             progress=progress,
+            workers=others,
             seed=seed or 0,
         )
     if as_json:

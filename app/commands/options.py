@@ -183,7 +183,8 @@ Scheduler = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS|local:N",
-        help="Work on a Dask cluster, or in N processes here (which share --max-memory): the same files.",
+        help="Work on a Dask cluster, or in N processes here (which share any --max-memory): the same files. Workers see "
+        "the files and folders that are named.",
         callback=_held_to(_scheduler),
     ),
 ]

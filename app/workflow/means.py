@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.weighing import GROUND, AreaPoints
-from geogp.areas import Ranks, Surface, ranked
-from geogp.targets import Target, digits
+from geogp.areas import Ranks, Surface, batches_of, ranked
+from geogp.linalg.workers import Workers, by
+from geogp.targets import Target, digits, target
 from geogp.transforms import Identity
 
 Array = NDArray[np.float64]
@@ -47,6 +49,22 @@ class Drawn:
     below: Mapping[str, Mapping[float, Array]]
 
 
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """All that decides the draws, for whoever draws a batch of them.
+
+    W : by kind, weights of the areas inside; target : its name; thresholds : in its unit -> on the model's scale
+    latent : whether means on the model's scale are drawn, too
+    """
+
+    found: Surface
+    W: Mapping[str, sparse.csr_array]
+    target: str
+    thresholds: Mapping[float, float]
+    latent: bool
+    seed: int
+
+
 def drawn(
     found: Surface,
     points: AreaPoints,
@@ -56,9 +74,12 @@ def drawn(
     exact: bool,
     n_samples: int,
     seed: int,
+    workers: Workers | None = None,
     progress: Report | None = None,
 ) -> Drawn:
     """The draws of all kinds of means over the areas inside.
+
+    Every area sees the same draws of the surface, whoever draws them.
 
     Parameters
     ----------
@@ -66,22 +87,20 @@ def drawn(
     progress : called with (draws done, draws, words)
     """
     W = {kind: points.weights(kind) for kind in points.shares}
+    drawing = Drawing(found, W, goal.name, dict(thresholds), not exact, seed)
     A = len(points.inside)
     latent = None if exact else np.empty((A, n_samples))
     means = {kind: np.empty((A, n_samples)) for kind in W}
     below = {kind: {c: np.empty((A, n_samples)) for c in thresholds} for kind in W}
     start = 0
-    for t in found.batches(n_samples, seed):
-        part = slice(start, start := start + t.shape[1])
-        values = goal.from_score(t)
+    for some in by(workers, _batch, drawing, batches_of(n_samples)):
+        part = slice(start, start := start + some.means[GROUND].shape[1])
         if latent is not None:
-            latent[:, part] = W[GROUND] @ t
+            latent[:, part] = some.latent
         for kind in W:
-            means[kind][:, part] = W[kind] @ values
-        for c, score in thresholds.items():
-            under = (t < score).astype(np.float64)
-            for kind in W:
-                below[kind][c][:, part] = W[kind] @ under
+            means[kind][:, part] = some.means[kind]
+            for c in thresholds:
+                below[kind][c][:, part] = some.below[kind][c]
         if progress is not None:
             progress(start, n_samples, "")
     for kind in W:  # an area may have no point of a kind
@@ -89,6 +108,18 @@ def drawn(
         for values in (means[kind], *below[kind].values()):
             values[lacking] = np.nan
     return Drawn(latent, means, below)
+
+
+def _batch(drawing: Drawing, number: int, n_samples: int) -> Drawn:
+    """A batch of the draws."""
+    W, t = drawing.W, drawing.found.batch(number, n_samples, drawing.seed)
+    values = target(drawing.target).from_score(t)
+    under = {c: (t < score).astype(np.float64) for c, score in drawing.thresholds.items()}
+    return Drawn(
+        W[GROUND] @ t if drawing.latent else None,
+        {kind: W[kind] @ values for kind in W},
+        {kind: {c: W[kind] @ share for c, share in under.items()} for kind in W},
+    )
 
 
 def exactly(found: Surface) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import ndtri
 
 from app.caches import DiskCache
@@ -18,14 +19,24 @@ from app.workflow.grids import Grid
 from app.workflow.means import of_draws
 from app.workflow.rasters.covariates import opened
 from app.workflow.rows import Rows, observations_of
-from app.workflow.weighing import AreaPoints
+from app.workflow.weighing import GROUND, AreaPoints
 from data_pipelines.splits import PARTS
-from geogp.areas import Correlation, Surface, cross_correlation, draws_together, either_below, missed, surface
+from geogp.areas import (
+    Correlation,
+    Surface,
+    batches_of,
+    cross_correlation,
+    draw_together,
+    either_below,
+    missed,
+    surface,
+)
 from geogp.areas.change import carried
 from geogp.blocks import Blocks, LazyPlane, moments_of
 from geogp.errors import InvalidInput as NotUpdatable
 from geogp.errors import check_threshold
 from geogp.estimator import GPRegressor
+from geogp.linalg.workers import Workers, by
 from geogp.predictive import Predictive
 from geogp.run import Run
 from geogp.targets import digits
@@ -93,9 +104,9 @@ class Together:
             f"learned from {r.n:,} {self.learned_from} rows"
         )
 
-    def at(self, xy: Array, quarter: str | None) -> Surface:
+    def at(self, xy: Array, quarter: str | None, workers: Workers | None = None) -> Surface:
         """The other run's surface at places (n, 2) in the plane of the first."""
-        return surface(self.other.model, self.inputs(xy, quarter))
+        return surface(self.other.model, self.inputs(xy, quarter), workers=workers)
 
     def inputs(self, xy: Array, quarter: str | None) -> Array:
         """What the other run's model takes at places (n, 2) in the plane of the first, in the quarter of the first."""
@@ -109,26 +120,50 @@ class Together:
         *,
         n_samples: int,
         seed: int,
+        workers: Workers | None = None,
         progress: Report | None = None,
     ) -> dict[str, Array]:
         """By kind of weights, draws (areas inside, n_samples) of the share whose surface misses either threshold."""
         if progress is not None:
             progress(0, n_samples, f"predicting by {self.other.path.name}")
-        beside = self.at(points.xy, quarter)
+        beside = self.at(points.xy, quarter, workers)
         weights = {kind: points.weights(kind) for kind in points.shares}
         out = {kind: np.empty((W.shape[0], n_samples)) for kind, W in weights.items()}
-        first = 0
         betters = self.run.target.better, self.other.target.better
-        for y_a, y_b in draws_together(found, beside, self.correlation.surface, n_samples, seed):
-            part = slice(first, first := first + y_a.shape[1])
-            under = missed(y_a, self.scores[0], betters[0]) | missed(y_b, self.scores[1], betters[1])
-            for kind, W in weights.items():
-                out[kind][:, part] = W @ under.astype(np.float64)
+        both = Both(found, beside, self.correlation.surface, weights, self.scores, betters, seed)
+        first = 0
+        for shares in by(workers, _missed, both, batches_of(n_samples)):
+            part = slice(first, first := first + shares[GROUND].shape[1])
+            for kind in weights:
+                out[kind][:, part] = shares[kind]
             if progress is not None:
                 progress(first, n_samples, "drawing both")
         for kind, W in weights.items():  # an area may have no point of a kind
             out[kind][np.diff(W.indptr) == 0] = np.nan
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class Both:
+    """All that decides the draws of two surfaces, for whoever draws a batch of them.
+
+    weights : by kind, of the areas inside; scores, betters : of each, its limit on the model's scale and which side is better
+    """
+
+    a: Surface
+    b: Surface
+    correlation: float
+    weights: dict[str, sparse.csr_array]
+    scores: tuple[float, float]
+    betters: tuple[str, str]
+    seed: int
+
+
+def _missed(both: Both, number: int, n_samples: int) -> dict[str, Array]:
+    """A batch of the draws, by kind: the shares of the areas inside that miss either limit."""
+    y = draw_together(both.a, both.b, both.correlation, number, n_samples, both.seed)
+    a, b = (missed(*of) for of in zip(y, both.scores, both.betters))
+    return {kind: W @ (a | b).astype(np.float64) for kind, W in both.weights.items()}
 
 
 def with_layer(pair: Together, ds: xr.Dataset, grid: Grid, quarter: str | None) -> xr.Dataset:

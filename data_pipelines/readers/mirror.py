@@ -50,9 +50,17 @@ def key(type: str, quarter: str) -> str:
 
 
 def find(
-    root: str | Path, type: str, quarter: str, progress: download.Progress | None = None
+    root: str | Path,
+    type: str,
+    quarter: str,
+    progress: download.Progress | None = None,
+    *,
+    called: str | Path | None = None,
 ) -> QuarterFile | None:
-    """The file of a quarter under a root (https URL, s3://bucket[/prefix] or folder); None when absent."""
+    """The file of a quarter under a root (https URL, s3://bucket[/prefix] or folder); None when absent.
+
+    called : what a folder is called in records and messages; default `root`
+    """
     text = str(root).rstrip("/")
     path = key(type, quarter)
     if download.is_url(text):
@@ -66,7 +74,7 @@ def find(
     local = folder(root) / path
     if not local.is_file():
         return None
-    return QuarterFile(quarter, local, {"url": str(local)})
+    return QuarterFile(quarter, local, {"url": str(Path(called or root) / path)})
 
 
 def record(file: QuarterFile) -> dict[str, Any]:
@@ -74,7 +82,7 @@ def record(file: QuarterFile) -> dict[str, Any]:
     if file.copied:
         return {**file.copied.origin, "sorted_copy": file.url}
     if isinstance(file.source, Path) and "sha256" not in file.record:
-        return download.resolve(file.source).record
+        return {**download.resolve(file.source).record, "url": file.url}
     return file.record
 
 

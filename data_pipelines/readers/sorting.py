@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from data_pipelines import geoparquet, quadkey, zorder
+from data_pipelines import geoparquet, quadkey, quarters, zorder
 from data_pipelines.arrow import refusing
 from data_pipelines.atomic import atomic_path, refuse_existing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.readers import mirror, tiles
 from data_pipelines.readers.copied import KEY, Copied
+from data_pipelines.readers.elsewhere import Where
 from data_pipelines.sources.contract import Request
 
 Codes = NDArray[np.uint32]
@@ -66,20 +67,46 @@ def sort_into(folder: Path, request: Request, *, overwrite: bool = False) -> Ite
     """
     if not mirror.remote(request.root) and folder.resolve() == Path(request.root or "").resolve():
         raise InvalidInput(f"{folder} is the root itself; name another folder for the sorted copies.")
-    for one in tiles.found(request):
-        started = time.perf_counter()
-        target = folder / mirror.key(request.type or "", one.file.quarter)
-        if one.file.copied:
-            raise InvalidInput(f"{one.file.url} is sorted already; use its root as it is.")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        there = _there(target)
-        kept = there is not None and there.origin == one.record
-        if not kept:
-            refuse_existing(target, overwrite or there is not None)
-            there = _sort(one, target)
-        assert there
-        seconds = time.perf_counter() - started
-        yield Sorted(one.file.quarter, target, sum(there.sizes), target.stat().st_size, kept, seconds)
+    if request.workers is None:
+        yield from (_sorted(one, folder, request.type or "", overwrite) for one in tiles.found(request))
+        return
+    where, there = Where.of(request), folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted, made = quarters.parse(request.quarters or ""), False
+    pieces = ((where, quarter, there, overwrite) for quarter in wanted)
+    for one in request.workers.in_order(_sorted_there, pieces):
+        if one is not None:
+            made = True
+            yield replace(one, path=folder / one.path.relative_to(there))
+    if not made:
+        raise tiles.none_found(where.called, where.type, wanted)
+
+
+def _sorted(one: tiles.Opened, folder: Path, type: str, overwrite: bool) -> Sorted:
+    """The copy of a quarter, made unless it is up to date."""
+    started = time.perf_counter()
+    target = folder / mirror.key(type, one.file.quarter)
+    if one.file.copied:
+        raise InvalidInput(f"{one.file.url} is sorted already; use its root as it is.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    there = _there(target)
+    kept = there is not None and there.origin == one.record
+    if not kept:
+        refuse_existing(target, overwrite or there is not None)
+        there = _sort(one, target)
+    assert there
+    seconds = time.perf_counter() - started
+    return Sorted(one.file.quarter, target, sum(there.sizes), target.stat().st_size, kept, seconds)
+
+
+def _sorted_there(where: Where, quarter: str, folder: Path, overwrite: bool) -> Sorted | None:
+    """In a worker: the copy of a quarter, None where there is none to copy."""
+    if not folder.is_dir():
+        raise InvalidInput(
+            f"A worker does not see the folder {folder}; put it where all machines see it under this name."
+        )
+    one = where.opened(quarter)
+    return None if one is None else _sorted(one, folder, where.type, overwrite)
 
 
 def _there(path: Path) -> Copied | None:

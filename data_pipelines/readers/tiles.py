@@ -5,11 +5,11 @@ Only the needed columns are read (never `tile`, three quarters of a file), batch
 the columns of latency under load are taken when a file's own footer lists them, because old quarters are re-published.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,8 @@ _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.t
 #: The upper half of a float64 NaN read as an integer: how some published files spell a null latency.
 NULL_LATENCY_MS = 2_146_959_360
 BATCH_ROWS = 1 << 18
+#: A quarter, the columns to give of it, in our names, and the quarters that are said to be missing with it.
+Piece: TypeAlias = tuple[str, list[str], list[str]]
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ class Opened:
     def rows(self) -> int:
         """That were published."""
         return self.file.copied.rows_read if self.file.copied else int(self.metadata.num_rows)
+
+    @property
+    def names(self) -> set[str]:
+        """Its measured columns, as we call them."""
+        return {to for to, _ in self.wanted.values()}
 
     @cached_property
     def record(self) -> dict[str, Any]:
@@ -108,9 +115,26 @@ def collect(request: Request) -> Iterator[Collected]:
     InvalidInput
         No quarter found, a single named quarter missing, a file that is not Parquet or lacks a column.
     """
+    place = place_asked(request)
+    files = {one.file.quarter: one for one in found(request)}
+
+    def read(pieces: list[Piece]) -> Iterator[Collected]:
+        return (read_quarter(files[quarter], place, *rest) for quarter, *rest in pieces)
+
+    return parts({quarter: one.names for quarter, one in files.items()}, request, read)
+
+
+def place_asked(request: Request) -> Region:
+    """The place of a request.
+
+    Raises
+    ------
+    InvalidInput
+        It has none.
+    """
     if request.place is None:
         raise InvalidInput("Ookla's files cover the world; name a region, a bounding box or a boundary file.")
-    return _parts(list(found(request)), request.place, request)
+    return request.place
 
 
 def found(request: Request) -> Iterator[Opened]:
@@ -133,19 +157,27 @@ def found(request: Request) -> Iterator[Opened]:
         raise none_found(root, type, wanted)
 
 
-def _parts(files: list[Opened], place: Region, request: Request) -> Iterator[Collected]:
-    """The rows of each file; a column that only some have is NaN in the others."""
-    names = [name for name, _ in (*COLUMNS.values(), *OPTIONAL_COLUMNS.values())]
-    some = {to for one in files for to, _ in one.wanted.values()}
-    there = [one.file.quarter for one in files]
+def parts(
+    there: dict[str, set[str]], request: Request, read: Callable[[list[Piece]], Iterator[Collected]]
+) -> Iterator[Collected]:
+    """The rows of each quarter that is there; a column that only some have is NaN in the others.
+
+    Parameters
+    ----------
+    there : the measured columns of each quarter, in our names
+    read : the rows of each of some pieces, in their order
+    """
+    some = set[str]().union(*there.values())
+    names = [name for name, _ in (*COLUMNS.values(), *OPTIONAL_COLUMNS.values()) if name in some]
     missing = [quarter for quarter in quarters.parse(request.quarters or "") if quarter not in there]
-    for number, one in enumerate(files):
+    pieces = [(quarter, names, missing if number == 0 else []) for number, quarter in enumerate(there)]
+    rows = read(pieces)
+    for number, quarter in enumerate(there):
         if request.progress:
-            request.progress(number, len(files), f"{request.type} {one.file.quarter}")
-        yield read_quarter(one, place, [name for name in names if name in some], missing)
-        missing = []
+            request.progress(number, len(there), f"{request.type} {quarter}")
+        yield next(rows)
     if request.progress:
-        request.progress(len(files), len(files), f"{request.type} tiles")
+        request.progress(len(there), len(there), f"{request.type} tiles")
 
 
 def read_quarter(one: Opened, region: Region, names: Iterable[str], missing: Iterable[str] = ()) -> Collected:

@@ -3,11 +3,11 @@
 Light to import, as every file of this folder: the command line lists the sources before anything is read.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # these import numpy, pyproj and shapely
     from numpy.typing import NDArray
@@ -20,10 +20,21 @@ if TYPE_CHECKING:  # these import numpy, pyproj and shapely
 BETTER = ("higher", "lower")
 
 
+class Workers(Protocol):
+    """Who works in other processes, perhaps on other machines."""
+
+    def share(self, value: Any) -> Any:
+        """A value that many pieces take: each worker gets it once."""
+
+    def in_order(self, work: Callable[..., Any], pieces: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """What `work(*piece)` gives of each piece, in their order; `work` is a function of a module."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What was asked of `ingest`, word for word: which fields count depends on the source.
 
+    workers : read quarters side by side; None for this process alone
     place : the region that region, bbox or boundary name, for `collect`; None for no place
     """
 
@@ -47,6 +58,7 @@ class Request:
     seed: int = 0
     size: str = "demo"
     progress: "Progress | None" = None
+    workers: Workers | None = None
     place: "Region | None" = None
 
 

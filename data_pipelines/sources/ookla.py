@@ -7,9 +7,9 @@ from data_pipelines.sources.contract import Collected, Request, Source
 
 def collect(request: Request) -> Iterator[Collected]:
     """Rows of the quarters asked for whose tile meets the place: see `readers.tiles.collect`."""
-    from data_pipelines.readers import tiles
+    from data_pipelines.readers import elsewhere, tiles
 
-    return tiles.collect(request)
+    return tiles.collect(request) if request.workers is None else elsewhere.collect(request)
 
 
 OOKLA = Source(

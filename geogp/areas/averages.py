@@ -15,9 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.special import ndtr
 
+from geogp.data import Moments
 from geogp.engines.joint import Joint
 from geogp.errors import ImpossibleCombination, InvalidInput, seed_of
 from geogp.estimator import GPRegressor
+from geogp.linalg.workers import Workers, by
 from geogp.transforms import Identity, Transform
 
 Array = NDArray[np.float64]
@@ -26,6 +28,8 @@ Weights: TypeAlias = Any
 
 #: Draws held at once: 64 of 100,000 points are 51 MB.
 DRAWS = 64
+#: Places predicted together: few enough that each of several workers has some.
+PLACES = 2048
 #: Halvings of a bracket of percentiles: to 1e-12 of the surface's range.
 HALVINGS = 40
 
@@ -99,10 +103,15 @@ class Surface:
 
     def batches(self, n_samples: int, random_state: int | None = 0) -> Iterator[Float[np.ndarray, "N draws"]]:
         """The draws of y behind `draws`, at most `DRAWS` at once: (N, draws) each."""
-        generator = torch.Generator().manual_seed(seed_of(random_state))
-        for start in range(0, n_samples, DRAWS):
-            e = self.joint.draw(min(DRAWS, n_samples - start), generator)
-            yield self.transform.inverse(self.location[:, None] + self.factor * e)
+        for number, m in batches_of(n_samples):
+            yield self.batch(number, m, random_state)
+
+    def batch(
+        self, number: int, n_samples: int, random_state: int | None = 0
+    ) -> Float[np.ndarray, "N n_samples"]:
+        """One of `batches`: its random numbers are its own, so that whoever draws it draws the same."""
+        e = self.joint.draw(n_samples, stream(random_state, number))
+        return self.transform.inverse(self.location[:, None] + self.factor * e)
 
     def percentiles(
         self, weights: Weights, probabilities: Sequence[float]
@@ -138,13 +147,38 @@ class Surface:
         return out
 
 
-def surface(model: GPRegressor, X: ArrayLike, *, counts: ArrayLike | float | None = None) -> Surface:
+def batches_of(n_samples: int) -> Iterator[tuple[int, int]]:
+    """Number and size of each batch of so many draws.
+
+    Examples
+    --------
+    >>> list(batches_of(150))
+    [(0, 64), (1, 64), (2, 22)]
+    """
+    for number, start in enumerate(range(0, n_samples, DRAWS)):
+        yield number, min(DRAWS, n_samples - start)
+
+
+def stream(random_state: int | None, *key: int) -> torch.Generator:
+    """Random numbers that depend on a seed and a key alone, independent of those of other keys."""
+    seeds = np.random.SeedSequence([seed_of(random_state), *key])
+    return torch.Generator().manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
+
+
+def surface(
+    model: GPRegressor,
+    X: ArrayLike,
+    *,
+    counts: ArrayLike | float | None = None,
+    workers: Workers | None = None,
+) -> Surface:
     """The joint posterior of the surface at X (N, d), for averages over areas.
 
     Parameters
     ----------
     counts : measurements behind the averages whose level the surface is (it may move with them); default
         `reference_count_`
+    workers : who predict parts of the places, and work out what all draws share; the same to the last bit
 
     Raises
     ------
@@ -152,15 +186,22 @@ def surface(model: GPRegressor, X: ArrayLike, *, counts: ArrayLike | float | Non
         more places than the method takes at once, see `GPRegressor.most_places`.
     """
     X = np.asarray(X, dtype=np.float64)
-    moments = model.moments(X, model.reference_count_ if counts is None else counts)
+    n = model.reference_count_ if counts is None else counts
+    of_each = n is not None and np.ndim(n) > 0
+    if workers is not None:
+        model.moments(X[:1], np.asarray(n)[:1] if of_each else n)  # what is to be warned of is told here
+    parts = [slice(start, start + PLACES) for start in range(0, max(len(X), 1), PLACES)]
+    pieces = ((X[part], np.asarray(n)[part] if of_each else n) for part in parts)
+    moments = Moments.joined(list(by(workers, _moments, model, pieces)))
     latent = model.distribution(moments, latent=True)
-    return Surface(
-        latent.location,
-        latent.scale,
-        model.target_sd_,
-        model.engine_.joint(torch.as_tensor(X), moments.latent_variance),
-        latent.transform,
-    )
+    joint = model.engine_.joint(torch.as_tensor(X), moments.latent_variance)
+    if workers is not None:
+        joint.prepare(workers)
+    return Surface(latent.location, latent.scale, model.target_sd_, joint, latent.transform)
+
+
+def _moments(model: GPRegressor, X: Array, counts: ArrayLike | float | None) -> Moments:
+    return model.moments(X, counts)
 
 
 def area_moments(

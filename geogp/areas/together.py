@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from geogp.areas.averages import DRAWS, Surface
-from geogp.errors import InvalidInput, seed_of
+from geogp.areas.averages import Surface, batches_of, stream
+from geogp.errors import InvalidInput
 
 Array = NDArray[np.float64]
 
@@ -76,23 +75,28 @@ def cross_correlation(
 def draws_together(
     a: Surface, b: Surface, correlation: float, n_samples: int, seed: int = 0
 ) -> Iterator[tuple[Float[np.ndarray, "N draws"], Float[np.ndarray, "N draws"]]]:
-    """Joint draws of two surfaces at the same N places, (y_a, y_b) of at most `DRAWS` at once; y_a as `Surface.batches` draws.
+    """Joint draws of two surfaces at the same N places, (y_a, y_b), a batch at once; y_a as `Surface.batches` draws.
 
     e_b / s_b = ρ e_a / s_a + √(1 - ρ²) e' with e' as run b draws alone: the variance of b is its own at every place and the
     correlation with a is ρ; between places b's errors then go together as a's do with weight ρ² and as b's with 1 - ρ².
     """
+    for number, m in batches_of(n_samples):
+        yield draw_together(a, b, correlation, number, m, seed)
+
+
+def draw_together(
+    a: Surface, b: Surface, correlation: float, number: int, n_samples: int, seed: int = 0
+) -> tuple[Float[np.ndarray, "N n_samples"], Float[np.ndarray, "N n_samples"]]:
+    """A batch of `draws_together`, whose first surface is that of `Surface.batch`."""
     if len(a.location) != len(b.location):
         raise InvalidInput(
             f"the surfaces are at {len(a.location)} and {len(b.location)} places; give the same."
         )
-    seed = seed_of(seed, "seed")
-    first, second = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
     ratio = (b.scale / np.maximum(a.scale, 1e-300))[:, None]
-    for start in range(0, n_samples, DRAWS):
-        m = min(DRAWS, n_samples - start)
-        e_a = a.factor * a.joint.draw(m, first)
-        e_b = correlation * ratio * e_a + np.sqrt(1 - correlation**2) * b.factor * b.joint.draw(m, second)
-        yield a.transform.inverse(a.location[:, None] + e_a), b.transform.inverse(b.location[:, None] + e_b)
+    e_a = a.factor * a.joint.draw(n_samples, stream(seed, number))
+    own = b.factor * b.joint.draw(n_samples, stream(seed, number, 1))
+    e_b = correlation * ratio * e_a + np.sqrt(1 - correlation**2) * own
+    return a.transform.inverse(a.location[:, None] + e_a), b.transform.inverse(b.location[:, None] + e_b)
 
 
 def either_below(

@@ -5,6 +5,7 @@ interface: methods with features are exact at any number of places; a local fiel
 predictions (`geogp.field.joint`); the rest factorise a dense matrix and are held to some thousand places.
 """
 
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from geogp.basis.model import LowRankGP
 from geogp.basis.posterior import LowRankWeights, WeightPosterior
 from geogp.data import CHUNK
 from geogp.linalg import cholesky
+from geogp.linalg.workers import Workers
 
 Array = NDArray[np.float64]
 
@@ -34,6 +36,9 @@ class Joint(Protocol):
 
     def covariance(self, W: sparse.csr_array) -> Array:
         """Covariance of the sums W f for W (A, N): (A, A)."""
+
+    def prepare(self, workers: Workers | None = None) -> None:
+        """Work out what all draws share, by workers where that pays: it is not done again, nor by those it is sent to."""
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Array:
         """Joint draws of f less its mean: (N, n_samples)."""
@@ -80,6 +85,9 @@ class FeatureJoint:
             shared = self.weights.covariance(sums, sums).numpy()
         return shared + (Ws @ sparse.diags_array(self.own) @ Ws.T).toarray()
 
+    def prepare(self, workers: Workers | None = None) -> None:
+        """Nothing."""
+
     def draw(self, n_samples: int, generator: torch.Generator) -> Array:
         with torch.no_grad():
             weights = self.weights.sample(n_samples, generator) - self.weights.mean[:, None]
@@ -103,7 +111,14 @@ class DenseJoint:
     def covariance(self, W: sparse.csr_array) -> Array:
         return W @ (W @ self.S).T
 
+    def prepare(self, workers: Workers | None = None) -> None:
+        """Its factor, which takes a second at most."""
+        _ = self._L
+
+    @cached_property
+    def _L(self) -> Tensor:
+        return cholesky(torch.as_tensor(self.S), jitter=1e-9, what="the posterior covariance of the places")
+
     def draw(self, n_samples: int, generator: torch.Generator) -> Array:
-        L = cholesky(torch.as_tensor(self.S), jitter=1e-9, what="the posterior covariance of the places")
-        noise = torch.randn(len(L), n_samples, generator=generator, dtype=torch.float64)
-        return (L @ noise).numpy()
+        noise = torch.randn(len(self._L), n_samples, generator=generator, dtype=torch.float64)
+        return (self._L @ noise).numpy()

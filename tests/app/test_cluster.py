@@ -14,8 +14,10 @@ import rasterio
 
 from app import cluster
 from app.errors import Interrupted, InvalidInput, Unfinished
-from app.workflow import change, compare, export
+from app.workflow import areas, change, compare, export
+from data_pipelines.observations import ingest
 from geogp.run import load
+from tests.app.test_areas import HALVES, boxes
 
 pytestmark = [
     pytest.mark.slow,
@@ -81,9 +83,12 @@ def test_what_names_one_passes(text):
     cluster.check_scheduler(text)
 
 
-def test_without_dask_a_sentence_names_the_extra(cli, run, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "command", [("export", "run"), ("ingest", "--root", "."), ("areas", "run", "--areas", "a.gpkg")]
+)
+def test_without_dask_a_sentence_names_the_extra(cli, tmp_path, monkeypatch, command):
     monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda name: None)
-    result = cli("export", run, "-o", tmp_path / "out", "--scheduler", "local:2")
+    result = cli(*command, "-o", tmp_path / "out.parquet", "--scheduler", "local:2")
     assert result.code == 3 and ".[distributed]" in result.err and result.err.count("\n") == 1
 
 
@@ -155,11 +160,18 @@ def test_a_stopped_export_goes_on_without_a_scheduler(own, here, run, tmp_path, 
     assert kept >= 1 and asked and written(tmp_path / "out") == here
 
 
-def test_a_change_is_the_same(own, run, tmp_path):
-    wanted = {"resolution_m": 2000.0, "at_least": [0.0, 10.0]}
+def test_a_change_is_the_same(own, run, world, tmp_path):
+    boxes(world, *HALVES).to_file(tmp_path / "boxes.geojson")
+    wanted = {
+        "resolution_m": 2000.0,
+        "at_least": [0.0, 10.0],
+        "polygons": tmp_path / "boxes.geojson",
+        "n_samples": 90,
+    }
     for name, scheduler in (("here", None), ("there", own.scheduler_address)):
         change(run, *load(run).quarters[:2], tmp_path / name, scheduler=scheduler, **wanted)
-    assert written(tmp_path / "there") == written(tmp_path / "here")
+    made = written(tmp_path / "there")
+    assert made == written(tmp_path / "here") and "areas.gpkg" in made
 
 
 def test_a_comparison_comes_to_the_same_scores(own, table, tmp_path, monkeypatch):
@@ -177,10 +189,54 @@ def test_a_comparison_comes_to_the_same_scores(own, table, tmp_path, monkeypatch
         compare(table, scheduler=own.scheduler_address, methods=["sv-rbf"], model={"rank": 0})
 
 
-def test_another_version_is_told(own, run, tmp_path, monkeypatch):
-    from app.workflow.rasters import elsewhere
+def test_a_table_is_the_same_though_a_worker_is_killed(own, world_folder, table, tmp_path):
+    with cluster.workers(own.scheduler_address) as others:
+        victims = list(others.client.run(os.getpid).values())
 
-    monkeypatch.setattr(elsewhere, "__version__", "0.0.9")
+        def kill(done, total, words):
+            if words.startswith("fixed") and victims:
+                os.kill(victims.pop(), signal.SIGKILL)
+
+        there = tmp_path / "there.parquet"
+        ingest(source="synthetic", root=world_folder, output=there, workers=others, progress=kill)
+    assert not victims and there.read_bytes() == table.read_bytes()
+
+
+def test_sorted_copies_are_the_same(own, cli, world_folder, tmp_path):
+    copies = []
+    for name, more in (("here", ()), ("there", ("--scheduler", own.scheduler_address))):
+        line = ("--root", world_folder, "--quarters", "2023Q3..2023Q4", "--sort-into", tmp_path / name)
+        made = cli("ingest", *line, *more)
+        assert made.code == 0 and made.err.count(f"{name}/parquet") == 2
+        copies.append([p.read_bytes() for p in sorted((tmp_path / name).rglob("*.parquet"))])
+    assert copies[0] == copies[1]
+
+
+def test_what_no_worker_reads_is_refused(cli, tmp_path):
+    for line in (("--list",), ("x.csv", "--source", "csv", "-o", tmp_path / "o.parquet")):
+        result = cli("ingest", *line, "--scheduler", "local:1")
+        assert result.code == 2 and "--scheduler has quarters read side by side" in result.err
+        assert result.err.count("\n") == 1
+
+
+def test_areas_are_the_same_though_a_worker_is_killed(own, run, world, tmp_path):
+    boxes(world, *HALVES).to_file(tmp_path / "boxes.geojson")
+    with cluster.workers(own.scheduler_address) as others:
+        victims = list(others.client.run(os.getpid).values())
+
+    def kill(done, total, words):
+        if done == 64:
+            os.kill(victims.pop(), signal.SIGKILL)
+
+    for name, more in (("here", {}), ("there", {"scheduler": own.scheduler_address, "progress": kill})):
+        (tmp_path / name).mkdir()
+        areas(run, tmp_path / "boxes.geojson", tmp_path / name / "a.csv", **more)
+    made = written(tmp_path / "there")
+    assert made == written(tmp_path / "here") and len(made) == 2
+
+
+def test_another_version_is_told(own, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "__version__", "0.0.9")
     with pytest.raises(InvalidInput, match=r"A worker has GeoGP .* and this is 0\.0\.9"):
         export(run, tmp_path / "out", scheduler=own.scheduler_address, **WANTED)
     assert not (tmp_path / "out").exists()

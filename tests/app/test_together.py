@@ -1,6 +1,7 @@
 """`--with`: what misses either of two limits, per area and per pixel, from two runs of the same tiles."""
 
 import json
+from contextlib import nullcontext
 
 import geopandas
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 import rasterio
 from scipy.special import ndtr
 
+from app.workflow import areas
 from geogp.run import load
 from tests.app.conftest import TINY
 from tests.app.test_areas import HALVES, boxes
+from tests.others import Others
 
 LIMITS = ("--below", 60, "--with-below", 12)
 
@@ -92,6 +95,20 @@ def test_a_second_limit_that_nothing_misses_changes_nothing(cli, run, upload, fi
             table[f"share_either_missed{end}"], table[f"share_below_60{end}"], rtol=1e-12
         )
     assert (table["share_below_60"] > 0.01).all()
+
+
+def test_others_draw_both_to_the_same_bytes(run, upload, file, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    others, written = Others(), []
+    for name, workers in (("here", None), ("there", others)):
+        monkeypatch.setattr(
+            "app.workflow.steps.areas.workers", lambda asked, found=workers: nullcontext(found)
+        )
+        (tmp_path / name).mkdir()
+        areas(run, file, tmp_path / name / "a.parquet", beside=upload, either=(60, 12), n_samples=150)
+        written.append([p.read_bytes() for p in sorted((tmp_path / name).iterdir())])
+    assert written[0] == written[1] and len(written[0]) == 2
+    assert others.done.count("_batch") == 3 and others.done.count("_missed") == 3
 
 
 def test_the_layer_is_the_chance_at_each_pixel(cli, run, upload, tmp_path):

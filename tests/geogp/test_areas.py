@@ -9,13 +9,15 @@ import torch
 from scipy import sparse
 
 import geogp
-from geogp.areas import area_moments, surface
+from geogp.areas import area_moments, averages, batches_of, surface
 from geogp.errors import FarAhead, ImpossibleCombination, InvalidInput
 from geogp.field import LocalKernel
+from geogp.field.joint import prior_draws
 from geogp.field.joint.kernel_sums import kernel_quadratic
 from geogp.field.joint.prior_draws import PriorSampler
 from geogp.methods import METHODS
 from geogp.scores import binomial_band
+from tests.others import Others
 
 KERNEL = LocalKernel(
     torch.tensor([[0.3, 0.5, 2.0], [4.0, 3.0, 9.0]]).double().log(),
@@ -154,6 +156,36 @@ def test_draws_have_that_covariance(near):
     ratio = draws.std(axis=1) / found.sd
     assert np.abs(ratio - 1).max() < 0.06  # 1.3% by chance, the rest the prior's approximation
     np.testing.assert_array_equal(draws, surface(model, P).draws(W, n_samples=3000, random_state=1)[0])
+
+
+def test_a_batch_of_draws_is_the_same_whatever_else_is_drawn(near):
+    model, P = near
+    s = surface(model, P[:30])
+    many = list(s.batches(150, 7))
+    assert [part.shape for part in many] == [(30, 64), (30, 64), (30, 22)]
+    np.testing.assert_array_equal(s.batch(1, 64, 7), many[1])
+    np.testing.assert_array_equal(next(s.batches(64, 7)), many[0])
+    others = s.batch(0, 64, 7), s.batch(1, 64, 7), s.batch(0, 64, 8)
+    together = np.corrcoef(np.stack([(part - s.location[:, None]).ravel() for part in others]))
+    assert np.abs(together - np.eye(3)).max() < 0.2  # 30 places that go together, 64 draws: an sd of .05
+
+
+@pytest.mark.parametrize("method", ["local-gp", "dbk-silu", "gp-rbf"])
+def test_others_draw_the_same_to_the_last_bit(near, monkeypatch, method):
+    monkeypatch.setattr(averages, "PLACES", 16)
+    monkeypatch.setattr(prior_draws, "POINTS_AT_ONCE", 32)
+    model, P = near
+    if method != "local-gp":
+        rng, quick = np.random.default_rng(2), {"epochs": 2} if method == "dbk-silu" else {}
+        X = rng.uniform(0, 9, (60, 2))
+        model, P = geogp.GPRegressor(method, **quick).fit(X, np.sin(X[:, 0])), X
+    others = Others()
+    here, there = (surface(model, P[:40], workers=workers) for workers in (None, others))
+    assert others.done.count("_moments") == 3 and ("_given" in others.done) == (method == "local-gp")
+    np.testing.assert_array_equal(there.location, here.location)
+    np.testing.assert_array_equal(there.scale, here.scale)
+    for number, m in batches_of(70):
+        np.testing.assert_array_equal(there.batch(number, m), here.batch(number, m))
 
 
 @pytest.mark.parametrize("smooth", [False, True])

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from app.cluster import Cluster
 from app.errors import InvalidInput
 from app.workflow.rasters.covariates import Covered, opened
-from geogp import __version__
 from geogp.run import Run
 from maps.grid import Window
 from maps.render import MAX_MEMORY, Elsewhere, Pending, job_of, values_of
@@ -73,7 +72,6 @@ class Drawing:
     """
 
     key: str
-    version: str
     make: Callable[..., xr.Dataset]
     arguments: tuple[Any, ...]
     layers: tuple[str, ...] | None
@@ -90,7 +88,7 @@ def on(
     """Workers that compute the windows of the Dataset `make(*arguments)`, for `maps.raster.export`, told the same layers
     and memory."""
     named = None if layers is None else tuple(layers)
-    drawing = Drawing(uuid4().hex, __version__, make, arguments, named, max_memory)
+    drawing = Drawing(uuid4().hex, make, arguments, named, max_memory)
     shared = cluster.share(drawing)
 
     def begin(window: Window) -> Pending:
@@ -101,10 +99,6 @@ def on(
 
 def window_of(drawing: Drawing, window: tuple[int, int, int, int]) -> NDArray[np.float32]:
     """In a worker: a window of all bands of a map, (bands, rows, columns)."""
-    if drawing.version != __version__:
-        raise InvalidInput(
-            f"A worker has GeoGP {__version__}, and this is {drawing.version}; install the same."
-        )
     if drawing.key not in _at:
         _at.clear()
         _at[drawing.key] = job_of(drawing.make(*drawing.arguments), drawing.layers, drawing.max_memory)

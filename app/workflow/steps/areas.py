@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from app.cluster import workers
 from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.evidence import MEASURED, PARTLY, Evidence, evidence_of
@@ -161,6 +162,7 @@ def areas(
     beside: str | Path | Run | None = None,
     either: tuple[float | None, float | None] = (None, None),
     seed: int = 0,
+    scheduler: str | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
 ) -> Areas:
@@ -198,6 +200,7 @@ def areas(
     beside : a run of another target of the same tiles: `share_either_missed`, its sd and ends, of what misses the limit
         of either target (below it; above where lower is better), and `people_either_missed`
     either : the limits of this run and of `beside`, in their units
+    scheduler : whose workers predict the places and draw, see `app.cluster.workers`; the files are the same to the byte
     progress : called with (draws done, draws, words)
 
     Raises
@@ -240,17 +243,16 @@ def areas(
     points = points_of(inside, resolution_m, run.model.most_places, others)
     if progress is not None:
         progress(0, n_samples, f"predicting {len(points.xy):,} places")
-    found = surface(run.model, run.inputs(points.xy, quarter))
-    draws = drawn(
-        found,
-        points,
-        goal,
-        scores,
-        exact=exactly(found),
-        n_samples=n_samples,
-        seed=seed,
-        progress=progress,
-    )
+    with workers(scheduler) as cluster:
+        found = surface(run.model, run.inputs(points.xy, quarter), workers=cluster)
+        asked: dict[str, Any] = {
+            "n_samples": n_samples,
+            "seed": seed,
+            "workers": cluster,
+            "progress": progress,
+        }
+        draws = drawn(found, points, goal, scores, exact=exactly(found), **asked)
+        shares = {} if pair is None else pair.shares(found, points, quarter, **asked)
     columns = summaries(found, points, goal, draws, level=level)
     by = PEOPLE if PEOPLE in others else GROUND
     facts: dict[str, Any] = {
@@ -264,7 +266,6 @@ def areas(
         counts, facts["whole"] = people_below(draws, by, people[points.inside], level)
         columns |= {PEOPLE: people[points.inside], **counts}
     if pair is not None:
-        shares = pair.shares(found, points, quarter, n_samples=n_samples, seed=seed, progress=progress)
         columns |= columns_of(shares, GROUND, level)
         facts |= pair.facts()
         notes.append(pair.note())

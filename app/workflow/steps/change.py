@@ -1,13 +1,14 @@
 """What changed between two quarters, or differs between two runs: maps of the difference and, per area, a table of it."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from app.cluster import workers
 from app.console import Report
@@ -21,11 +22,12 @@ from app.workflow.rasters.elsewhere import Place, on
 from app.workflow.tables import plain, write_table
 from app.workflow.together import learned_together
 from app.workflow.weighing import AreaPoints, points_of
-from geogp.areas import change_map, difference_map, draws_together, surface
+from geogp.areas import Surface, batches_of, change_map, difference_map, draw_together, surface
 from geogp.areas.change import carried, check_one_target, check_times
 from geogp.errors import check_level
+from geogp.linalg.workers import Workers, by
 from geogp.run import Run
-from geogp.targets import digits
+from geogp.targets import digits, target
 from maps.raster import export as write_rasters
 from maps.sinks.base import Output
 
@@ -155,7 +157,7 @@ def change(
     formats : of maps' raster and table formats; none for the areas alone
     level, resolution_m, bounds, crs, max_distance_m : as for `export`; resolution_m of the maps
     n_samples : joint draws, for areas
-    scheduler : whose workers compute the maps, see `app.cluster.workers`; the files are the same to the byte
+    scheduler : whose workers compute the maps and draw, see `app.cluster.workers`; the files are the same to the byte
 
     Raises
     ------
@@ -187,13 +189,7 @@ def change(
         facts if what.other is not None else {k: v for k, v in facts.items() if k != "quarter"}
     ) | what.facts
     names, table, notes = list[str](), None, list(what.notes)
-    if polygons is not None:
-        names, table, said = _areas(run, what, polygons, key, facts, n_samples, seed)
-        notes += said
-    grid = grid_of(run, resolution_m=resolution_m, bounds=bounds, crs=crs, max_distance_m=max_distance_m)
     asked: dict[str, Any] = {"level": level, "at_least": tuple(float(x) for x in at_least)}
-    ds = _drawn(what, grid, asked)
-    notes += [grid.note] if grid.note and formats else []
 
     def further(work: Path) -> list[Output]:
         if table is None:
@@ -201,9 +197,14 @@ def change(
         write_table(table, work / TABLE, facts, overwrite=False, layer="areas")
         return [Output(work / TABLE, "gpkg", TABLE, ("areas",))]
 
-    with workers(scheduler if formats else None) as cluster:
+    with workers(scheduler) as cluster:
+        if polygons is not None:
+            names, table, said = _areas(run, what, polygons, key, facts, n_samples, seed, cluster)
+            notes += said
+        grid = grid_of(run, resolution_m=resolution_m, bounds=bounds, crs=crs, max_distance_m=max_distance_m)
+        notes += [grid.note] if grid.note and formats else []
         manifest = write_rasters(
-            ds.assign_attrs({**attribution(run), "title": what.long_title}),
+            _drawn(what, grid, asked).assign_attrs({**attribution(run), "title": what.long_title}),
             folder,
             list(formats),
             geometry=grid.boundary,
@@ -266,16 +267,33 @@ class Between:
         beside = None if self.other is None else Place.of(self.other)
         return Place.of(self.run), self.names, self.quarter, beside, self.correlation
 
-    def draws(self, xy: Array, n_samples: int, seed: int) -> Iterator[tuple[Array, Array]]:
-        """Joint draws (n, some) of the surface at places, before and after."""
+    def surfaces(self, xy: Array, workers: Workers | None) -> "Surfaces":
+        """The surfaces before and after at places (n, 2)."""
         if self.other is None:
             X = np.concatenate([self.run.inputs(xy, name) for name in self.names])
-            for t in surface(self.run.model, X).batches(n_samples, seed):
-                yield t[: len(xy)], t[len(xy) :]
-            return
-        a = surface(self.run.model, self.run.inputs(xy, self.quarter))
-        b = surface(self.other.model, self.other.inputs(carried(self.run, self.other, xy), self.quarter))
-        yield from draws_together(a, b, self.correlation, n_samples, seed)
+            return Surfaces(surface(self.run.model, X, workers=workers), None, 0.0)
+        beside = self.other.inputs(carried(self.run, self.other, xy), self.quarter)
+        a = surface(self.run.model, self.run.inputs(xy, self.quarter), workers=workers)
+        return Surfaces(a, surface(self.other.model, beside, workers=workers), self.correlation)
+
+
+@dataclass(frozen=True, eq=False)
+class Surfaces:
+    """Both surfaces at places, for whoever draws a batch of them.
+
+    a : of one run at both times, one after the other, where there is no b; correlation : of the errors of two runs
+    """
+
+    a: Surface
+    b: Surface | None
+    correlation: float
+
+    def batch(self, number: int, n_samples: int, seed: int) -> tuple[Array, Array]:
+        """Joint draws (n, n_samples) before and after."""
+        if self.b is not None:
+            return draw_together(self.a, self.b, self.correlation, number, n_samples, seed)
+        before, after = np.split(self.a.batch(number, n_samples, seed), 2)
+        return before, after
 
 
 def _drawn(what: Between, grid: Grid, asked: dict[str, Any]) -> Any:
@@ -334,6 +352,7 @@ def _areas(
     facts: dict[str, Any],
     n_samples: int,
     seed: int,
+    workers: Workers | None,
 ) -> tuple[list[str], "geopandas.GeoDataFrame", list[str]]:
     """Keys, the rows of a file with the change of each, and what was left out."""
     frame = read_polygons(polygons)
@@ -341,7 +360,7 @@ def _areas(
     most = run.model.most_places
     inside = Inside.of(polygons, frame, run)
     points = points_of(inside, None, None if most is None else most // 2)
-    columns = _columns(what, points, facts, n_samples, seed)
+    columns = _columns(what, points, facts, n_samples, seed, workers)
     own = {"area_km2": points.area_m2 / 1e6, "n_points": points.numbers}
     own |= {name: points.of_all(values) for name, values in columns.items()}
     table = frame.rename(columns={name: f"{name}_given" for name in own if name in frame.columns})
@@ -349,17 +368,18 @@ def _areas(
 
 
 def _columns(
-    what: Between, points: AreaPoints, facts: dict[str, Any], n_samples: int, seed: int
+    what: Between,
+    points: AreaPoints,
+    facts: dict[str, Any],
+    n_samples: int,
+    seed: int,
+    workers: Workers | None = None,
 ) -> dict[str, Any]:
     """Columns (areas inside,) of the change, from joint draws of both sides at all points."""
     goal, W = what.run.target, points.weights()
-    means = np.empty((2, W.shape[0], n_samples))
-    latent = np.empty((W.shape[0], n_samples))
-    first = 0
-    for before, after in what.draws(points.xy, n_samples, seed):
-        part = slice(first, first := first + before.shape[1])
-        means[0, :, part], means[1, :, part] = W @ goal.from_score(before), W @ goal.from_score(after)
-        latent[:, part] = W @ after - W @ before
+    shared = what.surfaces(points.xy, workers), W, goal.name, seed
+    parts = list(by(workers, _averaged, shared, batches_of(n_samples)))
+    *means, latent = (np.concatenate(of, axis=1) for of in zip(*parts))
     difference = means[1] - means[0]
     better = difference if goal.lowest_first else -difference
     said = of_draws(difference, facts["level"])
@@ -372,3 +392,13 @@ def _columns(
         "latent_change": latent.mean(axis=1),
         "latent_change_sd": latent.std(axis=1, ddof=1),
     }
+
+
+def _averaged(
+    shared: tuple[Surfaces, sparse.csr_array, str, int], number: int, n_samples: int
+) -> tuple[Array, Array, Array]:
+    """Of a batch of draws, the means over areas (A, n_samples) before and after, and of the change on the model's scale."""
+    surfaces, W, name, seed = shared
+    before, after = surfaces.batch(number, n_samples, seed)
+    goal = target(name)
+    return W @ goal.from_score(before), W @ goal.from_score(after), W @ after - W @ before

@@ -20,6 +20,7 @@ from geogp.field.joint.prior_draws import PriorSampler
 from geogp.field.kernel import LocalKernel
 from geogp.field.observations import Observations
 from geogp.field.solve import Predictors
+from geogp.linalg.workers import Workers
 
 Array = NDArray[np.float64]
 
@@ -103,10 +104,15 @@ class FieldJoint:
         """Covariance of the surface at the places: (N, N), its diagonal the variances given."""
         return self.covariance(sparse.csr_array(sparse.eye_array(len(self.scale))))
 
+    def prepare(self, workers: Workers | None = None) -> None:
+        """How each point follows from earlier ones."""
+        if self._prior is None:
+            self._prior = PriorSampler(self.kernel, self.points, workers=workers)
+
     def draw(self, n_samples: int, generator: torch.Generator) -> Float[np.ndarray, "N n_samples"]:
         """Joint draws of the errors, (N, n_samples): prior draws, less what the prediction makes of them."""
-        if self._prior is None:
-            self._prior = PriorSampler(self.kernel, self.points)
+        self.prepare()
+        assert self._prior is not None
         N, n = self.B.shape
         f = self._prior.draw(n_samples, generator)
         noise = torch.randn(n, n_samples, generator=generator).numpy()

@@ -15,6 +15,7 @@ from geogp.field.kernel import LocalKernel
 from geogp.field.solve import Neighbourhoods
 from geogp.linalg import cholesky
 from geogp.linalg.threads import side_by_side
+from geogp.linalg.workers import Workers, by
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -25,6 +26,8 @@ ANCESTORS = 30
 JITTER = 1e-9
 #: Points solved at once, and draws at once.
 POINTS_AT_ONCE, DRAWS_AT_ONCE = 128, 32
+#: So many times the points that are solved at once are sent together.
+SENT = 16
 #: Points looked at together while generations are counted, as a share of those before.
 TOGETHER = 0.1
 
@@ -53,14 +56,22 @@ class PriorSampler:
     (2, 5)
     """
 
-    def __init__(self, kernel: LocalKernel, X: Tensor, *, ancestors: int = ANCESTORS, seed: int = 0):
+    def __init__(
+        self,
+        kernel: LocalKernel,
+        X: Tensor,
+        *,
+        ancestors: int = ANCESTORS,
+        seed: int = 0,
+        workers: Workers | None = None,
+    ):
         # Coinciding points are one point, drawn once.
         places, place = np.unique(X.double().numpy(), axis=0, return_inverse=True)
         order = np.random.default_rng(seed).permutation(len(places))
         P = torch.from_numpy(places[order])
         self.n_drawn, drawn_as = len(places), np.argsort(order)[place.ravel()]
         terms = [kernel.term(c) for c in range(len(kernel.smoothness))]
-        self.factors = list(side_by_side(lambda term: _factor(term, P, ancestors), terms))
+        self.factors = [_factor(term, P, ancestors, workers) for term in terms]
         self.drawn_as = [factor.place[drawn_as] for factor in self.factors]
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Array:
@@ -132,21 +143,41 @@ def generations(index: Index) -> Index:
     return out[:n]
 
 
-def _factor(term: LocalKernel, P: Tensor, ancestors: int) -> _Factor:
-    """Of a term of the kernel, for points in their order."""
-    scaled = (P * torch.exp(-term.log_lengthscale[0])).numpy()
-    index = earlier(scaled, ancestors, nearest)
-    variances = term.prior_at(P).expand(len(P)).detach()
-    typical = float(variances.mean())
+@dataclass(frozen=True)
+class _Line:
+    """Points P (n, d) in their order, the ancestors of each (n, m), and their prior variances (n,) under a term."""
 
-    def given(part: slice) -> tuple[Tensor, Tensor]:
-        near = Neighbourhoods.of(term, P[part], P, torch.from_numpy(index[part]))
-        missing = torch.diag_embed((~near.present).double()) * typical
+    term: LocalKernel
+    P: Tensor
+    index: Index
+    variances: Tensor
+    typical: float
+
+    def given(self, start: int) -> tuple[Tensor, Tensor]:
+        """Of some points from one on: coefficients of their ancestors, and what is left of the variance."""
+        part = slice(start, start + POINTS_AT_ONCE)
+        near = Neighbourhoods.of(self.term, self.P[part], self.P, torch.from_numpy(self.index[part]))
+        missing = torch.diag_embed((~near.present).double()) * self.typical
         L = cholesky(near.among + missing, jitter=JITTER, what="the covariance of neighbouring points")
         a = torch.cholesky_solve(near.across[..., None], L)[..., 0]
-        v = variances[part]
+        v = self.variances[part]
         return a, torch.maximum(v - (a * near.across).sum(-1), JITTER * v)
 
-    parts = (slice(start, start + POINTS_AT_ONCE) for start in range(0, len(P), POINTS_AT_ONCE))
-    coefficients, left = zip(*side_by_side(given, parts))
+
+def _factor(term: LocalKernel, P: Tensor, ancestors: int, workers: Workers | None) -> _Factor:
+    """Of a term of the kernel, for points in their order."""
+    scaled = (P * torch.exp(-term.log_lengthscale[0])).detach().numpy()
+    index = earlier(scaled, ancestors, nearest)
+    variances = term.prior_at(P).expand(len(P)).detach()
+    line = _Line(term, P, index, variances, float(variances.mean()))
+    starts = range(0, len(P), POINTS_AT_ONCE)
+    together = len(starts) if workers is None else SENT
+    pieces = ((starts[i : i + together],) for i in range(0, len(starts), together))
+    coefficients, left = zip(*by(workers, _given, line, pieces))
     return _Factor.of(scaled, index, torch.cat(coefficients).numpy(), torch.cat(left).sqrt().numpy())
+
+
+def _given(line: _Line, starts: range) -> tuple[Tensor, Tensor]:
+    """Of all points from these on."""
+    coefficients, left = zip(*side_by_side(line.given, starts))
+    return torch.cat(coefficients), torch.cat(left)

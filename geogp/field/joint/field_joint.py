@@ -6,7 +6,8 @@ exact covariance under the fitted kernel: nothing is approximated between them, 
 than its own neighbours told it. With all observations as neighbours this is the posterior covariance of the exact GP.
 """
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ class FieldJoint:
     index : (N, k) rows of `seen` that each prediction rests on, -1 for none
     made : how each prediction is made of them
     variance : (N,) latent variances that `moments` gives
-    common : (N, c) factor of how much of that all places err together
+    common : (N, c) factor of how much of that all places err together, the last column `ahead`
 
     Notes
     -----
@@ -89,6 +90,17 @@ class FieldJoint:
     def pairs(self) -> float:
         """Pairs of points, of places and observations: what a covariance sums over."""
         return float(len(self.points)) ** 2
+
+    @property
+    def ahead(self) -> Float[np.ndarray, " N"]:
+        """(N,) how far the mean walks ahead of the data, an error that all places share: the last of `common`."""
+        return np.asarray(self.common[:, -1])
+
+    def not_ahead(self) -> Self:
+        """These errors without `ahead`."""
+        other = copy(self)
+        other.common = self.common[:, :-1]
+        return other
 
     def covariance(self, W: sparse.csr_array) -> Float[np.ndarray, "A A"]:
         """Covariance of the sums W f for W (A, N): (A, A), positive semi-definite."""

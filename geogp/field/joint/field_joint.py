@@ -82,7 +82,8 @@ class FieldJoint:
         self.noise = _mean_noise(b**2, made.noise.numpy().ravel(), at, square)
         own = np.maximum(made.left.numpy() + square @ self.noise, 1e-300)
         self.common = common.numpy()
-        self.scale = np.sqrt(np.maximum(variance - np.square(self.common).sum(1), 0.0) / own)
+        self.own = np.maximum(variance - np.square(self.common).sum(1), 0.0)
+        self.scale = np.sqrt(self.own / own)
         self.points = torch.cat([C, seen.X[torch.from_numpy(rows)]])
         self._prior: PriorSampler | None = None
 
@@ -90,6 +91,11 @@ class FieldJoint:
     def pairs(self) -> float:
         """Pairs of points, of places and observations: what a covariance sums over."""
         return float(len(self.points)) ** 2
+
+    @property
+    def variance(self) -> Float[np.ndarray, " N"]:
+        """(N,) of these errors."""
+        return np.asarray(self.own + np.square(self.common).sum(1))
 
     @property
     def ahead(self) -> Float[np.ndarray, " N"]:

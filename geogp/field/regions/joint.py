@@ -1,6 +1,7 @@
 """How the errors of merged predictions go together, at many places at once."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,8 +18,7 @@ Array = NDArray[np.float64]
 class Part:
     """What a region adds to the errors at some of the places.
 
-    rows : (n,) numbers of the places; share : (n,) √w of its weight there
-    joint : its own errors there, as large as the merged field's but for the walk ahead of the data
+    rows : (n,) numbers of the places; share : (n,) of its errors there; joint : those
     """
 
     rows: NDArray[np.int64]
@@ -28,20 +28,17 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class MergedJoint:
-    """Joint errors of a merged surface at N places, on the standardised scale.
+    """Joint errors of a merged surface at N places, on the standardised scale. Make one with `of`.
 
         e(x) = Σ_k √w_k(x) e_k(x) + a(x) z,   cov(e(x), e(x')) = Σ_k √(w_k(x) w_k(x')) cov(e_k(x), e_k(x')) + a(x) a(x')
 
-    with e_k the errors of region k's own predictions, those of different regions independent, each as large as the latent
-    variance that was given. At a place the variance is as of regions that err alike, Σ w v, never that of an average of
+    with e_k the errors of region k's own predictions, those of different regions independent, scaled to the latent variance
+    that was given. At a place the variance is as of regions that err alike, Σ w v, never that of an average of
     independent ones. From place to place the covariance passes from one region's to the next: where they say the same it
     falls short by the factor Σ_k √(w_k(x) w_k(x')), 1 for places of equal weights and 0 from one side of a cut's overlap to
-    the other, which is wider than errors given data go together. How far the mean may walk ahead of the data (a) all
-    places share.
+    the other. How far the mean may walk ahead of the data (a) all places share.
 
-    Parameters
-    ----------
-    parts : one for each region that is asked
+    parts : one for each region that is asked, without their walks
     ahead : (N,) a
 
     Notes
@@ -51,6 +48,20 @@ class MergedJoint:
 
     parts: list[Part]
     ahead: Array
+
+    @classmethod
+    def of(cls, parts: list[Part], variance: Array) -> Self:
+        """Of the regions' errors as they say them, each's share its weight; the whole has variances (N,)."""
+        walk = np.zeros(len(variance))
+        for part in parts:
+            walk[part.rows] += part.share * np.square(part.joint.ahead)
+        own = []
+        for part in parts:
+            joint = part.joint.not_ahead()
+            # What is common to a region may be more than the blend's whole variance.
+            wanted = np.maximum(variance - walk, 0.0)[part.rows] / np.maximum(joint.variance, 1e-300)
+            own.append(Part(part.rows, np.sqrt(part.share * wanted), joint))
+        return cls(own, np.sqrt(walk))
 
     @property
     def pairs(self) -> float:

@@ -139,13 +139,11 @@ class MergedField:
 
     def joint(self, X: Tensor, latent_variance: Tensor) -> MergedJoint:
         """The surface less its mean at X, jointly, its variances the (N,) that `moments` gave."""
-        ahead = torch.zeros(len(X), dtype=torch.float64)
-        parts = []
-        for field, rows, weight in self._asked(X):
-            whole = field.joint(X[rows], latent_variance[rows])
-            ahead[rows] += weight * torch.from_numpy(whole.ahead).square()
-            parts.append(Part(rows.numpy(), weight.sqrt().numpy(), whole.not_ahead()))
-        return MergedJoint(parts, ahead.sqrt().numpy())
+        parts = [(rows, w, field.joint(X[rows], latent_variance[rows])) for field, rows, w in self._asked(X)]
+        return MergedJoint.of(
+            [Part(rows.numpy(), w.numpy(), joint) for rows, w, joint in parts],
+            latent_variance.double().numpy(),
+        )
 
     def correlation(self, before: Tensor, after: Tensor, variance: Tensor) -> Tensor:
         """Of the surface's errors at rows `before` and `after` (N, D), the same places at two times, whose latent

@@ -58,6 +58,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     steps, batch_size, learning_rate : of the schedule. `geogp` and `local-gp` take steps as those of the kernel's fit,
         epochs and hidden as those of the smooth noise (`geogp.field.FieldOptions`); `sgpr`, `gp-rbf` and others without a
         network find the length of their steps
+    region_rows : a local field of more rows than so many is fitted as overlapping regions of that size, each with a kernel and a
+        noise of its own, merged without seams, see `geogp.field.regions`; None for one field, else 2,000 or more
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
         them on the training rows ("identity" for a method that fixes the scale); quantiles and exceedance go through it
         exactly. Ask for "identity" where only that is wanted: a covariance, the published method
@@ -116,6 +118,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         steps: int | None = None,
         batch_size: int = 1024,
         learning_rate: float = 5e-3,
+        region_rows: int | None = None,
         target_transform: str = "auto",
         trace_weight: float | None = 0.01,
         kl_weight: float = 0.01,
@@ -132,7 +135,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.rank, self.hidden, self.fourier_scales = rank, hidden, fourier_scales
         self.epochs, self.steps = epochs, steps
         self.batch_size, self.learning_rate = batch_size, learning_rate
-        self.target_transform = target_transform
+        self.region_rows, self.target_transform = region_rows, target_transform
         self.trace_weight, self.kl_weight, self.crps_weight = trace_weight, kl_weight, crps_weight
         self.options, self.device, self.random_state = options, device, random_state
 

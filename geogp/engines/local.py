@@ -71,7 +71,7 @@ class LocalEngine(Engine):
 
     @classmethod
     def own_settings(cls, row: Method) -> tuple[str, ...]:
-        return ("steps", "epochs", "hidden") if row.engine == LOCAL else ()
+        return ("steps", "epochs", "hidden", "region_rows") if row.engine == LOCAL else ("region_rows",)
 
     @classmethod
     def update_kind(cls, row: Method) -> str:

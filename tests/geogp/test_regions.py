@@ -10,7 +10,7 @@ from scipy import sparse
 
 import geogp
 from geogp.engines import Hooks
-from geogp.errors import InvalidInput
+from geogp.errors import ImpossibleCombination, InvalidInput
 from geogp.field import FieldOptions, LocalField, options
 from geogp.field.predict.moments import FieldMoments
 from geogp.field.regions import MergedField, blend, fit_field, restored_field
@@ -453,11 +453,10 @@ def test_validation_rows_go_to_the_region_that_weighs_most():
 # -- as a method ------------------------------------------------------------------------------------------
 
 
-def estimator(method="geogp", **changed):
-    own = {"steps": 4, "epochs": 1, "hidden": 8, "n_targets": 150, "neighbours": 16, "metric": False}
-    return geogp.GPRegressor(
-        method, spatial=(0, 1), time=2, target_transform="identity", options=own | changed
-    )
+def estimator(method="geogp", **more):
+    own = {"n_targets": 150, "neighbours": 16, "metric": False}
+    given = {"steps": 4, "epochs": 1, "hidden": 8, "options": own, "spatial": (0, 1), "time": 2} | more
+    return geogp.GPRegressor(method, target_transform="identity", **given)
 
 
 def test_a_run_of_regions_is_saved_updated_and_asked_like_any(tmp_path):
@@ -479,11 +478,9 @@ def test_a_run_of_regions_is_saved_updated_and_asked_like_any(tmp_path):
 
 def test_a_basis_under_regions_is_one_for_all():
     X, y, n = (v.numpy() for v in world(600))
-    small = {"rank": 16, "hidden": 16, "epochs": 2, "fourier_scales": (1.0,), "residual": "local"}
-    own = {"steps": 4, "epochs": 1, "n_targets": 150, "neighbours": 16, "metric": False, "region_rows": 300}
-    model = geogp.GPRegressor(
-        "dbk-silu", spatial=(0, 1), time=2, target_transform="identity", options=own, **small
-    ).fit(X, y, n)
+    own = {"steps": 4, "epochs": 1, "n_targets": 150, "neighbours": 16, "metric": False}
+    small = {"rank": 16, "hidden": 16, "epochs": 2, "steps": None, "fourier_scales": (1.0,), "options": own}
+    model = estimator("dbk-silu", residual="local", region_rows=300, **small).fit(X, y, n)
     assert len(model.engine_.field.fields) == 2 and model.engine_.base is not None
     again = geogp.GPRegressor.from_state(*model.state())
     np.testing.assert_array_equal(again.predict(X[:30]), model.predict(X[:30]))
@@ -494,6 +491,21 @@ def test_a_size_that_is_none_is_refused(rows):
     X, y, n = (v.numpy() for v in world(120))
     with pytest.raises(InvalidInput, match=r"region_rows is a whole number of rows, 100 or more"):
         estimator(region_rows=rows).fit(X, y, n)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "who"),
+    [
+        ("sgpr", {}, "sgpr"),
+        ("dbk-silu", {}, "dbk-silu"),
+        ("geogp", {"spatial": None, "time": None}, "gp-averaged"),
+    ],
+)
+def test_what_has_no_local_field_has_no_regions(method, given, who):
+    X, y, n = (v.numpy() for v in world(60))
+    asked = {"steps": None, "epochs": None, "options": None, "region_rows": 2000} | given
+    with pytest.raises(ImpossibleCombination, match=f"region_rows cuts the places.*method '{who}' has none"):
+        estimator(method, **asked).fit(X, y, n)
 
 
 def test_as_few_rows_as_a_region_has_are_one_field():

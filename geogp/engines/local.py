@@ -42,7 +42,8 @@ class LocalEngine(Engine):
 
     With a basis (any low-rank row and residual 'local') the field sees cross-fitted residuals: a basis' own
     training residuals are too small and would fool it. The latent variance is then the field's, which has
-    seen how far the basis errs on rows it was not fitted to. Options of the plan: those of `FieldOptions`.
+    seen how far the basis errs on rows it was not fitted to. Options of the plan: those of `FieldOptions`; with `region_rows`
+    it is a `MergedField`, the basis one for all regions.
     """
 
     route: ClassVar[str] = "closed_form"

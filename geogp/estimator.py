@@ -67,6 +67,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         network find the length of their steps
     precision : of the large products of a deep basis' steps: "float32", or "bfloat16", which processors that multiply it (AMX,
         tensor cores) take in half the time at r 1,024; predictions stay in float32
+    region_rows : a local field of more rows than so many is fitted as overlapping regions of that size, each with a kernel and a
+        noise of its own, merged without seams, see `geogp.field.regions`; None for one field, else 2,000 or more
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
         them on the training rows ("identity" for a method that fixes the scale); quantiles and exceedance go through it
         exactly. Ask for "identity" where only that is wanted: a covariance, the published method
@@ -124,6 +126,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         batch_size: int = 1024,
         learning_rate: float = 5e-3,
         precision: str = "float32",
+        region_rows: int | None = None,
         target_transform: str = "auto",
         trace_weight: float | None = 0.01,
         kl_weight: float = 0.01,
@@ -140,7 +143,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.rank, self.hidden, self.fourier_scales = rank, hidden, fourier_scales
         self.epochs, self.steps = epochs, steps
         self.batch_size, self.learning_rate, self.precision = batch_size, learning_rate, precision
-        self.target_transform = target_transform
+        self.region_rows, self.target_transform = region_rows, target_transform
         self.trace_weight, self.kl_weight, self.crps_weight = trace_weight, kl_weight, crps_weight
         self.options, self.device, self.random_state = options, device, random_state
 

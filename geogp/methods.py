@@ -79,7 +79,8 @@ _ROWS = [
         without_position_once="dbk-rbf", reverts_to_prior=True,
         use_when="the default: most accurate where there are data, honest where there are none; one column is a line of "
         "places; rows with generic features and no position fall back to gp-averaged, more than it takes to dbk-rbf",
-        cost="O(n log n + targets k^3 + cells K^3 + n_new K^2), k = 48 neighbours, K = 2 k to 5 k shared by a cell"),
+        cost="O(n log n + targets k^3 + cells K^3 + n_new K^2), k = 48 neighbours, K = 2 k to 5 k shared by a cell; "
+        "with region_rows=200000 in regions of so many rows, one after another"),
     Method("local-gp",
         "local (Vecchia) Gaussian process with tau^2 + s^2/n noise, alone",
         OWN, "geogp/field; Vecchia 1988; Katzfuss and Guinness 2021",

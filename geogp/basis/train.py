@@ -51,12 +51,14 @@ class Hooks:
     checkpoint : called after each epoch with a resumable state (tensors and numbers only)
     resume : what `checkpoint` was last given; training goes on from that epoch to the same result
     taught : what validation rows taught an earlier fit (`Engine.taught`), for one that takes them in
+    on_part : called with the part that is fitted next, in words, where a fit has parts
     """
 
     on_epoch: Callable[[int, int, float | None], None] | None = None
     checkpoint: Callable[[dict], None] | None = None
     resume: dict | None = None
     taught: dict[str, Any] = field(default_factory=dict)
+    on_part: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)

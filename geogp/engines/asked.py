@@ -94,8 +94,21 @@ def plan_of(
 
 
 def _own_settings(asked: Mapping[str, Any], row: Method) -> dict[str, Any]:
-    """Settings that an engine takes as options of its own, where they were asked for."""
-    return {name: asked[name] for name in engine_of(row).own_settings(row) if asked[name] is not None}
+    """Settings that an engine takes as options of its own, where they were asked for.
+
+    Raises
+    ------
+    ImpossibleCombination
+        regions of what has none.
+    """
+    own = engine_of(row).own_settings(row)
+    if asked["region_rows"] is not None and "region_rows" not in own:
+        who = row.without_position or row.name
+        raise ImpossibleCombination(
+            f"region_rows cuts the places of a local field into regions, and method {who!r} has none; leave it out, or take "
+            "residual 'local' and columns that are places."
+        )
+    return {name: asked[name] for name in own if asked[name] is not None}
 
 
 def row_of(asked: Mapping[str, Any], *, instead: Method | None = None, stored: bool = False) -> Method:

@@ -19,7 +19,9 @@ from geogp.engines.closed_form import ClosedFormEngine
 from geogp.engines.joint import Joint
 from geogp.engines.lowrank import LowRankEngine
 from geogp.errors import ImpossibleCombination, InvalidInput
-from geogp.field import FieldMoments, FieldOptions, LocalField, Observations
+from geogp.field import FieldMoments, FieldOptions
+from geogp.field.columns import Columns
+from geogp.field.regions import Field, fit_field, restored_field
 from geogp.field.stages import Stages
 from geogp.holdout import random_folds
 from geogp.methods import Method
@@ -40,7 +42,8 @@ class LocalEngine(Engine):
 
     With a basis (any low-rank row and residual 'local') the field sees cross-fitted residuals: a basis' own
     training residuals are too small and would fool it. The latent variance is then the field's, which has
-    seen how far the basis errs on rows it was not fitted to. Options of the plan: those of `FieldOptions`.
+    seen how far the basis errs on rows it was not fitted to. Options of the plan: those of `FieldOptions`; with `region_rows`
+    it is a `MergedField`, the basis one for all regions.
     """
 
     route: ClassVar[str] = "closed_form"
@@ -57,7 +60,7 @@ class LocalEngine(Engine):
     formulas_of: ClassVar[tuple[str, ...]] = ("noise", "objective")
     dtype: ClassVar[torch.dtype] = torch.float64
 
-    def __init__(self, plan: Plan, field: LocalField, base: Engine | None = None):
+    def __init__(self, plan: Plan, field: Field, base: Engine | None = None):
         self.plan, self.field, self.base = plan, field, base
 
     @classmethod
@@ -69,7 +72,7 @@ class LocalEngine(Engine):
 
     @classmethod
     def own_settings(cls, row: Method) -> tuple[str, ...]:
-        return ("steps", "epochs", "hidden") if row.engine == LOCAL else ()
+        return ("steps", "epochs", "hidden", "region_rows") if row.engine == LOCAL else ("region_rows",)
 
     @classmethod
     def update_kind(cls, row: Method) -> str:
@@ -97,7 +100,7 @@ class LocalEngine(Engine):
         if validation is not None:
             v = validation.to(torch.device("cpu"))
             held = (v.X, v.y - _mean(base, v), v.counts)
-        field = LocalField.fit(
+        field = fit_field(
             data.X,
             left,
             data.counts,
@@ -106,7 +109,7 @@ class LocalEngine(Engine):
             options=options,
             validation=held,
             device=plan.device,
-            stages=_stages(hooks if base is None else Hooks()),
+            stages=_stages(hooks if base is None else Hooks(), options.n_regions(len(data))),
         )
         return cls(plan, field, base)
 
@@ -146,7 +149,7 @@ class LocalEngine(Engine):
     ) -> Float[Tensor, "N N"]:
         return self.field.posterior_covariance(X.cpu(), None if counts is None else counts.cpu())
 
-    def observations(self, data: Data) -> Observations:
+    def observations(self, data: Data) -> Columns:
         """Rows in float64 as the field conditions on them: what the basis, which stays, leaves over."""
         return self.field.observations(data.X, data.y - _mean(self.base, data), data.counts)
 
@@ -195,14 +198,14 @@ class LocalEngine(Engine):
             )
 
     def reconditioned(self, data: Data | None, keep: Bool[Tensor, " n"] | None) -> "LocalEngine":
-        parts: list[Observations] = []
+        parts: list[Any] = []  # all of the kind that the field knows
         if keep is None or bool(keep.any()):
             parts.append(self.field.seen if keep is None else self.field.seen.at(keep))
         if data is not None:
             parts.append(self.observations(data))
         if not parts:
             raise InvalidInput("no observation would be left to know; keep at least one quarter.")
-        whole = Observations.together(parts)
+        whole = parts[0].together(parts)
         return LocalEngine(self.plan, self.field.conditioned_on(whole), self.base)
 
     def observed_times(self) -> NDArray[np.float64] | None:
@@ -225,14 +228,16 @@ class LocalEngine(Engine):
             below = {k.removeprefix("base."): v for k, v in tensors.items() if k.startswith("base.")}
             base = kind.from_state(own, below, facts["base"])
         rest = {k: v for k, v in tensors.items() if not k.startswith("base.")}
-        field = LocalField.from_state(rest, facts, device=plan.device)
-        if field.known.frame.space != plan.shape.spatial:
+        field = restored_field(rest, facts, device=plan.device)
+        if field.space != plan.shape.spatial:
             raise ValueError("its frame does not say which columns are places and times")
         return cls(plan, field, base)
 
 
-def _stages(hooks: Hooks) -> Stages:
+def _stages(hooks: Hooks, regions: int) -> Stages:
     """The field's stages as a checkpoint keeps them: an epoch each, their tensors those of the model."""
+    # A region is a stage itself, made of others.
+    expected = STAGES if regions == 1 else regions * (STAGES + 1)
 
     def report(known: dict[str, Tensor]) -> None:
         if hooks.checkpoint is not None:
@@ -241,9 +246,9 @@ def _stages(hooks: Hooks) -> Stages:
 
     def progress(done: int) -> None:
         if hooks.on_epoch is not None:
-            hooks.on_epoch(done, max(done, STAGES), None)
+            hooks.on_epoch(done, max(done, expected), None)
 
-    return Stages(None if hooks.resume is None else hooks.resume["model"], report, progress)
+    return Stages(None if hooks.resume is None else hooks.resume["model"], report, progress, hooks.on_part)
 
 
 def _base_of(plan: Plan) -> tuple[Plan, type[Engine]]:

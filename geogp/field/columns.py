@@ -31,6 +31,13 @@ class Columns:
         """Some of the rows: numbers of rows, a mask or a slice."""
         return replace(self, **{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
+    def with_rows(self, rows: Tensor, other: Self) -> Self:
+        """The same whose rows of these numbers (m,) are those of another table of m rows."""
+        changed = {
+            f.name: getattr(self, f.name).index_copy(0, rows, getattr(other, f.name)) for f in fields(self)
+        }
+        return replace(self, **changed)
+
     def to(self, device: torch.device | str) -> Self:
         """The same on a device."""
         return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})

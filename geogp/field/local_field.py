@@ -22,8 +22,8 @@ from geogp.field.fit import fit_conditioned
 from geogp.field.frame import ISOTROPIC, Frame, frame_of
 from geogp.field.joint import FieldJoint
 from geogp.field.left_out import leave_out
+from geogp.field.likelihood.metric import Metric, learned_metric
 from geogp.field.local_gp import LocalGP
-from geogp.field.metric import Metric, learned_metric
 from geogp.field.noise.fit import (
     Validation,
     calibration_of,
@@ -258,6 +258,11 @@ class LocalField:
     @property
     def frame(self) -> Frame:
         return self.known.frame
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """The columns of X with the places."""
+        return self.frame.space
 
     @property
     def gp(self) -> LocalGP:

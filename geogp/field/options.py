@@ -15,6 +15,8 @@ from geogp.field.noise.members import PARTS
 IN_TIME = (("matern32", 5.0, 4.0), ("matern32", 26.0, 4.0))
 #: Below this many rows the smooth noise has too little to learn from; the constant one stays.
 SMOOTH_FROM = 1000
+#: A region may have half of the rows that are asked for: with fewer some would have no noise of their own.
+LEAST_OF_A_REGION = 2 * SMOOTH_FROM
 #: Lengthscale that a covariate starts with, in its standard deviations.
 COVARIATE_LENGTH = 4.0
 #: Over space alone all terms are rough instead where held-out rows ask for it.
@@ -47,6 +49,8 @@ class FieldOptions:
     members, hidden, epochs : networks of the smooth noise side by side (a multiple of three), their width, and passes over
         their rows
     steps, batch : of the kernel's fit
+    region_rows : rows of a region, None for one field of all: more than so many are fitted as overlapping regions of that
+        size, each a field of its own, merged without seams (`geogp.field.regions`); 2,000 or more
 
     Examples
     --------
@@ -70,15 +74,26 @@ class FieldOptions:
     epochs: int = 40
     steps: int = 120
     batch: int = 128
+    region_rows: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.members != 1 and (self.members < 1 or self.members % PARTS):
             raise InvalidInput(f"members is a multiple of {PARTS}, or 1; got {self.members}.")
+        rows = self.region_rows
+        if rows is not None and (type(rows) is not int or rows < LEAST_OF_A_REGION):
+            raise InvalidInput(
+                f"region_rows is a whole number of rows, {LEAST_OF_A_REGION} or more, for each region to have a noise of its "
+                f"own; got {rows!r}: take more, or leave it out for one field."
+            )
 
     def is_smooth(self, n_rows: int) -> bool:
         """Whether so many rows can tell a noise that differs from place to place."""
         return self.smooth and n_rows >= SMOOTH_FROM
+
+    def n_regions(self, n_rows: int) -> int:
+        """How many regions so many rows are fitted in, 1 for one field of all."""
+        return 1 if self.region_rows is None else max(1, -(-n_rows // self.region_rows))
 
     def starting_kernel(self, frame: Frame) -> LocalKernel:
         """The kernel before it is fitted, in the coordinates of a frame."""

@@ -14,6 +14,7 @@ class Stages:
     report : called with all tensors known after each stage, and now and then within one: it may write them, and may
         raise to end the fit
     progress : called with how many stages are done
+    tell : called with what is worked on next, in words
 
     Examples
     --------
@@ -30,9 +31,10 @@ class Stages:
         known: Tensors | None = None,
         report: Callable[[Tensors], None] | None = None,
         progress: Callable[[int], None] | None = None,
+        tell: Callable[[str], None] | None = None,
     ):
         self.known: Tensors = dict(known or {})
-        self.report, self.progress = report, progress
+        self.report, self.progress, self._tell = report, progress, tell
 
     def once(self, name: str, compute: Callable[[], Tensors]) -> Tensors:
         """What `compute` gives, or gave in an earlier attempt."""
@@ -42,10 +44,37 @@ class Stages:
             return found
         made = compute()
         self.known |= {start + k: v.detach().clone() for k, v in made.items()}
-        if self.progress is not None:
-            self.progress(len({k.split("/")[0] for k in self.known}))
+        self._progress(self.done)
         self.tick()
         return made
+
+    def of_stages(self, name: str, compute: Callable[["Stages"], Tensors]) -> Tensors:
+        """`once` of what is computed in stages itself: they are kept beside those here, under its name."""
+        start = f"{name}."
+        inner = Stages({k.removeprefix(start): v for k, v in self.known.items() if k.startswith(start)})
+
+        def keep(known: Tensors) -> None:
+            self.known |= {start + k: v for k, v in known.items()}
+            self.tick()
+
+        before = self.done - inner.done
+        inner.report = keep
+        inner.progress = lambda done: self._progress(before + done)
+        return self.once(name, lambda: compute(inner))
+
+    @property
+    def done(self) -> int:
+        """How many stages are known."""
+        return len({k.split("/")[0] for k in self.known})
+
+    def _progress(self, done: int) -> None:
+        if self.progress is not None:
+            self.progress(done)
+
+    def tell(self, words: str) -> None:
+        """Say what is worked on next."""
+        if self._tell is not None:
+            self._tell(words)
 
     def tick(self) -> None:
         """Say that work goes on: the moment to write what is known, or to stop."""

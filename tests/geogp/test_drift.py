@@ -11,8 +11,8 @@ from geogp.field import FieldOptions, LocalField, LocalKernel
 from geogp.field.conditioned import Conditioned
 from geogp.field.drift import PRIOR_SD, Drift, Whitened
 from geogp.field.frame import ISOTROPIC
+from geogp.field.likelihood.metric import learned_metric
 from geogp.field.local_gp import LocalGP
-from geogp.field.metric import learned_metric
 from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
 

@@ -83,9 +83,15 @@ class UnfinishedFit:
         if resume is not None:
             self.epoch = self.resumed_from_epoch = int(resume["progress"].epoch)
 
+        words = phase["words"]
+
         def on_epoch(epoch: int, epochs: int, score: float | None) -> None:
             if self.progress is not None:
-                self.progress(epoch, epochs, phase["words"])
+                self.progress(epoch, epochs, words)
+
+        def on_part(part: str) -> None:
+            nonlocal words
+            words = f"{phase['words']}, {part}"
 
         def checkpoint(state: dict[str, Any]) -> None:
             now = time.monotonic()
@@ -98,7 +104,7 @@ class UnfinishedFit:
             if over:
                 raise Unfinished(f"Stopped after {now - self.started:.0f} s as asked: {self._words()}.")
 
-        return Hooks(on_epoch=on_epoch, checkpoint=checkpoint, resume=resume)
+        return Hooks(on_epoch=on_epoch, checkpoint=checkpoint, resume=resume, on_part=on_part)
 
     def note(self, **facts: Any) -> None:
         """Keep facts beside the checkpoint."""

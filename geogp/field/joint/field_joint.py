@@ -6,7 +6,8 @@ exact covariance under the fitted kernel: nothing is approximated between them, 
 than its own neighbours told it. With all observations as neighbours this is the posterior covariance of the exact GP.
 """
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ class FieldJoint:
     index : (N, k) rows of `seen` that each prediction rests on, -1 for none
     made : how each prediction is made of them
     variance : (N,) latent variances that `moments` gives
-    common : (N, c) factor of how much of that all places err together
+    common : (N, c) factor of how much of that all places err together, the last column `ahead`
 
     Notes
     -----
@@ -82,7 +83,8 @@ class FieldJoint:
         self.noise = _mean_noise(b**2, made.noise.numpy().ravel(), at, square)
         own = np.maximum(made.left.numpy() + square @ self.noise, 1e-300)
         self.common = common.numpy()
-        self.scale = np.sqrt(np.maximum(variance - np.square(self.common).sum(1), 0.0) / own)
+        self.own = np.maximum(variance - np.square(self.common).sum(1), 0.0)
+        self.scale = np.sqrt(self.own / own)
         self.points = torch.cat([C, seen.X[torch.from_numpy(rows)]])
         self._prior: PriorSampler | None = None
 
@@ -90,6 +92,22 @@ class FieldJoint:
     def pairs(self) -> float:
         """Pairs of points, of places and observations: what a covariance sums over."""
         return float(len(self.points)) ** 2
+
+    @property
+    def variance(self) -> Float[np.ndarray, " N"]:
+        """(N,) of these errors."""
+        return np.asarray(self.own + np.square(self.common).sum(1))
+
+    @property
+    def ahead(self) -> Float[np.ndarray, " N"]:
+        """(N,) how far the mean walks ahead of the data, an error that all places share: the last of `common`."""
+        return np.asarray(self.common[:, -1])
+
+    def not_ahead(self) -> Self:
+        """These errors without `ahead`."""
+        other = copy(self)
+        other.common = self.common[:, :-1]
+        return other
 
     def covariance(self, W: sparse.csr_array) -> Float[np.ndarray, "A A"]:
         """Covariance of the sums W f for W (A, N): (A, A), positive semi-definite."""

@@ -1,0 +1,60 @@
+"""The fit of one region: a pure function of its rows, its options and their seed, which any process could run."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geogp.field.local_field import LocalField
+from geogp.field.noise.fit import Validation
+from geogp.field.options import FieldOptions
+from geogp.field.regions.rows import Rows
+from geogp.field.stages import Stages, Tensors
+
+#: What a stage, which holds tensors, calls the facts of a field.
+FACTS = "facts"
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """All that a region's fit depends on: its rows, those that it is judged by, and what `LocalField.fit` takes beside."""
+
+    rows: Rows
+    validation: Validation | None
+    space: tuple[int, ...]
+    time: int | None
+    options: FieldOptions
+    device: str
+
+
+def fit_region(task: Task, stages: Stages, name: str) -> LocalField:
+    """The region's field; a stage of that name, so that a fit that goes on does not fit it again."""
+    rows = task.rows
+
+    def fit(inner: Stages) -> Tensors:
+        field = LocalField.fit(
+            rows.X,
+            rows.y,
+            rows.counts,
+            space=task.space,
+            time=task.time,
+            options=replace(task.options, region_rows=None),
+            validation=task.validation,
+            device=task.device,
+            stages=inner,
+        )
+        return _packed(*field.state())
+
+    return LocalField.from_state(*_unpacked(stages.of_stages(name, fit)), device=task.device)
+
+
+def _packed(tensors: Tensors, facts: dict[str, Any]) -> Tensors:
+    return {**tensors, FACTS: torch.from_numpy(np.frombuffer(json.dumps(facts).encode(), np.uint8).copy())}
+
+
+def _unpacked(made: Tensors) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors = dict(made)
+    return tensors, json.loads(tensors.pop(FACTS).numpy().tobytes())

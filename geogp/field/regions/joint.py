@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from geogp.field.joint import FieldJoint
+from geogp.linalg.workers import Workers
 
 Array = NDArray[np.float64]
 
@@ -80,6 +81,11 @@ class MergedJoint:
     def dense(self) -> Float[np.ndarray, "N N"]:
         """Covariance of the surface at the places: (N, N), its diagonal the variances given."""
         return self.covariance(sparse.csr_array(sparse.eye_array(len(self.ahead))))
+
+    def prepare(self, workers: Workers | None = None) -> None:
+        """What the draws of each region share."""
+        for part in self.parts:
+            part.joint.prepare(workers)
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Float[np.ndarray, "N n_samples"]:
         """Joint draws of the errors, (N, n_samples): each region's, in order, and the walk's."""

@@ -19,6 +19,7 @@ from geogp.engines.asked import plan_of, rows_held_out, warn_far, warn_far_ahead
 from geogp.engines.check import engine_of
 from geogp.engines.columns import names_of
 from geogp.engines.joint import DenseJoint
+from geogp.engines.stored import restore, state_of
 from geogp.errors import (
     ImpossibleCombination,
     InvalidInput,
@@ -31,7 +32,6 @@ from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.stored import restore, state_of
 from geogp.transforms import Identity, Transform, quartiles, transform_for, unit_of
 
 Array = NDArray[np.float64]

@@ -135,8 +135,9 @@ def test_members_side_by_side_are_linear_layers():
         got = layers(x)
         for member in range(3):
             want = torch.nn.functional.linear(x, layers.weight[member].T, layers.bias[member, 0])
-            assert torch.allclose(got[member], want)
-            assert torch.allclose(layers(x.expand(3, 5, 4))[member], want)
+            # numbers of size one in float32, where each processor sums in an order of its own
+            assert torch.allclose(got[member], want, atol=1e-6)
+            assert torch.allclose(layers(x.expand(3, 5, 4))[member], want, atol=1e-6)
 
 
 def test_each_square_is_unknown_to_one_member_of_three():

@@ -1,7 +1,7 @@
 """A fitted estimator as tensors and JSON-able facts, and back: what a run folder holds, without pickle."""
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -10,12 +10,9 @@ from geogp.engines.asked import plan_of, storable
 from geogp.engines.check import engine_of
 from geogp.transforms import from_dict, quartiles_from
 
-if TYPE_CHECKING:
-    from geogp.estimator import GPRegressor
 
-
-def state_of(model: "GPRegressor") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and facts from which `restore` fills another estimator."""
+def state_of(model: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and facts of a `GPRegressor`, from which `restore` fills another."""
     tensors, facts = model.engine_.state()
     plan = model.engine_.plan
     return tensors, {
@@ -39,8 +36,8 @@ def state_of(model: "GPRegressor") -> tuple[dict[str, Tensor], dict[str, Any]]:
     }
 
 
-def restore(model: "GPRegressor", tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Fill an estimator, made of the parameters that are stored, with what `state_of` gave."""
+def restore(model: Any, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Fill a `GPRegressor`, made of the parameters that are stored, with what `state_of` gave."""
     n_inputs, counts = facts["shape"]["n_inputs"], facts["shape"]["has_counts"]
     carried_by = facts.get("without_position") or ""  # absent in older runs
     plan = plan_of(model.get_params(deep=False), n_inputs, counts, facts["n_rows"], stored=carried_by)

@@ -23,8 +23,6 @@ from benchmarks.tables import markdown  # noqa: E402
 from geogp.basis.objectives import Weights  # noqa: E402
 from geogp.basis.schedule import Schedule  # noqa: E402
 from geogp.basis.train import Training, minibatch  # noqa: E402
-from geogp.engines.asked import device_named  # noqa: E402
-from geogp.errors import InvalidInput  # noqa: E402
 from geogp.linalg.precision import PRECISIONS  # noqa: E402
 from geogp.methods import method  # noqa: E402
 
@@ -35,18 +33,13 @@ HEADER = ("what", "a second", "of", "seconds")
 def default_map(device: str, quick: bool) -> list[timings.Row]:
     """Pixels of the default field where they are finer than places, as on a map of tiles."""
     finest = [row for row in timings.grid(device, quick) if row["metres apart"] == 125]
-    return [
-        {"what": f"default, {r['what']}", "a second": r["pixels/s"], "of": f"{PIXELS:,} pixels", "seconds": PIXELS / r["pixels/s"]}
-        for r in finest
-    ]  # fmt: skip
+    return [_row(f"default, {r['what']}", r["pixels/s"], f"{PIXELS:,} pixels", PIXELS) for r in finest]
 
 
 def deep_maps(device: str, quick: bool) -> list[timings.Row]:
     """Pixels of deep bases."""
-    return [
-        {"what": f"{r['what']}, r {r['r']:,}", "a second": r["pixels/s"], "of": f"{PIXELS:,} pixels", "seconds": PIXELS / r["pixels/s"]}
-        for r in timings.prediction(device, quick)
-    ]  # fmt: skip
+    found = timings.prediction(device, quick)
+    return [_row(f"{r['what']}, r {r['r']:,}", r["pixels/s"], f"{PIXELS:,} pixels", PIXELS) for r in found]
 
 
 def training(device: str, quick: bool) -> list[timings.Row]:
@@ -58,21 +51,19 @@ def training(device: str, quick: bool) -> list[timings.Row]:
         model = timings.deep_basis("dbk-silu", hidden, rank, data, device).train()
         loss = minibatch(model, method("dbk-silu").objective, Weights(), rows)
         running = Training(model, data, loss, Schedule(epochs=EPOCHS, precision=precision), 0)
-        running.run_epoch()
-        _wait(device)
+        epoch = machine.synced(running.run_epoch, device)
+        epoch()
         started = time.perf_counter()
-        running.run_epoch()
-        _wait(device)
-        a_second = rows / (time.perf_counter() - started)
+        epoch()
+        rate = rows / (time.perf_counter() - started)
         what = f"dbk-silu, h {hidden}, r {rank:,}, {precision}"
-        of = f"{EPOCHS} epochs of {ROWS:,} rows"
-        found.append({"what": what, "a second": a_second, "of": of, "seconds": EPOCHS * ROWS / a_second})
+        found.append(_row(what, rate, f"{EPOCHS} epochs of {ROWS:,} rows", EPOCHS * ROWS))
     return found
 
 
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
+def _row(what: str, rate: float, of: str, number: int) -> timings.Row:
+    """A line of the table: so many a second, and the seconds that the whole takes."""
+    return {"what": what, "a second": rate, "of": of, "seconds": number / rate}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -82,10 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="smallest sizes: does it run?")
     parser.add_argument("--out", type=Path, default=None, help="also write the rows as JSON")
     options = parser.parse_args(argv)
-    try:
-        device = device_named(options.device)
-    except InvalidInput as error:
-        parser.exit(3, f"{error}\n")
+    device = machine.device_asked(parser, options.device)
     rows = [row for part in (default_map, deep_maps, training) for row in part(device, options.quick)]
     cuda = device.startswith("cuda")
     what = torch.cuda.get_device_name(device) if cuda else machine.describe()["processor"]

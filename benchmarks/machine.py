@@ -1,5 +1,6 @@
 """Where and when numbers were measured."""
 
+import argparse
 import json
 import os
 import platform
@@ -93,6 +94,31 @@ def clock_of(device: str) -> Callable[[], float]:
     return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 
+def synced(work: Callable[[], Any], device: str) -> Callable[[], Any]:
+    """The work, waited for on a GPU."""
+    if not device.startswith("cuda"):
+        return work
+
+    def run() -> None:
+        import torch
+
+        work()
+        torch.cuda.synchronize()
+
+    return run
+
+
+def device_asked(parser: argparse.ArgumentParser, name: str) -> str:
+    """The device that a command's `--device` names; one that is not here ends it with status 3."""
+    from geogp.engines.asked import device_named
+    from geogp.errors import InvalidInput
+
+    try:
+        return device_named(name)
+    except InvalidInput as error:
+        parser.exit(3, f"{error}\n")
+
+
 def interleaved(works: Sequence[Callable[[], Any]], device: str, *, rounds: int = 3) -> list[float]:
     """Seconds of a call of each, the best of `rounds` in which all take turns: what else the machine does meets all alike.
 
@@ -102,13 +128,9 @@ def interleaved(works: Sequence[Callable[[], Any]], device: str, *, rounds: int 
     for work in works:
         work()
     for _ in range(rounds):
-        for k, work in enumerate(works):
+        for k, work in enumerate(synced(work, device) for work in works):
             started = clock()
             work()
-            if device.startswith("cuda"):
-                import torch
-
-                torch.cuda.synchronize()
             best[k] = min(best[k], clock() - started)
     return best
 

@@ -17,10 +17,8 @@ from typing import Any
 
 from app.workflow.machine import peak_rss_mb
 from benchmarks import machine
-from benchmarks.machine import in_fresh, write_text
+from benchmarks.machine import device_asked, in_fresh, write_text
 from benchmarks.tables import markdown
-from geogp.engines.asked import device_named
-from geogp.errors import InvalidInput
 
 SECTIONS = (
     "training", "prediction", "on-all-rows", "epochs", "fields", "local", "grid", "convergence", "streaming", "ingest",
@@ -47,10 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    try:
-        device = device_named(options.device)
-    except InvalidInput as error:
-        parser.exit(3, f"{error}\n")
+    device = device_asked(parser, options.device)
     if options.one:
         from benchmarks.timings import SECTIONS as FUNCTIONS
 

@@ -19,7 +19,7 @@ import torch  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from benchmarks import growth  # noqa: E402
-from benchmarks.machine import best_seconds, clock_of, interleaved  # noqa: E402
+from benchmarks.machine import best_seconds, clock_of, interleaved, synced  # noqa: E402
 from geogp.basis.build import Shape, Size, build  # noqa: E402
 from geogp.basis.initialise import warm_start  # noqa: E402
 from geogp.basis.objectives import Weights  # noqa: E402
@@ -51,19 +51,7 @@ def gemm_gflops(device: str, size: int = 2048) -> float:
 
 
 def _seconds(work: Callable[[], Any], device: str, **options: Any) -> float:
-    return best_seconds(_synced(work, device), clock=clock_of(device), **options)
-
-
-def _synced(work: Callable[[], Any], device: str) -> Callable[[], Any]:
-    """The work, waited for on a GPU."""
-    if not device.startswith("cuda"):
-        return work
-
-    def run() -> None:
-        work()
-        torch.cuda.synchronize()
-
-    return run
+    return best_seconds(synced(work, device), clock=clock_of(device), **options)
 
 
 def map_data(n: int, device: str) -> Data:

@@ -65,8 +65,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     steps, batch_size, learning_rate : of the schedule. `geogp` and `local-gp` take steps as those of the kernel's fit,
         epochs and hidden as those of the smooth noise (`geogp.field.FieldOptions`); `sgpr`, `gp-rbf` and others without a
         network find the length of their steps
-    precision : of the large products of a deep basis' steps: "float32", or "bfloat16", which processors that multiply it (AMX,
-        tensor cores) take in half the time at r 1,024; predictions stay in float32
+    precision : of the large products of a deep basis' steps: "float32", or "bfloat16" for processors that multiply it (AMX,
+        tensor cores), where a step of r 1,024 takes .6 of its time; predictions stay in float32
     region_rows : a local field of more rows than so many is fitted as overlapping regions of that size, each with a kernel and a
         noise of its own, merged without seams, see `geogp.field.regions`; None for one field, else 2,000 or more
     target_transform : the scale on which y is modelled: "identity", "log10", "yeo-johnson" or "auto", the likeliest of
@@ -83,8 +83,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     target_mean_, target_sd_ : of the training targets (ddof 0)
     target_quartiles_ : of the training targets, each row counted as often as it was measured; None in older runs
     typical_count_ : median training count, used where a prediction names none; None without counts
-    reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the count): the
-        median training count. Latent moments, draws, covariances, areas hold to it, unless counts are named for them
+    reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the
+        count): the median training count. Latent moments, draws, covariances and areas hold to it whatever a
+        prediction is of, unless counts are named for them
     fitted_rows_ : the rows of X that were fitted, all but those held out to choose the epoch; not kept in a run
     capacity_ : the Fourier scales that were chosen, and by which scores; None where there was no choice
     crs_ : of the points it was fitted to (WKT), None where they came without

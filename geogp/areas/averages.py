@@ -192,16 +192,12 @@ def surface(
         model.moments(X[:1], np.asarray(n)[:1] if of_each else n)  # what is to be warned of is told here
     parts = [slice(start, start + PLACES) for start in range(0, max(len(X), 1), PLACES)]
     pieces = ((X[part], np.asarray(n)[part] if of_each else n) for part in parts)
-    moments = Moments.joined(list(by(workers, _moments, model, pieces)))
+    moments = Moments.joined(list(by(workers, GPRegressor.moments, model, pieces)))
     latent = model.distribution(moments, latent=True)
     joint = model.engine_.joint(torch.as_tensor(X), moments.latent_variance)
     if workers is not None:
         joint.prepare(workers)
     return Surface(latent.location, latent.scale, model.target_sd_, joint, latent.transform)
-
-
-def _moments(model: GPRegressor, X: Array, counts: ArrayLike | float | None) -> Moments:
-    return model.moments(X, counts)
 
 
 def area_moments(

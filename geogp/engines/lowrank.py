@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 #: Up to this many rows predictions are computed in float64: then a row's result does not depend on the rest of
 #: its batch (float32 matrix products round differently for each batch size), and costs nothing that matters.
 EXACT_ROWS = 512
-
-
 #: Numbers of phi taken through the weights at once where the basis is wide, so that they stay in a core's cache.
 IN_CACHE = 2**20
 

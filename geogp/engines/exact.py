@@ -16,6 +16,7 @@ from geogp.basis.train import Loss, Progress, Watch, train
 from geogp.data import Data, Moments
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.engines.closed_form import WATCH_FROM, closed_form_schedule
+from geogp.engines.pieces import in_pieces
 from geogp.errors import ImpossibleCombination
 from geogp.holdout import random_fifth
 from geogp.methods import Method
@@ -90,14 +91,13 @@ class ExactEngine(Engine):
         return self.model.constant_mean.device
 
     def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
-        parts: list[Moments] = []
-        with torch.no_grad():
-            for i in range(0, max(len(X), 1), DENSE_ROWS):
-                n = None if counts is None else counts[i : i + DENSE_ROWS].to(self.device)
-                m = self.model.moments(X[i : i + DENSE_ROWS].to(self.device), n)
-                values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
-                parts.append(Moments(*(v.cpu() for v in values)))
-        return Moments.joined(parts)
+        def told(part: slice) -> Moments:
+            n = None if counts is None else counts[part].to(self.device)
+            m = self.model.moments(X[part].to(self.device), n)
+            values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
+            return Moments(*(v.cpu() for v in values))
+
+        return in_pieces(told, len(X), DENSE_ROWS, self.device, wide=True)
 
     def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         with torch.no_grad():

@@ -19,7 +19,8 @@ from geogp.basis.objectives.objective import GIVEN_MEAN
 from geogp.basis.train import Loss, Watch, terms_of, train
 from geogp.data import CHUNK, Data, Moments
 from geogp.engines.base import Hooks, Plan
-from geogp.engines.lowrank import EXACT_ROWS, LowRankEngine
+from geogp.engines.lowrank import EXACT_ROWS, WIDE, LowRankEngine
+from geogp.engines.pieces import in_pieces
 from geogp.engines.network import train_network
 from geogp.errors import InvalidInput
 from geogp.methods import Method
@@ -150,9 +151,9 @@ class FixedMeanEngine(LowRankEngine):
         if self.own is not None:
             own = in_double(self.own) if len(X) <= EXACT_ROWS else self.own
             device = own.constant_mean.device
-            with torch.no_grad():
-                z = [own.moments(part.to(device)).mean for part in X.split(CHUNK)]
-            return self.plan.target_mean + self.plan.target_sd * torch.cat(z).double().cpu()
+            wide = own.expansion.rank >= WIDE
+            z = in_pieces(lambda part: own.moments(X[part].to(device)), len(X), CHUNK, device, wide=wide).mean
+            return self.plan.target_mean + self.plan.target_sd * z.double().cpu()
         if self.predictor is None:
             raise InvalidInput(
                 "this fixed-mean GP was fitted around a predictor in memory, which a run folder cannot hold; "

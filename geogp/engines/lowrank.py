@@ -25,6 +25,7 @@ from geogp.basis.train import Watch, minibatch, robust_score, train
 from geogp.data import CHUNK, Data, Moments
 from geogp.engines.base import STATISTICS, Engine, Hooks, Plan
 from geogp.engines.joint import FeatureJoint, Joint
+from geogp.engines.pieces import in_pieces
 from geogp.errors import InvalidInput
 from geogp.methods import Method
 
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 EXACT_ROWS = 512
 #: Numbers of phi taken through the weights at once where the basis is wide, so that they stay in a core's cache.
 IN_CACHE = 2**20
+#: Functions from which on a product takes so long that all the cores of a large machine are worth their while.
+WIDE = 512
 
 
 class LowRankEngine(Engine):
@@ -92,20 +95,20 @@ class LowRankEngine(Engine):
         return self.model.constant_mean.device
 
     def moments(self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None = None) -> Moments:
-        parts: list[Moments] = []
-        chunk = rows_at_once(self.model.expansion.rank)
+        rank = self.model.expansion.rank
         model = in_double(self.model) if len(X) <= EXACT_ROWS else self.model
-        with torch.no_grad():
-            for i in range(0, max(len(X), 1), chunk):
-                n = None if counts is None else counts[i : i + chunk].to(self.device)
-                m = model.moments(X[i : i + chunk].to(self.device), n)
-                mean, latent, noise, prior = (
-                    v.cpu() for v in (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
-                )
-                nu = self.facts.get("degrees_of_freedom")
-                tails = None if nu is None else torch.full_like(mean, nu)
-                parts.append(Moments(mean, latent, noise, prior, degrees_of_freedom=tails))
-        return Moments.joined(parts)
+        nu = self.facts.get("degrees_of_freedom")
+
+        def told(part: slice) -> Moments:
+            m = model.moments(
+                X[part].to(self.device), None if counts is None else counts[part].to(self.device)
+            )
+            values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
+            mean, latent, noise, prior = (v.cpu() for v in values)
+            tails = None if nu is None else torch.full_like(mean, nu)
+            return Moments(mean, latent, noise, prior, degrees_of_freedom=tails)
+
+        return in_pieces(told, len(X), rows_at_once(rank), self.device, wide=rank >= WIDE)
 
     def features(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N r"]:
         """phi(x) on the CPU: (N, r)."""

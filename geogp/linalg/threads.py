@@ -55,11 +55,17 @@ def patient() -> Iterator[None]:
         yield
 
 
-def side_by_side(work: Callable[[Piece], Answer], pieces: Iterable[Piece]) -> Iterator[Answer]:
+def side_by_side(
+    work: Callable[[Piece], Answer], pieces: Iterable[Piece], *, most: int = MOST
+) -> Iterator[Answer]:
     """What `work` makes of each piece, without gradients, in their order: as many at once as torch has threads, each in one.
 
     The answers are those of one thread, to the last bit. What a piece raises is raised here. Inside a piece no more
     threads are started.
+
+    Parameters
+    ----------
+    most : threads at most; more than `MOST` are worth their while only where an operation takes milliseconds
 
     Examples
     --------
@@ -79,7 +85,7 @@ def side_by_side(work: Callable[[Piece], Answer], pieces: Iterable[Piece]) -> It
                     answer = work(piece)
                 yield answer
             return
-        threads = min(threads, MOST)
+        threads = min(threads, most)
         with ThreadPoolExecutor(threads, "geogp", initializer=torch.set_num_threads, initargs=(1,)) as pool:
             waiting: deque[Future[Answer]] = deque()
             try:

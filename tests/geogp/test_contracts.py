@@ -331,6 +331,23 @@ def test_method_rows_do_not_depend_on_their_batch(method):
 
 
 @methods
+def test_method_predicts_the_same_whatever_the_threads(method):
+    """To the last bit: a map made by one worker of one thread each is the map of a machine of many."""
+    X, y = field()
+    model = small(method, epochs=1).fit(X, for_method(method, y))
+    places = torch.from_numpy(np.random.default_rng(1).uniform(0, 10, (5001, 2)))
+    threads, found = torch.get_num_threads(), []
+    try:
+        for several in (1, 2, 3):
+            torch.set_num_threads(several)
+            found.append(model.engine_.moments(places))
+    finally:
+        torch.set_num_threads(threads)
+    for name in ("mean", "latent_variance", "noise_variance", "prior_variance"):
+        assert all(torch.equal(getattr(found[0], name), getattr(other, name)) for other in found[1:]), name
+
+
+@methods
 def test_method_covariance_is_positive_semidefinite_and_has_the_variances(method):
     X, y = field(40)
     model = small(method, target_transform="identity").fit(X, for_method(method, y))

@@ -20,8 +20,8 @@ from geogp.basis.train import Loss, Watch, terms_of, train
 from geogp.data import CHUNK, Data, Moments
 from geogp.engines.base import Hooks, Plan
 from geogp.engines.lowrank import EXACT_ROWS, WIDE, LowRankEngine
-from geogp.engines.pieces import in_pieces
 from geogp.engines.network import train_network
+from geogp.engines.pieces import in_pieces
 from geogp.errors import InvalidInput
 from geogp.methods import Method
 from geogp.rasters import Raster

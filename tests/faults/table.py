@@ -52,9 +52,15 @@ ROWS: dict[int, tuple[str, tuple[str, ...], str]] = {
 }
 
 
+def named(nodeid: str) -> str:
+    """A test without the folders of its file; what it is played with may hold a slash, too."""
+    test, bracket, case = nodeid.partition("[")
+    return test.rsplit("/", 1)[-1] + bracket + case
+
+
 def row_of(nodeid: str) -> int | None:
     """The row that a test belongs to: that whose pattern is the longest, for rows 6 and 7 share a file."""
-    name = nodeid.rsplit("/", 1)[-1]
+    name = named(nodeid)
     fits = [(len(p), row) for row, (_, patterns, _) in ROWS.items() for p in patterns if name.startswith(p)]
     return max(fits)[1] if fits else None
 
@@ -65,7 +71,7 @@ def played(reports: Iterable[Any]) -> dict[str, dict[str, Any]]:
     for report in reports:
         told = [value for name, value in report.user_properties if name == "times"]
         if row_of(report.nodeid.split("[")[0]) is not None:
-            out[report.nodeid.rsplit("/", 1)[-1]] = {
+            out[named(report.nodeid)] = {
                 "times": sum(told) or 1,
                 "failed": report.outcome == "failed",
                 "on": f"{datetime.now(UTC):%Y-%m-%d}",

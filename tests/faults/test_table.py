@@ -39,6 +39,12 @@ def test_the_table_counts_times_and_failures(tmp_path) -> None:
     )
 
 
+def test_what_a_test_is_played_with_may_hold_a_slash() -> None:
+    test = "tests/faults/test_run_folders.py::test_this[a/b.bin]"
+    found = played([SimpleNamespace(nodeid=test, outcome="passed", user_properties=[])])
+    assert list(found) == ["test_run_folders.py::test_this[a/b.bin]"]
+
+
 def test_what_is_kept_is_of_tests_that_there_are(tmp_path) -> None:
     """A part that is played again takes the place of what was kept of it; what is gone goes, and a file played whole is new."""
     file, mine = tmp_path / "played.json", [name for name in functions() if name.startswith("test_killed.py")]

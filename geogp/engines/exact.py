@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Rows beyond which an exact fit is refused: the covariance alone is 0.8 GB, one step about a minute of a core.
 MAX_ROWS = 10_000
-#: Rows a chunk at prediction.
-DENSE_ROWS = 1024
+#: Rows a piece at prediction, and numbers of their covariances with the observations, which each thread has of its own.
+DENSE_ROWS, IN_PIECE = 1024, 2**20
 #: Steps are limited so that steps x n^3 stays below this: about a minute of one core up to 3,000 rows.
 WORK = 1e12
 #: ... but never below so many, which take half an hour at 10,000 rows.
@@ -97,7 +97,10 @@ class ExactEngine(Engine):
             values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
             return Moments(*(v.cpu() for v in values))
 
-        return in_pieces(told, len(X), DENSE_ROWS, self.device, wide=True)
+        rows = self.model.rows
+        assert rows is not None  # conditioned in `fit` and in `from_state`
+        size = min(DENSE_ROWS, max(1, IN_PIECE // len(rows)))
+        return in_pieces(told, len(X), size, self.device, wide=True)
 
     def prior_covariance(self, X: Float[Tensor, "N D"], X_ref: Float[Tensor, "M D"]) -> Float[Tensor, "N M"]:
         with torch.no_grad():

@@ -100,9 +100,8 @@ class LowRankEngine(Engine):
         nu = self.facts.get("degrees_of_freedom")
 
         def told(part: slice) -> Moments:
-            m = model.moments(
-                X[part].to(self.device), None if counts is None else counts[part].to(self.device)
-            )
+            n = None if counts is None else counts[part].to(self.device)
+            m = model.moments(X[part].to(self.device), n)
             values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
             mean, latent, noise, prior = (v.cpu() for v in values)
             tails = None if nu is None else torch.full_like(mean, nu)

@@ -23,7 +23,7 @@ from geogp.field.variation.told import Told
 from geogp.linalg.threads import side_by_side
 
 #: Rows a cell rests on, in neighbours of a place: so many of places that are seen again and again, so many of others.
-ROWS, ROWS_SEEN_ONCE = 2.0, 16.0 / 3.0
+ROWS, ROWS_SEEN_ONCE = 2.0, 8.0 / 3.0
 #: Observations that tell how the drift would have been without those left out.
 SAMPLE = 2000
 #: Places whose neighbours are looked for in one thread at once.
@@ -84,7 +84,7 @@ class Conditioned:
         P, rows = self.search.place_space, self.rows_a_cell
         if rows == len(self.seen) or len(P) < 2:
             return Cells.over(P, 0)
-        nth = max(self.options.neighbours // 3, round(0.5 * rows * len(P) / len(self.seen)))
+        nth = max(self.options.neighbours // 3, round(rows * len(P) / len(self.seen)))
         return Cells.over(P, max(2, min(nth, len(P) // 3)))
 
     @property

@@ -34,15 +34,14 @@ from geogp.field.noise.fit import (
 from geogp.field.noise.smooth import SmoothNoise
 from geogp.field.observations import Observations, canonical, canonical_order, counted
 from geogp.field.options import FieldOptions
-from geogp.field.predict.moments import FieldMoments, moments_of
+from geogp.field.predict.cells import near_each_other
+from geogp.field.predict.moments import PLACES_AT_ONCE, FieldMoments, by_pieces, moments_of
 from geogp.field.predict.outlook import outlooks
 from geogp.field.predict.pairs import correlation
 from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
 from geogp.linalg.threads import one_thread_each
 
-#: Places predicted at once: some 150 MB.
-PLACES_AT_ONCE = 2**16
 #: Fewer validation rows say too little about noise or coverage.
 VALIDATE_FROM = 200
 
@@ -150,15 +149,13 @@ class LocalField:
     def moments_by_count(self, X: Tensor, counts: Sequence[Tensor | None]) -> list[FieldMoments]:
         """`moments` at X for each of several (N,) counts, at about the cost of one."""
         n = [counted(each, len(X)) for each in counts]
-        parts: list[list[FieldMoments]] = [[] for _ in n]
-        for start in range(0, max(len(X), 1), PLACES_AT_ONCE):
-            part = slice(start, start + PLACES_AT_ONCE)
-            for found, places in zip(
-                parts, outlooks(self.known, X[part].double(), [each[part] for each in n])
-            ):
-                m = moments_of(self.known, places, self.noise)
-                found.append(m.calibrated(self.calibration, places.group))
-        return [FieldMoments.together(found) for found in parts]
+
+        def told(rows: Tensor) -> list[FieldMoments]:
+            here = outlooks(self.known, X[rows].double(), [each[rows] for each in n])
+            said = (moments_of(self.known, places, self.noise) for places in here)
+            return [m.calibrated(self.calibration, places.group) for m, places in zip(said, here)]
+
+        return by_pieces(told, X[:, list(self.space)])
 
     def prior_variance(self, X: Tensor) -> Tensor:
         """Before neighbours, (N,): k(x, x) and what is uncertain of the drift."""
@@ -198,12 +195,10 @@ class LocalField:
         """Of the surface's errors at rows `before` and `after` (N, D), the same places at two times, whose latent
         variances (2, N) `moments` gave: (N,)."""
         C = [self.frame.coordinates(X.double()) for X in (before, after)]
-        parts = [
-            correlation(self.known, C[0][part], C[1][part], variance[:, part].double())
-            for start in range(0, len(before), PLACES_AT_ONCE)
-            for part in [slice(start, start + PLACES_AT_ONCE)]
-        ]
-        return torch.cat(parts)
+        out = torch.zeros(len(before), dtype=torch.float64)
+        for rows in near_each_other(before[:, list(self.space)].numpy(), PLACES_AT_ONCE):
+            out[rows] = correlation(self.known, C[0][rows], C[1][rows], variance[:, rows].double())
+        return out
 
     def posterior_covariance(self, X: Tensor, counts: Tensor | None = None) -> Tensor:
         """Covariance of the surface at X given the data: (N, N), its diagonal that of `moments` at these counts.

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from geogp.field import FieldOptions, LocalField, neighbours
+from geogp.field.predict import moments
 from geogp.field.predict.around import around
-from geogp.field.predict.cells import OVERLAP, SHARE, Cells
+from geogp.field.predict.cells import OVERLAP, SHARE, Cells, near_each_other
 from geogp.field.student import heavy_tailed, student_weights
 from geogp.field.variation import Variation
 
@@ -95,21 +96,21 @@ def leaves(observed, nth, place):
     at, nth = np.clip((place - first) / whole, 0, 1), min(nth, len(P))
     found = []
 
-    def down(corner, side, depth):
-        middle = corner + side / 2
-        off = np.abs(at - middle) / (side / 2)
+    def down(corner, sides, depth):
+        middle = corner + sides / 2
+        off = np.abs(at - middle) / (sides / 2)
         if (off > 1.1 + 1e-12).any():
             return
         away = np.sort(np.linalg.norm(P - (first + whole * middle), axis=1))
-        if nth == 0 or side * whole / np.sqrt(2) <= 0.5 * away[nth - 1] or depth == 30:
+        if nth == 0 or np.linalg.norm(sides) * whole <= away[nth - 1] or depth == 60:
             weight = np.clip((1.1 - off) / 0.2, 0, 1).prod()
             found.extend([(tuple(first + whole * middle), weight)] if weight > 0 else [])
             return
-        for i in (0, 1):
-            for j in (0, 1):
-                down(corner + side / 2 * np.array([i, j]), side / 2, depth + 1)
+        half = np.where(np.arange(2) == depth % 2, 0.5, 1.0) * sides
+        down(corner, half, depth + 1)
+        down(corner + sides - half, half, depth + 1)
 
-    down(np.zeros(2), 1.0, 0)
+    down(np.zeros(2), np.ones(2), 0)
     total = sum(weight for _, weight in found)
     return sorted((centre, weight / total) for centre, weight in found)
 
@@ -127,6 +128,20 @@ def test_cells_are_those_of_going_down_the_tree_for_each_place(n, nth):
         told = leaves(observed, nth, place)
         np.testing.assert_allclose([c for c, _ in mine], [c for c, _ in told], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose([w for _, w in mine], [w for _, w in told], atol=1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_places_told_of_together_lie_near_each_other(d):
+    """Each once; as many pieces as halving makes; and together no longer than a few strips of the whole."""
+    P = np.random.default_rng(d).uniform(size=(5_000, d)) * [1.0, 3.0][:d]
+    pieces = list(near_each_other(P, 400))
+    assert np.array_equal(np.sort(np.concatenate(pieces)), np.arange(5_000))
+    assert len(pieces) == 16 and all(len(p) in (312, 313) and (np.diff(p) > 0).all() for p in pieces)
+    extents = np.array([np.ptp(P[p], axis=0) for p in pieces])
+    assert extents.prod(axis=1).sum() < 1.05 * np.ptp(P, axis=0).prod() and extents.max() < 0.9
+    same = list(near_each_other(np.ones((900, d)), 400))
+    assert sorted(map(len, same)) == [225] * 4
+    assert [len(p) for p in near_each_other(P[:0], 400)] == [0]
 
 
 def test_at_an_observed_place_the_halving_ends():
@@ -269,3 +284,20 @@ def test_what_would_have_been_dealt_out_is_what_a_smaller_search_deals():
 def test_no_place_asked(recurring):
     field, X = recurring
     assert len(field.moments(X[:0])) == 0
+
+
+def test_answers_stand_in_the_order_of_the_questions(recurring, monkeypatch):
+    field, X = recurring
+    new, counts = X[:150] + 40.0, [None, 1.0 + torch.arange(150.0).double() % 7]
+    whole = field.moments_by_count(new, counts)
+    later = new + torch.tensor([0.0, 0.0, 1.0])
+    variance = torch.stack([field.moments(each).latent_variance for each in (new, later)])
+    change = field.correlation(new, later, variance)
+    monkeypatch.setattr(moments, "PLACES_AT_ONCE", 40)
+    monkeypatch.setattr("geogp.field.local_field.PLACES_AT_ONCE", 40)
+    for told, expected in zip(field.moments_by_count(new, counts), whole, strict=True):
+        torch.testing.assert_close(told.location, expected.location, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(told.scale, expected.scale, rtol=1e-9, atol=1e-9)
+    again = field.correlation(new, later, variance)
+    torch.testing.assert_close(again, change, rtol=1e-9, atol=1e-9)
+    assert change.std() > 1e-5 and whole[0].location.std() > 0.1

@@ -1,5 +1,6 @@
-"""Cells whose places share a neighbourhood: squares fixed by the observations alone, that overlap and blend."""
+"""Cells whose places share a neighbourhood: rectangles fixed by the observations alone, that overlap and blend."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ OVERLAP = 0.1
 #: The root square is so many times as wide as the observed places; what lies beyond belongs to the cells at its edge.
 WIDER = 3.0
 #: Halvings of the root square; deeper, places count as one.
-DEEPEST = 30
+DEEPEST = 60
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Shares:
 
 @dataclass(frozen=True)
 class Cells:
-    """A quadtree over observed places: small cells where they are dense, large ones far from all of them.
+    """Halves of halves of a square over observed places, along either axis in turn: small cells where places are dense, large
+    ones far from all of them.
 
     tree : of the distinct observed places
     nth : which nearest of them sets the size of a cell; 0 for one cell that holds everything
@@ -74,62 +76,86 @@ class Cells:
         # In units of the root square.
         at = np.clip((P - self.low) / self.side, 0.0, 1.0)
         place, cell = np.arange(len(P)), np.zeros(len(P), dtype=np.int64)
-        corner, side = np.zeros((1, 2)), 1.0
+        corner, sides = np.zeros((1, 2)), np.ones(2)
         found: list[tuple[Index, Index, Array]] = []
         centres: list[Array] = []
         n_found = 0
         for depth in range(DEEPEST + 1):
             if not len(place):
                 break
-            leaf = self._small_enough(corner + 0.5 * side, side) | (depth == DEEPEST)
+            leaf = self._small_enough(corner + 0.5 * sides, sides) | (depth == DEEPEST)
             inside = leaf[cell]
             number = np.cumsum(leaf) - 1
             here, mine = place[inside], number[cell[inside]]
-            middle = corner[leaf] + 0.5 * side
-            ramp = _ramps(at[here] - middle[mine], 0.5 * side)
+            middle = corner[leaf] + 0.5 * sides
+            ramp = _ramps(at[here] - middle[mine], 0.5 * sides)
             some = ramp > 0.0
             found.append((here[some], mine[some] + n_found, ramp[some]))
             centres.append(self.low + self.side * middle)
             n_found += len(middle)
-            side *= 0.5
-            place, cell, corner = _halved(at, place[~inside], cell[~inside], corner, side)
+            sides[depth % 2] *= 0.5
+            place, cell, corner = _halved(at, place[~inside], cell[~inside], corner, sides, depth % 2)
         places, cells, weight = (np.concatenate(parts) for parts in zip(*found))
         weight = weight / np.bincount(places, weight, minlength=len(P))[places]
         order = np.lexsort((places, cells))
         used, renumbered = np.unique(cells[order], return_inverse=True)
         return Shares(places[order], renumbered, weight[order], np.concatenate(centres)[used])
 
-    def _small_enough(self, centre: Array, side: float) -> NDArray[np.bool_]:
-        """Whether cells at centres (m, 2) of this side, in units of the root square, need no halving."""
+    def _small_enough(self, centre: Array, sides: Array) -> NDArray[np.bool_]:
+        """Whether cells at centres (m, 2) of sides (2,), in units of the root square, need no halving."""
         if self.nth == 0:
             return np.ones(len(centre), dtype=bool)
         away, _ = self.tree.query(self.low + self.side * centre, k=[self.nth])
-        return side * self.side / np.sqrt(2.0) <= SHARE * away[:, 0]
+        return 0.5 * self.side * np.hypot(*sides) <= SHARE * away[:, 0]
 
 
-def _ramps(off: Array, half: float) -> Array:
-    """Weight (m,) of cells of a half side at places `off` (m, 2) from their centres: 1 inside, 0 at the outer edge."""
+def _ramps(off: Array, half: Array) -> Array:
+    """Weight (m,) of cells of half sides (2,) at places `off` (m, 2) from their centres: 1 inside, 0 at the outer edge."""
     ramp = np.clip(((1.0 + OVERLAP) - np.abs(off) / half) / (2.0 * OVERLAP), 0.0, 1.0)
     return np.asarray(ramp[:, 0] * ramp[:, 1])
 
 
-def _halved(at: Array, place: Index, cell: Index, corner: Array, side: float) -> tuple[Index, Index, Array]:
-    """Places of cells with those of their quarters (of this side) that they may share in, and the quarters' corners."""
+def _halved(
+    at: Array, place: Index, cell: Index, corner: Array, sides: Array, axis: int
+) -> tuple[Index, Index, Array]:
+    """Places of cells with those of their halves along an axis, of these sides (2,), that they may share in, and the halves'
+    corners."""
+    side = sides[axis]
     reach = side * 0.5 * OVERLAP
-    low = corner[cell]
-    off = at[place] - low
-    lower = (off >= -reach) & (off <= side + reach)
-    upper = (off >= side - reach) & (off <= 2.0 * side + reach)
-    pairs = []
-    for i in (0, 1):
-        for j in (0, 1):
-            x, y = (upper if i else lower)[:, 0], (upper if j else lower)[:, 1]
-            mine = np.flatnonzero(x & y)
-            pairs.append((place[mine], 4 * cell[mine] + 2 * i + j))
-    place, child = (np.concatenate(parts) for parts in zip(*pairs))
-    present = np.zeros(4 * len(corner), dtype=bool)
+    off = at[place, axis] - corner[cell, axis]
+    lower = np.flatnonzero((off >= -reach) & (off <= side + reach))
+    upper = np.flatnonzero((off >= side - reach) & (off <= 2.0 * side + reach))
+    place, child = (
+        np.concatenate([place[lower], place[upper]]),
+        np.concatenate([2 * cell[lower], 2 * cell[upper] + 1]),
+    )
+    present = np.zeros(2 * len(corner), dtype=bool)
     present[child] = True
     number = np.cumsum(present) - 1
     which = np.flatnonzero(present)
-    quarter = np.stack([which % 4 // 2, which % 2], axis=1)
-    return place, number[child], corner[which // 4] + side * quarter
+    corner = corner[which // 2]
+    corner[:, axis] += side * (which % 2)
+    return place, number[child], corner
+
+
+def near_each_other(P: Array, most: int) -> Iterator[Index]:
+    """The numbers of places (N, d), each once, in pieces of at most so many: halves along the longest side, again and again.
+
+    Places that are told of together share the more cells the nearer they lie.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in near_each_other(np.array([[0.0], [9.0], [1.0], [8.0]]), 2)]
+    [[0, 2], [1, 3]]
+    """
+
+    def halves(rows: Index) -> Iterator[Index]:
+        if len(rows) <= most:
+            yield np.sort(rows)
+            return
+        axis, middle = np.ptp(P[rows], axis=0).argmax(), len(rows) // 2
+        order = rows[np.argpartition(P[rows, axis], middle)]
+        yield from halves(order[:middle])
+        yield from halves(order[middle:])
+
+    return halves(np.arange(len(P)))

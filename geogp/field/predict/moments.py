@@ -1,5 +1,6 @@
 """The predictive distribution at places, from the outlook there and the noise."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,9 +12,12 @@ from geogp.calibrate import Calibration, standardised_miss
 from geogp.field.columns import Columns
 from geogp.field.conditioned import Conditioned
 from geogp.field.noise.smooth import SmoothNoise
+from geogp.field.predict.cells import near_each_other
 from geogp.field.predict.outlook import Outlook
 from geogp.predictive import standard_moments
 
+#: Places predicted at once: some 150 MB.
+PLACES_AT_ONCE = 2**16
 #: Coverage that calibration looks at.
 LEVEL = 0.95
 #: Degrees of freedom that stand for a Gaussian.
@@ -63,6 +67,18 @@ class FieldMoments(Columns):
         square = torch.from_numpy(calibration.factor(group)).square()
         wanted = square * (self.latent_variance + self.noise_variance) - self.latent_variance
         return replace(self, noise_variance=torch.maximum(wanted, LEAST_NOISE * self.noise_variance))
+
+
+def by_pieces(
+    told: Callable[[Int[Tensor, " m"]], list[FieldMoments]], places: Float[Tensor, "N d"]
+) -> list[FieldMoments]:
+    """What is told of numbers of places that lie near each other, `PLACES_AT_ONCE` of them at most, for all N in their order."""
+    pieces = [torch.from_numpy(rows) for rows in near_each_other(places.numpy(), PLACES_AT_ONCE)]
+    found = zip(*[told(rows) for rows in pieces])
+    if len(pieces) == 1:
+        return [said for (said,) in found]
+    order = torch.cat(pieces).argsort()
+    return [FieldMoments.together(said).at(order) for said in found]
 
 
 def moments_of(

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geogp.field.local_field import PLACES_AT_ONCE, LocalField
+from geogp.field.local_field import LocalField
 from geogp.field.noise.fit import Validation
 from geogp.field.observations import canonical, counted
 from geogp.field.options import FieldOptions
-from geogp.field.predict.moments import FieldMoments
+from geogp.field.predict.moments import FieldMoments, by_pieces
 from geogp.field.regions.blend import blended
 from geogp.field.regions.cuts import Cuts
 from geogp.field.regions.fit import Task, fit_region
@@ -96,12 +96,9 @@ class MergedField:
     def moments_by_count(self, X: Tensor, counts: Sequence[Tensor | None]) -> list[FieldMoments]:
         """`moments` at X for each of several (N,) counts, at about the cost of one."""
         n = [counted(each, len(X)) for each in counts]
-        parts = [
-            self._moments(X[part].double(), [each[part] for each in n])
-            for start in range(0, max(len(X), 1), PLACES_AT_ONCE)
-            for part in [slice(start, start + PLACES_AT_ONCE)]
-        ]
-        return [FieldMoments.together(found) for found in zip(*parts)]
+        return by_pieces(
+            lambda rows: self._moments(X[rows].double(), [each[rows] for each in n]), X[:, list(self.space)]
+        )
 
     def _moments(self, X: Tensor, counts: list[Tensor]) -> list[FieldMoments]:
         if not len(X):

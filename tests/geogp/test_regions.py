@@ -1,4 +1,4 @@
-"""Fields of overlapping regions: balanced cuts, smooth weights, each region's own answer but for the seam, and no seam."""
+"""Fields of overlapping regions: each region's own answer but for the seam, and no seam."""
 
 import json
 from dataclasses import replace
@@ -12,25 +12,16 @@ import geogp
 from geogp.engines import Hooks
 from geogp.errors import ImpossibleCombination, InvalidInput
 from geogp.field import FieldOptions, LocalField, options
-from geogp.field.predict.moments import FieldMoments
-from geogp.field.regions import MergedField, blend, fit_field, restored_field
+from geogp.field.regions import MergedField, fit_field, restored_field
 from geogp.field.regions import fit as region_fit
-from geogp.field.regions.cuts import LOPSIDED, WEIGHED, Cuts
 from geogp.field.stages import Stages
 from geogp.scores import binomial_band
 from geogp.update import observed_times, recondition
+from tests.geogp.test_cuts import NAMES, weights
 
 QUICK = FieldOptions(neighbours=16, n_targets=150, steps=4, epochs=1, hidden=8, metric=False)
 #: Rows of the world that a field is fitted to; as many again in `world` are new to it.
 N = 500
-NAMES = (
-    "location",
-    "latent_variance",
-    "noise_variance",
-    "prior_variance",
-    "degrees_of_freedom",
-    "log_skewness",
-)
 
 
 def world(n=2 * N, seed=0, quarters=4):
@@ -68,138 +59,6 @@ def alone(field, X):
     shares = field.cuts.shares(X.numpy())
     times = np.bincount(np.concatenate([rows for rows, _ in shares]), minlength=len(X))
     return [rows[times[rows] == 1] for rows, _ in shares], np.flatnonzero(times > 1)
-
-
-# -- the cuts ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def cuts():
-    """Nine cells of places that crowd in the south-west."""
-    P = np.random.default_rng(0).exponential(50.0, (9000, 2))
-    return Cuts.over(P, (0, 1), 9), P
-
-
-def weights(cuts, P):
-    table = np.zeros((cuts.n, len(P)))
-    for k, (rows, weight) in enumerate(cuts.shares(P)):
-        assert (weight > 0).all()
-        table[k, rows] = weight
-    return table
-
-
-def test_weights_sum_to_one_everywhere(cuts):
-    rng = np.random.default_rng(1)
-    far = rng.uniform(-100, 800, (1000, 2))  # beyond the places, too
-    P = np.concatenate([far, rng.exponential(50.0, (9000, 2))])
-    table = weights(cuts[0], P)
-    np.testing.assert_allclose(table.sum(0), 1.0, rtol=1e-14)
-    assert (table == 1.0).any(1).all() and ((table > 0).sum(0) > 2).any()
-
-
-def test_a_places_weights_do_not_depend_on_what_else_is_asked(cuts):
-    P = np.random.default_rng(2).exponential(50.0, (50, 2))
-    together = weights(cuts[0], P)
-    np.testing.assert_array_equal(together, np.hstack([weights(cuts[0], p[None]) for p in P]))
-
-
-def test_weights_and_their_slopes_change_gradually():
-    P = np.random.default_rng(0).uniform(0, 100, (4000, 2))
-    cuts = Cuts.over(P, (0, 1), 2)
-    wide = WEIGHED * (cuts.root.below + cuts.root.above)
-    t = np.linspace(cuts.root.at - wide, cuts.root.at + wide, 20_001)
-    table, h = weights(cuts, np.stack([t, t], axis=1)), t[1] - t[0]
-    # Of 3u² − 2u³ the first derivative is at most 3/2, the second 6.
-    assert np.abs(np.diff(table)).max() <= 1.5 * h / wide * 1.001
-    assert np.abs(np.diff(table, 2)).max() <= 6.0 * (h / wide) ** 2 * 1.001
-    assert table[0, 0] == 1.0 and table[1, -1] == 1.0
-
-
-def test_cells_hold_alike_many_rows(cuts):
-    cuts, P = cuts
-    owner = weights(cuts, P).argmax(0)
-    held = np.bincount(owner, minlength=9)
-    assert held.min() > 900 and held.max() < 1100
-    # A strip is an eighth of a cell for each cell along it, at most: on four sides about half as many rows again.
-    assert 1000 < np.mean([len(rows) for rows in cuts.members(P, 1)]) < 1600
-
-
-def test_a_region_is_told_more_than_where_it_is_asked(cuts):
-    cuts, P = cuts
-    for (asked, weight), told in zip(cuts.shares(P), cuts.members(P, 1)):
-        assert set(asked) < set(told)
-        # Of rows that weigh least hardly one has its neighbours beyond what the region knows.
-        edge = P[asked[weight < 0.01]]
-        near = np.sqrt(np.square(edge[:, None] - P[None]).sum(-1)).argsort(1)[:, 1:3]
-        assert np.isin(near, told).mean() > 0.95 and not np.isin(near, asked).all()
-
-
-def test_neither_order_nor_unit_of_the_rows_moves_a_cut(cuts):
-    cuts, P = cuts
-    order = np.random.default_rng(3).permutation(len(P))
-    assert Cuts.over(P[order], (0, 1), 9) == cuts
-    np.testing.assert_array_equal(weights(Cuts.over(8 * P, (0, 1), 9), 8 * P), weights(cuts, P))
-
-
-def test_cuts_go_through_json_and_back(cuts):
-    assert Cuts.from_facts(json.loads(json.dumps(cuts[0].facts()))) == cuts[0]
-
-
-def test_rows_of_one_place_stay_together():
-    P = np.repeat(np.random.default_rng(0).uniform(0, 9, (5, 2)), [400, 30, 300, 50, 220], axis=0)
-    cuts = Cuts.over(P, (0, 1), 3)
-    owner = weights(cuts, P).argmax(0)
-    assert len(set(zip(map(tuple, P), owner))) == 5
-    assert Cuts.over(P[:400], (0, 1), 4).n == 1  # one place
-    lopsided = np.concatenate([np.zeros(900), np.arange(100)])[:, None]
-    assert Cuts.over(lopsided, (0,), 2).n == 1 and LOPSIDED > 0.2
-
-
-def test_along_a_line_cuts_are_points():
-    x = np.random.default_rng(0).uniform(0, 100, (1000, 1))
-    cuts = Cuts.over(np.hstack([x * 0, x]), (1,), 4)
-    assert cuts.n == 4 and np.allclose(
-        np.sort(cuts_at(cuts.root)), np.quantile(x, [0.25, 0.5, 0.75]), atol=0.3
-    )
-
-
-def cuts_at(node):
-    return [] if isinstance(node, int) else [node.at, *cuts_at(node.left), *cuts_at(node.right)]
-
-
-def test_a_region_with_few_rows_is_told_the_nearest(cuts):
-    cuts, _ = cuts
-    P = np.array([[500.0, 500.0], [1.0, 1.0], [2.0, 1.0], [1.0, 2.0]])
-    told = cuts.members(P, 2)
-    assert min(len(rows) for rows in told) == 2
-    owner = weights(cuts, P[:1]).argmax()
-    assert 0 in told[owner] and all(np.all(np.diff(rows) > 0) for rows in told)
-
-
-# -- what is blended --------------------------------------------------------------------------------------
-
-
-def said(**changed):
-    one = torch.ones(3).double()
-    given = dict(zip(NAMES, (one * 0, one, one, 2 * one, 1e6 * one, one * 0))) | changed
-    return FieldMoments(**{k: torch.as_tensor(v).double() for k, v in given.items()})
-
-
-def test_a_blend_is_as_sure_as_a_mixture():
-    """Of two normal distributions, whose moments are known; the third place is told of by one region."""
-    place, weight = torch.tensor([0, 0, 1]), torch.tensor([0.25, 0.75, 1.0]).double()
-    m = blend.blended(said(location=[0.0, 4.0, 7.0], latent_variance=[1.0, 2.0, 3.0]), place, weight, 2)
-    assert m.mean[0] == pytest.approx(3.0) and m.latent_variance[0] == pytest.approx(1.75 + 3.0)
-    assert m.prior_variance[0] == m.latent_variance[0]  # they contradict each other
-    assert m.location[1] == 7.0 and m.latent_variance[1] == 3.0 and m.prior_variance[1] == 2.0
-
-
-def test_regions_that_agree_know_no_more_together():
-    place, weight = torch.tensor([0, 0, 0]), torch.tensor([0.2, 0.3, 0.5]).double()
-    skewed = said(degrees_of_freedom=[5.0] * 3, log_skewness=[0.3] * 3)
-    m = blend.blended(skewed, place, weight, 1)
-    for name in NAMES:
-        torch.testing.assert_close(getattr(m, name), getattr(skewed, name)[:1])
 
 
 # -- fields -----------------------------------------------------------------------------------------------

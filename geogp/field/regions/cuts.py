@@ -40,7 +40,8 @@ class Cut:
     def share(self, x: Array) -> Array:
         """Of the right side at coordinates x (n,): 0 to 1 by 3t² − 2t³, whose slope is continuous."""
         low, high = self.at - WEIGHED * self.below, self.at + WEIGHED * self.above
-        t = np.clip((x - low) / (high - low), 0.0, 1.0)
+        # Where no number lies between them, rows to either side of the cut differ in their last bit.
+        t = np.clip((x - low) / (high - low), 0.0, 1.0) if high > low else (x >= self.at).astype(np.float64)
         return np.asarray(t * t * (3.0 - 2.0 * t))
 
 

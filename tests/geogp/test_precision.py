@@ -43,6 +43,19 @@ def test_a_linear_map_and_its_slopes(precision: str, drawn: torch.Generator) -> 
         assert far(one, other) < (1e-6 if precision == "float32" else ROUNDING)
 
 
+@pytest.mark.parametrize("alone", range(3))
+def test_a_slope_by_one_input_alone(alone: int, drawn: torch.Generator) -> None:
+    inputs = [torch.randn(*shape, generator=drawn) for shape in ((30, 20), (17, 20), (17,))]
+
+    def with_others_fixed(value: torch.Tensor) -> torch.Tensor:
+        return linear(*inputs[:alone], value, *inputs[alone + 1 :])
+
+    with products_in("bfloat16"):
+        _, *every = with_slopes(linear, *inputs)
+        _, single = with_slopes(with_others_fixed, inputs[alone])
+    assert torch.equal(single, every[alone])
+
+
 def test_factors_are_rounded_where_the_processor_can(drawn: torch.Generator) -> None:
     inputs = [torch.randn(*shape, generator=drawn) for shape in ((300, 200), (170, 200), (170,))]
     with products_in("bfloat16"):

@@ -9,8 +9,10 @@ import time
 import pytest
 import torch
 
+from geogp.data import Moments
+from geogp.engines.pieces import in_pieces
 from geogp.field import FieldOptions, LocalField
-from geogp.linalg.threads import AHEAD, one_thread_each, side_by_side
+from geogp.linalg.threads import AHEAD, MOST, one_thread_each, side_by_side
 
 
 @pytest.fixture(params=[1, 3])
@@ -66,6 +68,69 @@ def test_two_inside_at_once_give_back_what_there_was(threads):
     assert torch.get_num_threads() == 1
     second.__exit__(None, None, None)
     assert torch.get_num_threads() == threads
+
+
+def counted(part, n=10):
+    """Moments of a part of n places that tell which they are of."""
+    places = torch.arange(float(n))[part]
+    return Moments(places, places + 0.5, 2 * places, 3 * places)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize(
+    ("n", "size", "starts"),
+    [
+        (10, 3, [0, 3, 6, 9]),
+        (9, 3, [0, 3, 6]),
+        (3, 3, [0]),
+        (2, 1, [0, 1]),
+        (1, 1, [0]),
+        (0, 3, [0]),
+        (0, 1, [0]),
+    ],
+)
+def test_places_in_pieces_are_told_once_each_in_order(threads, device, wide, n, size, starts):
+    told = []
+
+    def tell(part):
+        told.append((part.start, threading.current_thread(), torch.is_grad_enabled()))
+        return counted(part, n)
+
+    whole = in_pieces(tell, n, size, torch.device(device), wide=wide)
+    expected = counted(slice(None), n)
+    for name in ("mean", "latent_variance", "noise_variance", "prior_variance"):
+        assert torch.equal(getattr(whole, name), getattr(expected, name))
+    begun, by, gradients = zip(*sorted(told, key=lambda piece: piece[0]))
+    assert list(begun) == starts and not any(gradients)
+    # Only a processor's cores take a piece each; what another device computes is queued by this thread.
+    assert (threading.current_thread() in by) == (device != "cpu" or threads == 1)
+
+
+@pytest.mark.parametrize(("wide", "most"), [(True, 64), (False, MOST)])
+def test_more_threads_take_pieces_where_each_is_long(wide, most):
+    alive, at_once, lock, full = 0, 0, threading.Lock(), threading.Event()
+
+    def tell(part):
+        nonlocal alive, at_once
+        with lock:
+            alive += 1
+            at_once = max(at_once, alive)
+            if alive == most:
+                full.set()
+        full.wait(5.0)
+        time.sleep(0.02)  # for one too many
+        with lock:
+            alive -= 1
+        return counted(part, 200)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(70)
+    try:
+        in_pieces(tell, 200, 2, torch.device("cpu"), wide=wide)
+    finally:
+        torch.set_num_threads(before)
+    assert at_once == most
 
 
 def test_predictions_and_draws_do_not_depend_on_the_threads():

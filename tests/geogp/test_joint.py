@@ -19,6 +19,7 @@ from geogp.field.observations import Observations
 from geogp.field.solve import predictors
 from geogp.field.variation import Variation
 from tests.geogp.test_local import kernel, points
+from tests.others import Others
 
 TWO = kernel(("matern12", "matern52"), (0.4, 0.7, 0.9), variance=0.3, time_axis=2)
 
@@ -68,6 +69,18 @@ def test_errors_go_together_as_the_matrices_of_all_observations_say(world):
     np.testing.assert_allclose(joint.covariance(sparse.csr_array(W)), W @ expected @ W.T, atol=1e-10)
     neighbours = len(index[index >= 0].unique())
     assert joint.pairs == (6 + neighbours) ** 2 and neighbours < 12
+
+
+def test_how_far_the_mean_walks_ahead_is_the_last_of_what_all_share_and_can_be_left_out(world):
+    C, seen, index, made, common, variance = world
+    common = torch.cat([torch.linspace(0.2, -0.1, 6).double()[:, None], common], dim=1)
+    joint = FieldJoint(TWO, seen, C, index, made, variance=variance, common=common)
+    np.testing.assert_allclose(joint.variance, variance)
+    np.testing.assert_array_equal(joint.ahead, common[:, 2])
+    rest = joint.not_ahead()
+    np.testing.assert_allclose(rest.dense(), joint.dense() - np.outer(joint.ahead, joint.ahead), atol=1e-12)
+    np.testing.assert_allclose(rest.variance, rest.dense().diagonal())
+    np.testing.assert_array_equal(joint.ahead, common[:, 2])  # which is left as it was
 
 
 def test_draws_of_errors_have_their_covariance(world):
@@ -231,6 +244,15 @@ def test_one_point_and_points_that_almost_coincide_are_drawn():
     f = PriorSampler(TWO, X).draw(50, torch.Generator().manual_seed(0))
     sd = float(TWO.prior_variance.sqrt())
     assert 0 < np.abs(f[:5] - f[5:10]).max() < 1e-3 * sd
+
+
+def test_points_are_shared_among_workers_and_drawn_alike_whoever_works(monkeypatch):
+    monkeypatch.setattr(prior_draws, "POINTS_AT_ONCE", 2)
+    X, others = points(90, 3), Others()
+    here, there = PriorSampler(TWO, X), PriorSampler(TWO, X, workers=others)
+    assert len(others.done) == 2 * 3  # of each of two terms 45 lots, 16 of them together
+    f, g = (sampler.draw(5, torch.Generator().manual_seed(1)) for sampler in (here, there))
+    np.testing.assert_array_equal(f, g)
 
 
 @pytest.mark.parametrize("together", [0.0, 0.1, 2.0])

@@ -51,6 +51,16 @@ def moved(kind, rank=7):
     return posterior
 
 
+@pytest.mark.parametrize("kind", [VariationalPosterior, LowRankPosterior, Prior])
+def test_beside_the_moments_stands_the_variance_before_data(kind):
+    q = moved(kind).current()
+    phi = torch.randn(5, 7, dtype=torch.float64)
+    for found, expected in zip(
+        q.moments_and_prior(phi), (*q.moments(phi), (phi @ phi.T).diagonal()), strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("kind", [VariationalPosterior, LowRankPosterior])
 def test_it_begins_with_a_share_of_the_prior_and_knows_little_across(kind):
     """Of each of r weights 1/r of the prior's variance, so that phi'w begins as wide as one weight of the prior."""

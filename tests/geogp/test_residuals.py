@@ -32,6 +32,8 @@ def test_the_distance_term_is_its_formula_and_nothing_while_training():
     torch.testing.assert_close(residual.distance(Z), d)
     torch.testing.assert_close(residual.variance(basis, Z, Z, Z), 0.7 * (1 - torch.exp(-d / 0.5)))
     assert residual.train().variance(basis, Z, Z, Z).tolist() == [0.0] * 30
+    assert residual.variance(basis, Z, Z, Z * torch.nan).tolist() == [0.0] * 30
+    assert not residual.takes_phi  # so that a step need not make a row's features for its sake
     assert Distance(basis).eval().variance(basis, Z, Z, Z).tolist() == [0.0] * 30  # no place yet
     # On the columns of a position alone, where there is one.
     residual = placed(P).eval()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from geogp.field import neighbours
-from geogp.field.earlier import earlier
+from geogp.field.earlier import earlier, nearest
 from geogp.field.neighbours import DIRECTIONS, MISSING
 
 
@@ -117,6 +117,32 @@ def test_earlier_rows_only():
     assert (there.sum(axis=1) == np.minimum(place, 12)).mean() > 0.9
     full = earlier(X[:40], 39, on_all_sides)
     assert ((full != MISSING).sum(axis=1) == np.arange(40)).all()
+
+
+def test_the_nearest_rows_are_so_many_from_the_first_on():
+    X, Q = (np.random.default_rng(seed).normal(size=(50, 2)) for seed in (0, 1))
+    away = np.square(Q[:, None] - X[None]).sum(axis=-1)
+    for m in (1, 5, 50):
+        np.testing.assert_array_equal(nearest(X, Q, m), np.argsort(away, axis=1)[:, :m])
+
+
+@pytest.mark.parametrize("k", [1, 2, 30])
+def test_the_nearest_of_the_earlier_rows_are_found_without_asking_for_all(k):
+    X, asked = np.random.default_rng(0).normal(size=(3000, 2)), 0
+
+    def counted(known, new, m):
+        nonlocal asked
+        asked += m * len(new)
+        return nearest(known, new, m)
+
+    index = earlier(X, k, counted)
+    assert index.shape == (3000, k) and asked <= (1.5 * k + 8) * 3000
+    rows = np.arange(k, 3000)
+    full = rows[(index[k:] != MISSING).all(axis=1)]
+    assert len(full) > 0.999 * len(rows)
+    for i in full[::50]:
+        away = np.square(X[:i] - X[i]).sum(axis=1)
+        np.testing.assert_array_equal(index[i], np.argsort(away)[:k])
 
 
 def test_one_place_and_one_row():

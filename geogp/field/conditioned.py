@@ -72,19 +72,24 @@ class Conditioned:
         """Over the places of the observations."""
         return self.frame.search_among(self.seen.X)
 
+    @property
+    def _once(self) -> float:
+        """The share of observations whose place is no other's: 1 where none is seen twice."""
+        return len(self.search.place_space) / len(self.seen)
+
     @cached_property
     def rows_a_cell(self) -> int:
         """How many observations the places of a cell share."""
-        once = ROWS_SEEN_ONCE * len(self.search.place_space) / len(self.seen)
-        return min(len(self.seen), round(self.options.neighbours * max(ROWS, once)))
+        return min(len(self.seen), round(self.options.neighbours * max(ROWS, ROWS_SEEN_ONCE * self._once)))
 
     @cached_property
     def cells(self) -> Cells:
         """Whose places share their neighbours; one where these are all observations."""
-        P, rows = self.search.place_space, self.rows_a_cell
-        if rows == len(self.seen) or len(P) < 2:
+        P, k = self.search.place_space, self.options.neighbours
+        if self.rows_a_cell == len(self.seen) or len(P) < 2:
             return Cells.over(P, 0)
-        nth = max(self.options.neighbours // 3, round(rows * len(P) / len(self.seen)))
+        # Half of the places that its rows stand for where these are seen again and again, all where they are seen once.
+        nth = max(k // 3, round(k * self._once * max(0.5 * ROWS, ROWS_SEEN_ONCE * self._once)))
         return Cells.over(P, max(2, min(nth, len(P) // 3)))
 
     @property

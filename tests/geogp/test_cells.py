@@ -102,7 +102,7 @@ def leaves(observed, nth, place):
         if (off > 1.1 + 1e-12).any():
             return
         away = np.sort(np.linalg.norm(P - (first + whole * middle), axis=1))
-        if nth == 0 or np.linalg.norm(sides) * whole <= away[nth - 1] or depth == 60:
+        if nth == 0 or np.linalg.norm(sides) / 2 * whole <= 0.45 * away[nth - 1] or depth == 60:
             weight = np.clip((1.1 - off) / 0.2, 0, 1).prod()
             found.extend([(tuple(first + whole * middle), weight)] if weight > 0 else [])
             return

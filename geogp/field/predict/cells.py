@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 #: A cell's half diagonal is at most this share of the distance from its centre to the p-th nearest observed place.
-SHARE = 0.5
+SHARE = 0.45
 #: A cell reaches over its edge by this share of its half side; there it blends into the next.
 OVERLAP = 0.1
 #: The root square is so many times as wide as the observed places; what lies beyond belongs to the cells at its edge.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut, nearest_others
-from geogp.field.likelihood.conditional import conditional_log_density
+from geogp.field.likelihood.conditional import among, conditional_log_density
 from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
 from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihood
 from geogp.field.local_gp import LocalGP, count_columns
@@ -24,6 +24,7 @@ from geogp.field.student import heavy_tailed
 from geogp.field.variation import Variation
 from geogp.field.variation.crowding import Crowding
 from geogp.field.variation.told import Following, Told
+from geogp.linalg.threads import side_by_side
 
 #: Fewer rows over space alone say too little about lengths that differ from place to place.
 VARY_FROM, VARY_AT = 10_000, 16
@@ -389,19 +390,20 @@ def _divided(targets: list[Targets]) -> tuple[list[Targets], list[Targets]]:
 
 def held_out_densities(gp: LocalGP, trials: Trials, targets: list[Targets]) -> Tensor:
     """Log densities of some held-out rows under the kernel and the local GP's own noise: (m,)."""
-    each = []
-    for target, index, says in targets:
-        kernel, X, value, noise, nu = _asked(gp.told(says), trials)
-        for t, i in zip(target.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE)):
-            with torch.no_grad():
-                density = conditional_log_density(kernel, X, value, noise, t, i, nu, weighted=gp.weighted)
-            each.append(density)
-    return torch.cat(each)
+    nu = None if gp.degrees_of_freedom is None else torch.as_tensor(gp.degrees_of_freedom).to(trials.y)
 
+    def density(piece: tuple[LocalGP, Tensor, Tensor]) -> Tensor:
+        told, (rows, own, others) = piece[0], among(*piece[1:])
+        X, counts = trials.X[rows], trials.counts[rows]
+        value, says = trials.y[rows] - gp.b(counts), None if trials.told is None else trials.told.says[rows]
+        noise = told.noise_variance(counts, X, says)
+        return conditional_log_density(
+            told.kernel.to(X.device), X, value, noise, own, others, nu, weighted=gp.weighted
+        )
 
-def _asked(gp: LocalGP, trials: Trials) -> tuple[LocalKernel, Tensor, Tensor, Tensor, Tensor | None]:
-    """What a density is asked with: kernel, X, values less the count shift, noise variances, degrees of freedom."""
-    value, nu = trials.y - gp.b(trials.counts), gp.degrees_of_freedom
-    noise = gp.noise_variance(trials.counts, trials.X, None if trials.told is None else trials.told.says)
-    df = None if nu is None else torch.as_tensor(nu, dtype=value.dtype)
-    return gp.kernel.to(trials.X.device), trials.X, value, noise, df
+    pieces = [
+        (told, t, i)
+        for told, target, index in ((gp.told(says), target, index) for target, index, says in targets)
+        for t, i in zip(target.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE))
+    ]
+    return torch.cat(list(side_by_side(density, pieces)))

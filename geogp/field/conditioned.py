@@ -208,11 +208,12 @@ class Conditioned:
         """The kernel where some of the observations alone say how long and how large its surface varies."""
         return self.gp.kernel if self.lengths is None else self.gp.told(self.lengths.says(rows)).kernel
 
-    def left_given(self, rows: Tensor) -> Observations:
-        """`left` as some of the observations alone tell of it: those left out have no say in how noisy others are."""
-        known = self.gp.observed(self.seen.X[rows], self.seen.value[rows], self.seen.counts[rows])
+    def left_given(self, rows: Tensor, of: Tensor) -> Observations:
+        """`left`, with those of the numbers `of` as noisy as the observations `rows` alone, among which they are, tell: those left
+        out have no say in how noisy others are. Numbers in order."""
+        C, value, counts = self.seen.X[rows], self.seen.value[rows], self.seen.counts[rows]
         noise = self.left.noise_variance.clone()
-        noise[rows] = known.noise_variance
+        noise[of] = self.gp.observed(C, value, counts, torch.searchsorted(rows, of)).noise_variance
         return replace(self.left, noise_variance=noise)
 
     def drift_given(self, rows: Tensor) -> Drift:

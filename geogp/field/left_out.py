@@ -12,11 +12,14 @@ from geogp.field import neighbours
 from geogp.field.frame import Frame
 from geogp.field.options import FieldOptions
 from geogp.holdout import each_left_out
+from geogp.linalg.threads import side_by_side
 
 Index = NDArray[np.int64]
 
 #: Below this many rows nothing is left out here: each row in turn is where a kernel is fitted, given the nearest others.
 HOLD_OUT_FROM = 400
+#: Rows of all sets that are looked at together.
+ROWS_AT_ONCE = 3_000_000
 #: Rows at the sides count so much of what those of another kind do: they are many rows, but only a few gaps, and few
 #: predictions lie beyond the data.
 SIDES = 0.3
@@ -65,7 +68,15 @@ def leave_out(C: Tensor, frame: Frame, options: FieldOptions) -> list[LeftOut]:
         sides=True,
         seed=options.seed,
     )
-    return [_left_out(C, frame, h.kind, h.reference, h.target, options) for h in held]
+    found = side_by_side(
+        lambda h: _left_out(C, frame, h.kind, h.reference, h.target, options), held, most=most_at_once(len(C))
+    )
+    return list(found)
+
+
+def most_at_once(n: int) -> int:
+    """How many sets of n rows, less those left out, are looked at together: each takes some hundred bytes a row."""
+    return max(1, ROWS_AT_ONCE // n)
 
 
 def nearest_others(P: Tensor, k: int) -> Tensor:

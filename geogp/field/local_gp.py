@@ -125,15 +125,19 @@ class LocalGP:
         bumps = self.kernel.variation
         return alike if bumps is None else alike * bumps.to(X.device).noise_factor(X[:, :2])
 
-    def observed(self, X: Tensor, value: Tensor, counts: Tensor) -> Observations:
+    def observed(
+        self, X: Tensor, value: Tensor, counts: Tensor, of: Tensor | slice = slice(None)
+    ) -> Observations:
         """Values (N,) at coordinates X (N, D), less trend and count shift, with the noise variances they have here: of
-        those that are weighed as Student-t their squared scales.
+        those that are weighed as Student-t their squared scales. All of them, or those of the numbers `of`.
 
         Notes
         -----
         O(N log N).
         """
-        says = None if self.rows is None else self.rows.says(X, value, counts)
+        asked = of if isinstance(of, Tensor) else None
+        says = None if self.rows is None else self.rows.says(X, value, counts, asked)
+        X, value, counts = X[of], value[of], counts[of]
         return Observations(X, value, counts, self.variance_factor * self.noise_variance(counts, X, says))
 
     def b(self, counts: Tensor) -> Tensor:

@@ -168,3 +168,17 @@ def test_many_places_each_find_as_many_neighbours():
     assert (index[:, 0] == np.arange(20_000)).all()  # itself first
     some = np.arange(0, 20_000, 997)
     np.testing.assert_array_equal(neighbours.query(search, X[some], 64), index[some])  # whatever the chunk
+
+
+@pytest.mark.parametrize("wide", [1.0, 1e12])
+def test_of_each_cell_the_place_nearest_to_its_centre_is_kept(wide):
+    """The first of equally near ones; cells as far apart as whole numbers can and cannot count them all."""
+    rng = np.random.default_rng(3)
+    cell = np.floor(rng.integers(0, 7, (500, 2)) * [wide, wide])
+    off = rng.integers(0, 4, 500).astype(float)
+    kept = neighbours._first_of_each(cell, off)
+    best: dict[tuple[float, float], int] = {}
+    for i, where in enumerate(map(tuple, cell)):
+        if where not in best or off[i] < off[best[where]]:
+            best[where] = i
+    assert kept.tolist() == sorted(best.values()) and len(kept) == 49

@@ -141,12 +141,29 @@ def test_rows_left_out_have_no_say_in_how_noisy_others_are(fitted):
     field, _, y, _ = fitted
     known = field.known
     reference = torch.arange(0, len(y), 2)
-    given = known.left_given(reference).noise_variance
+    given = known.left_given(reference, reference).noise_variance
     wild = known.seen.value.clone()
     wild[1::2] += 50.0
-    other = known.told(field.gp.observed(known.seen.X, wild, known.seen.counts)).left_given(reference)
-    assert torch.equal(other.noise_variance[reference], given[reference])
+    other = known.told(field.gp.observed(known.seen.X, wild, known.seen.counts))
+    assert torch.equal(other.left_given(reference, reference).noise_variance[reference], given[reference])
     assert not torch.equal(field.seen.noise_variance[reference], given[reference])
+    # Of some of them: the same, and the others as they were.
+    some, rest = reference[3:40:5].contiguous(), torch.ones(len(y), dtype=torch.bool)
+    rest[some] = False
+    part = known.left_given(reference, some).noise_variance
+    assert torch.equal(part[some], given[some]) and torch.equal(part[rest], known.left.noise_variance[rest])
+
+
+def test_what_places_say_of_some_is_what_they_say_of_all():
+    rng = np.random.default_rng(4)
+    X = torch.from_numpy(rng.integers(0, 12, (200, 2)).astype(float))  # places come again
+    y, n = torch.from_numpy(rng.normal(size=200)), torch.from_numpy(rng.integers(1, 9, 200).astype(float))
+    every = what_places_say(X, y, n)
+    for some in ([5], [199, 0, 7, 7], []):
+        of = torch.tensor(some, dtype=torch.int64)
+        assert torch.equal(what_places_say(X, y, n, of), every[of])
+    one = torch.zeros(3, 2).double()
+    assert what_places_say(one, y[:3], n[:3], torch.tensor([1])).tolist() == [[0.0] * 4]
 
 
 def test_told_other_rows_it_listens_to_them(fitted):

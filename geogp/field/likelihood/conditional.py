@@ -1,5 +1,6 @@
 """How likely rows are given others."""
 
+import torch
 from torch import Tensor
 
 from geogp.densities import log_density
@@ -47,3 +48,19 @@ def conditional_log_density(
     known = noise_variance if weighted else noise_variance * variance_over_scale2(nu)
     c = conditional_moments(kernel, X[target], X, y, known, index, nu if weighted else None)
     return log_density(y[target], c.mean, c.variance + noise_variance[target], degrees_of_freedom)
+
+
+def among(target: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows that targets (m,) and their neighbours (m, k) are, one after another, and where among these the targets and
+    the neighbours stand, -1 for none: so much of a table is asked about, which may have millions of rows.
+
+    Examples
+    --------
+    >>> import torch
+    >>> rows, own, others = among(torch.tensor([7, 9]), torch.tensor([[5, 3], [7, -1]]))
+    >>> rows.tolist(), own.tolist(), others.tolist()
+    ([7, 9, 5, 3, 7, 0], [0, 1], [[2, 3], [4, -1]])
+    """
+    rows = torch.cat([target, index.clamp_min(0).reshape(-1)])
+    place = torch.arange(len(rows), device=rows.device)
+    return rows, place[: len(target)], torch.where(index < 0, index, place[len(target) :].view_as(index))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from geogp.densities import log_density
 from geogp.field.kernel import LocalKernel
-from geogp.field.likelihood.conditional import conditional_log_density
+from geogp.field.likelihood.conditional import among, conditional_log_density
 from geogp.field.likelihood.trained import Trained
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
@@ -100,42 +100,37 @@ def fit_local_gp(
     cycle = _one_cycle(model, learning_rate, steps)
     generator = torch.Generator().manual_seed(seed)
     history = []
+
+    def of(rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Values of some rows, less the shift, and their noise variances."""
+        return y[rows] - shifting[rows] @ model.shift, model.noise_variance(counts, rows)
+
     for step in range(steps):
-        kernel, own, nu = model.kernel(), model.noise_variance(counts), model.degrees_of_freedom()
-        follows = model.follows()
-        value = y - shifting @ model.shift
+        kernel, nu, follows = model.kernel(), model.degrees_of_freedom(), model.follows()
         target, index, said = sets[step % len(sets)]
         kernel = following(kernel, follows, said)
         pick = torch.randint(len(target), (batch,), generator=generator).to(X.device)
-        density = conditional_log_density(
-            kernel, X, value, own, target[pick], index[pick], nu, weighted=weighted
-        )
+        # Of the rows that it is about alone: of millions all would take longer than the step.
+        rows, own, others = among(target[pick], index[pick])
+        density = conditional_log_density(kernel, X[rows], *of(rows), own, others, nu, weighted=weighted)
         loss = -density.mean()
-        loss = loss - min(ALONE / len(y), MOST_ALONE) * _alone(kernel, X, value, own, nu, generator).mean()
+        rows = torch.randint(len(y), (min(len(y), ALONE_AT_ONCE),), generator=generator).to(X.device)
+        loss = loss - min(ALONE / len(y), MOST_ALONE) * _alone(kernel, X[rows], *of(rows), nu).mean()
         if follows is not None:
             loss = loss + follows.penalty() / len(y)
         elif kernel.variation is not None:
             loss = loss + kernel.variation.penalty() / len(y)
-        if (told := model.noise_of_rows()) is not None:
-            loss = loss + told.noise.penalty() / len(y)
+        if (noisy := model.noise_of_rows(rows)) is not None:
+            loss = loss + noisy.noise.penalty() / len(y)
         cycle.down(loss)
         history.append(loss.item())
         tick()
     return model.cpu().learned(history, weighted and student)
 
 
-def _alone(
-    kernel: LocalKernel,
-    X: Tensor,
-    value: Tensor,
-    noise: Tensor,
-    nu: Tensor | None,
-    generator: torch.Generator,
-) -> Tensor:
-    """log p(value_i) of some rows, nothing else known: (m,)."""
-    pick = torch.randint(len(value), (min(len(value), ALONE_AT_ONCE),), generator=generator).to(X.device)
-    v = value[pick]
-    return log_density(v, torch.zeros_like(v), kernel.prior_at(X[pick]) + noise[pick], nu)
+def _alone(kernel: LocalKernel, X: Tensor, value: Tensor, noise: Tensor, nu: Tensor | None) -> Tensor:
+    """log p(value_i) of rows, nothing else known: (m,)."""
+    return log_density(value, torch.zeros_like(value), kernel.prior_at(X) + noise, nu)
 
 
 def _one_cycle(model: Trained, learning_rate: float, steps: int) -> Steps:

@@ -95,18 +95,19 @@ class Trained(nn.Module):
         mean = log_lengthscale[:, self.start.space_axes[:2]].mean(1)
         return torch.tensor(power, dtype=mean.dtype, device=mean.device) * mean
 
-    def noise_of_rows(self) -> ToldNoise | None:
-        """What tells rows' noises apart, made of the parameters."""
+    def noise_of_rows(self, rows: Tensor | slice = slice(None)) -> ToldNoise | None:
+        """What tells rows' noises apart, made of the parameters; of some of the rows that it is fitted to."""
         if self.told is None:
             return None
-        return replace(self.told, noise=replace(self.told.noise, coefficients=self.row_coefficients))
+        noise = replace(self.told.noise, coefficients=self.row_coefficients)
+        return replace(self.told, noise=noise, says=self.told.says[rows])
 
-    def noise_variance(self, counts: Tensor) -> Tensor:
-        """Of the rows that it is fitted to, of counts (N,)."""
-        alike = noise_variance(self.tau2.exp(), self.s2.exp(), counts, self.noise_of_rows())
-        return (
-            alike if self.crowding is None else alike * self.crowding.noise_factor(self.crowding_coefficients)
-        )
+    def noise_variance(self, counts: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Of some of the rows that it is fitted to, of counts (N,)."""
+        alike = noise_variance(self.tau2.exp(), self.s2.exp(), counts[rows], self.noise_of_rows(rows))
+        if self.crowding is None:
+            return alike
+        return alike * self.crowding.noise_factor(self.crowding_coefficients)[rows]
 
     def degrees_of_freedom(self) -> Tensor | None:
         return self.tails.exp() + SMALLEST_DF if self.student else None

@@ -10,13 +10,14 @@ from torch import Tensor
 from geogp.calibrate import Calibration, fit_calibration
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
-from geogp.field.left_out import GAPS, SIDES, LeftOut
+from geogp.field.left_out import GAPS, SIDES, LeftOut, most_at_once
 from geogp.field.noise.members import Dealt
 from geogp.field.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.observations import canonical
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
+from geogp.linalg.threads import side_by_side
 
 #: Validation rows within a square of this many spacings of places share their luck: one vote in calibration; of training
 #: rows that were held out those within so many are left to the same members.
@@ -30,40 +31,47 @@ Validation = tuple[Tensor, Tensor, Tensor | None]
 
 def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> list[HeldOutRows]:
     """What the smooth noise learns from, of all training rows X (N, D): those left out, a table for each kind."""
-    seen = known.left
+
+    def of(out: LeftOut) -> HeldOutRows:
+        return _held_out(known, out, X[out.rows])
+
     pieces: dict[str, list[HeldOutRows]] = {}
-    for out in left_out:
-        latest = known.frame.newest(seen.X[out.reference])
-        C = seen.X[out.rows]
-        around = known.survey(
-            C,
-            out.neighbours,
-            latest,
-            given=known.left_given(out.reference),
-            kernel=known.kernel_given(out.reference) if out.kind in GAPS else None,
-        )
-        # Single rows and blocks tell the plane nothing that the rest does not.
-        drift = known.drift_given(out.reference) if out.kind == "sides" else known.drift
-        change, uncertain = known.drift.extra(C, around.leaning, drift)
-        around = around.moved(change)
-        surface = known.regional_given(out.reference)
-        regional = None if surface is None else surface.at_observations(out.rows)
-        counts = seen.counts[out.rows]
-        one_side = out.kind == "sides"
-        weight = torch.full((len(out.rows),), SIDES if one_side else 1.0, dtype=torch.float64)
-        rows = HeldOutRows(
-            features=noise_inputs(known, around, counts, X[out.rows], regional),
-            mean=around.mean,
-            variance=around.variance,
-            drift_variance=uncertain,
-            counts=counts,
-            value=seen.value[out.rows],
-            weight=weight,
-            square=_square(C, SQUARE_SPACINGS),
-            vote=weight * min(1.0, VOTES_OF_A_SIDE / len(out.rows)) if one_side else weight,
-        )
+    for out, rows in zip(left_out, side_by_side(of, left_out, most=most_at_once(len(X)))):
         pieces.setdefault(out.kind, []).append(rows)
     return [HeldOutRows.together(parts) for parts in pieces.values()]
+
+
+def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> HeldOutRows:
+    """What is known of rows X (m, D) that are left out together."""
+    seen, C = known.left, known.left.X[out.rows]
+    near = out.neighbours[out.neighbours >= 0].unique()
+    around = known.survey(
+        C,
+        out.neighbours,
+        known.frame.newest(seen.X[out.reference]),
+        given=known.left_given(out.reference, near),
+        kernel=known.kernel_given(out.reference) if out.kind in GAPS else None,
+    )
+    # Single rows and blocks tell the plane nothing that the rest does not.
+    one_side = out.kind == "sides"
+    drift = known.drift_given(out.reference) if one_side else known.drift
+    change, uncertain = known.drift.extra(C, around.leaning, drift)
+    around = around.moved(change)
+    surface = known.regional_given(out.reference)
+    regional = None if surface is None else surface.at_observations(out.rows)
+    counts = seen.counts[out.rows]
+    weight = torch.full((len(out.rows),), SIDES if one_side else 1.0, dtype=torch.float64)
+    return HeldOutRows(
+        features=noise_inputs(known, around, counts, X, regional),
+        mean=around.mean,
+        variance=around.variance,
+        drift_variance=uncertain,
+        counts=counts,
+        value=seen.value[out.rows],
+        weight=weight,
+        square=_square(C, SQUARE_SPACINGS),
+        vote=weight * min(1.0, VOTES_OF_A_SIDE / len(out.rows)) if one_side else weight,
+    )
 
 
 def fit_noise(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
@@ -49,10 +49,15 @@ class RowNoise:
     coefficients: Float[Tensor, "p 2"]
 
     def says(
-        self, X: Float[Tensor, "n D"], value: Float[Tensor, " n"], counts: Float[Tensor, " n"]
-    ) -> Float[Tensor, "n p"]:
-        """z of observations: standardised, and clipped so that no place is stranger than those learned from."""
-        return self.standardised(what_places_say(X, value, counts))
+        self,
+        X: Float[Tensor, "n D"],
+        value: Float[Tensor, " n"],
+        counts: Float[Tensor, " n"],
+        of: Int[Tensor, " m"] | None = None,
+    ) -> Float[Tensor, "m p"]:
+        """z of observations, or of those of these numbers: standardised, and clipped so that no place is stranger than
+        those learned from."""
+        return self.standardised(what_places_say(X, value, counts, of))
 
     def standardised(self, said: Float[Tensor, "n p"]) -> Float[Tensor, "n p"]:
         """z of `what_places_say`."""
@@ -101,14 +106,19 @@ def noise_variance(
 
 
 def what_places_say(
-    X: Float[Tensor, "n D"], value: Float[Tensor, " n"], counts: Float[Tensor, " n"]
-) -> Float[Tensor, "n p"]:
+    X: Float[Tensor, "n D"],
+    value: Float[Tensor, " n"],
+    counts: Float[Tensor, " n"],
+    of: Int[Tensor, " m"] | None = None,
+) -> Float[Tensor, "m p"]:
     """Of the places nearest to each observation's, its own left out: their mean value, mean log count, log density and
     log scatter; each place has one voice, however often it was measured.
 
+    of : numbers of the observations that are asked about; None for all
+
     Notes
     -----
-    O(n log n); the rows of one place share what is said of it.
+    O(n log n), most of it for those that are asked about; the rows of one place share what is said of it.
 
     Examples
     --------
@@ -118,16 +128,18 @@ def what_places_say(
     """
     places, at = np.unique(X[:, :2].cpu().numpy(), axis=0, return_inverse=True)
     at, m = at.ravel(), len(places)
+    told = at if of is None else at[of.cpu().numpy()]
     if m < 2:
-        return torch.zeros(len(X), SAYS, dtype=torch.float64)
+        return torch.zeros(len(told), SAYS, dtype=torch.float64)
     y, n, w = (v.cpu().numpy() for v in (value, counts, typical_precision(counts)))
     weight = np.bincount(at, w)
     mean, square = np.bincount(at, w * y) / weight, np.bincount(at, w * y**2) / weight
     busy = np.bincount(at, np.log(n)) / np.bincount(at)
-    distance, near = cKDTree(places).query(places, k=np.arange(2, min(AROUND + 1, m) + 1))
+    asked, told = np.unique(told, return_inverse=True)
+    distance, near = cKDTree(places).query(places[asked], k=np.arange(2, min(AROUND + 1, m) + 1))
     share = weight[near] / weight[near].sum(1, keepdims=True)
     level = (share * mean[near]).sum(1)
     scatter = (share * (square[near] - 2.0 * level[:, None] * mean[near])).sum(1) + level**2
     dense = -np.log(distance[:, min(RANK, distance.shape[1]) - 1])
     said = np.column_stack([level, busy[near].mean(1), dense, np.log(scatter.clip(0.0) + LEAST)])
-    return torch.from_numpy(said[at])
+    return torch.from_numpy(said[told])

@@ -74,7 +74,7 @@ class Conditioned:
 
     @property
     def _once(self) -> float:
-        """The share of observations whose place is no other's: 1 where none is seen twice."""
+        """Places to an observation: 1 where none is seen twice."""
         return len(self.search.place_space) / len(self.seen)
 
     @cached_property

@@ -132,7 +132,7 @@ def test_cells_are_those_of_going_down_the_tree_for_each_place(n, nth):
 
 @pytest.mark.parametrize("d", [1, 2])
 def test_places_told_of_together_lie_near_each_other(d):
-    """Each once; as many pieces as halving makes; and together no longer than a few strips of the whole."""
+    """Each once; as many pieces as halving makes, which hardly overlap; none as long as the whole."""
     P = np.random.default_rng(d).uniform(size=(5_000, d)) * [1.0, 3.0][:d]
     pieces = list(near_each_other(P, 400))
     assert np.array_equal(np.sort(np.concatenate(pieces)), np.arange(5_000))

@@ -151,9 +151,8 @@ def _thin(P: Array) -> list[_Tier]:
 def _first_of_each(cell: Array, off: Array) -> Index:
     """In order, the number of the row with the least `off` (n,) of each cell, whole numbers (n, d) from 0 on; of equal ones
     the first."""
-    if (
-        cell.max(axis=0) + 1.0
-    ).prod() >= 2.0**62:  # some places much nearer to each other than most are to anything
+    # Of places much nearer to each other than most are to anything there are too many cells for one whole number.
+    if (cell.max(axis=0) + 1.0).prod() >= 2.0**62:
         cell = np.column_stack([np.unique(c, return_inverse=True)[1] for c in cell.T])
     key = np.zeros(len(cell), dtype=np.int64)
     for c in cell.T:
@@ -161,11 +160,9 @@ def _first_of_each(cell: Array, off: Array) -> Index:
     order = np.argsort(key, kind="stable")
     head = np.ones(len(order), dtype=bool)
     head[1:] = key[order[1:]] != key[order[:-1]]
-    start = np.flatnonzero(head)
-    least = np.minimum.reduceat(off[order], start)
-    best = np.flatnonzero(off[order] == np.repeat(least, np.diff(start, append=len(order))))
-    which = np.searchsorted(start, best, side="right")
-    return np.sort(order[best[np.unique(which, return_index=True)[1]]])
+    group, off = np.cumsum(head) - 1, off[order]
+    least = np.flatnonzero(off == np.minimum.reduceat(off, np.flatnonzero(head))[group])
+    return np.sort(order[least[np.unique(group[least], return_index=True)[1]]])
 
 
 def query(

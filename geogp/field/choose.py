@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -31,8 +32,8 @@ VARY_FROM, VARY_AT = 10_000, 16
 #: All rows together teach the kernel where they are between the first and the last: each candidate below the second, else
 #: the best alone, which takes longer then. Of fewer they say next to nothing, and that with much confidence.
 TOGETHER_FROM, EACH_TOGETHER_BELOW, TOGETHER_BELOW = 12, 1000, 10_000
-#: Fewer rows say too little about what follows the density of places; more must be likelier by so many nats to be believed.
-CROWDED_FROM, SURELY = 200, 4.0
+#: Rows must be likelier by so many nats where something follows the density of places, for that to be believed.
+SURELY = 4.0
 #: Of rows of which some are left out a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches.
@@ -70,9 +71,11 @@ class Candidate:
         gain = {kind: other.each[kind] - each for kind, each in self.each.items()}
         return math.sqrt(sum(_share(kind) ** 2 * float(g.var()) / len(g) for kind, g in gain.items()))
 
-    def never_loses_to(self, other: "Candidate") -> bool:
-        """Whether no kind of missing data speaks for the other."""
-        return all(d >= other.densities[kind] for kind, d in self.densities.items())
+    def never_loses_to(self, other: "Candidate", kinds: Collection[str] | None = None) -> bool:
+        """Whether no kind of missing data, or none of these, speaks for the other."""
+        return all(
+            d >= other.densities[kind] for kind, d in self.densities.items() if kinds is None or kind in kinds
+        )
 
 
 def _share(kind: str) -> float:
@@ -263,13 +266,15 @@ class Trials:
         passes = min(PASSES, self.options.steps)
         return fit_all_together(gp, **self._all_rows, passes=passes, tick=self.stages.tick, **how)
 
-    def crowded(self, gp: LocalGP) -> LocalGP:
-        """A local GP whose lengthscale, variance and noise follow how near each other places are, where that makes all rows
-        surely likelier; a stage."""
-        may_vary = self.options.varying is None and not self.on_a_line and len(self.distinct) >= CROWDED_FROM
+    def crowded(self, plain: Candidate) -> Candidate:
+        """One whose lengthscale, variance and noise follow how near each other places are, where that makes all rows surely
+        likelier, a stage, and loses in no gap: what is learned of places far from each other is carried into gaps and beyond
+        the data, where a variance that is too small there is too sure of all. Of few rows no gap is left out to tell."""
+        gp, enough = plain.gp, len(self.distinct) >= HOLD_OUT_FROM
+        may_vary = self.options.varying is None and not self.on_a_line and enough
         crowding = Crowding.over(self.X[self.distinct]) if may_vary else None
         if crowding is None:
-            return gp
+            return plain
 
         def surely() -> dict[str, Tensor]:
             other, gain = self._likelier(gp, crowding=crowding, dense_below=EACH_TOGETHER_BELOW)
@@ -277,8 +282,10 @@ class Trials:
 
         made = self.stages.once("crowded", surely)
         if "stretch" not in made:
-            return gp
-        return LocalGP.from_tensors(made, replace(gp.kernel, variation=crowding.bumps), gp.rows)
+            return plain
+        bent = replace(gp.kernel, variation=crowding.bumps)
+        other = self.judged(LocalGP.from_tensors(made, bent, gp.rows))
+        return other if other.never_loses_to(plain, GAPS) else plain
 
     @property
     def _steps(self) -> int:
@@ -321,7 +328,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
             gp = trials.likelier(best.gp, "rough", ROUGH)
             if trials.on_a_line and gp is best.gp:
                 gp = trials.likelier(gp, "smooth", SMOOTHER)
-            best = trials.judged(trials.crowded(gp))
+            best = trials.crowded(trials.judged(gp))
         else:
             rough = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
             best = _better(best, trials.fitted("rough", rows, rough, weighted=best.gp.weighted))

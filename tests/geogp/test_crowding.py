@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import geogp
+from geogp.field.choose import Trials
 from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood.restricted import Rows, restricted
 from geogp.field.likelihood.together import fit_all_together
@@ -78,6 +79,30 @@ def test_where_all_is_alike_it_is_left_out():
     X = places(rng, 300)
     y = np.sin(X[:, 0]) + np.cos(X[:, 1]) + 0.3 * rng.normal(size=300)
     model = geogp.GPRegressor("local-gp", random_state=0, target_transform="identity").fit(X, y)
+    assert model.engine_.field.gp.kernel.variation is None
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("blocks", False), ("sides", False), ("rows", True)])
+def test_what_loses_in_gaps_is_left_out(town, monkeypatch, kind, kept):
+    """All rows speak for it, and for single rows; of blocks and sides that are left out they know nothing."""
+    judged = Trials.judged
+
+    def worse(trials, gp):
+        found = judged(trials, gp)
+        if gp.kernel.variation is not None:
+            found.each[kind].sub_(5.0)
+        return found
+
+    monkeypatch.setattr(Trials, "judged", worse)
+    X, y, *_ = town
+    model = geogp.GPRegressor("local-gp", random_state=0, target_transform="identity").fit(X, y)
+    assert (model.engine_.field.gp.kernel.variation is not None) == kept
+
+
+def test_few_rows_follow_nothing(town):
+    """Of fewer than 400 no gap is left out to tell whether it would be too sure there."""
+    X, y, *_ = town
+    model = geogp.GPRegressor("local-gp", random_state=0, target_transform="identity").fit(X[:390], y[:390])
     assert model.engine_.field.gp.kernel.variation is None
 
 

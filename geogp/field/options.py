@@ -39,9 +39,9 @@ class FieldOptions:
     testimony : the smooth noise sees what the neighbours measured one by one
     regional : range of the regional surface in spacings, None for no such surface
     varying : places over which lengthscale and variance of the local kernel may vary smoothly, tried and kept only
-        where held-out rows gain; 0 for a stationary kernel, None for 16 of them on 10,000 rows or more without time; of 200
+        where held-out rows gain; 0 for a stationary kernel, None for 16 of them on 10,000 rows or more without time; of 400
         to 999 rows without time both, and the noise, follow how near each other places are, where that makes all rows surely
-        likelier
+        likelier and loses in no gap
     following : lengthscale and variance may follow what the places around say (level, busyness, density, scatter), in time,
         too; tried on 1,000 rows or more, and kept only where no kind of missing data speaks against it
     metric : learn in which direction the field is rougher

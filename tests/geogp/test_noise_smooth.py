@@ -197,6 +197,23 @@ def test_believes_a_shift_that_unseen_rows_bear_out_and_no_other():
     assert 0.0 <= doubt[0] < 0.01 < doubt[1]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_that_members_learned_by_heart_is_not_believed(seed):
+    """800 rows whose noise follows none of twelve features: rows that a member has learned from look less noisy to it than
+    new ones are, and so, before, did all places (by a ninth of the variance)."""
+    g = torch.Generator().manual_seed(seed)
+    features = torch.randn(800, 12, generator=g).double()
+    one, y = torch.ones(800).double(), 0.7 * torch.randn(800, generator=g).double()
+    model = new_smooth_noise(12, members=6, seed=seed)
+    model.start_from(features, 0.4, 1e-6, 30.0)
+    fitted(model, features, 0 * one, one, y)
+    p = parts(model, torch.randn(800, 12, generator=g).double(), 0 * one, one)
+    df = p.degrees_of_freedom
+    variance = p.noise_variance * df / (df - 2.0)
+    assert float(variance.mean() / y.square().mean()) == pytest.approx(1.0, abs=0.03)
+    assert float(variance.std() / variance.mean()) < 0.05
+
+
 def test_many_rows_go_through_the_networks_in_pieces():
     model = new_smooth_noise(5, members=3)
     model.last.weight.data.normal_(generator=torch.Generator().manual_seed(0))

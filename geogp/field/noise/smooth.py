@@ -5,7 +5,8 @@
 r̄ and v are the local GP's moments; δ (the count shift b(n), which is larger where r is poorly known),
 log τ², log s², log ν and log γ are outputs of small networks of the surroundings, deep bases with linear
 weights on top, fitted by the exact likelihood of rows that were held out. Each learns without a third of the squares; what
-counts is their mean, each part of it as far as rows that they have not seen bear it out (`believe`). How far they disagree about δ
+counts is their mean, each part of it as far as rows that they have not seen bear it out, and the level that is best for these
+rows (`believe`): those that a network has learned from look less noisy to it than new ones are. How far they disagree about δ
 is part of the surface's variance; the rest of it is the local GP's own: rows say what v and the noise are together, and
 nothing of either alone.
 """
@@ -145,11 +146,17 @@ class SmoothNoise(nn.Module):
         return self.last(h).double()
 
     def parts(
-        self, outputs: Tensor, mean: Tensor, variance: Tensor, prior_variance: Tensor, counts: Tensor
+        self,
+        outputs: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        prior_variance: Tensor,
+        counts: Tensor,
+        intercept: Tensor | None = None,
     ) -> Parts:
         """What outputs (.., 5) mean where r has this mean and variance, for averages of so many measurements."""
         shift, *factor, tau, s, tails, skew = outputs.unbind(-1)
-        start = self.intercept.double()[-4:]
+        start = (self.intercept if intercept is None else intercept).double()[-4:]
         latent = self._scaled(variance, prior_variance, factor[0]) if factor else variance
         noise = torch.exp(start[0] + tau.clamp(-6.0, 6.0)) + torch.exp(start[1] + s.clamp(-4.0, 4.0)) / counts
         df = SMALLEST_DF + torch.exp(start[2] + tails.clamp(-2.0, 3.0))
@@ -158,7 +165,7 @@ class SmoothNoise(nn.Module):
         return Parts(location, latent, noise, df, log_skewness)
 
     def believe(self, rows: "HeldOutRows", prior_variance: Tensor, without: Tensor) -> None:
-        """Set `trust` to what makes rows likely under the members that have not seen them.
+        """Set `trust`, and the intercept, to what makes rows likely under the members that have not seen them.
 
         without : (E, N) whether a member has learned without a row; rows that all have learned from say nothing, and where there
             is no other all is believed
@@ -175,11 +182,15 @@ class SmoothNoise(nn.Module):
             said = mean_of_those(self.outputs(rows.features), without)
         known = rows.variance / prior_variance
 
+        n_trust, begun = len(self.trust), self.intercept.detach().double()
+
         def loss(raw: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             at = torch.as_tensor(raw).requires_grad_()
-            trust = torch.sigmoid(at)
+            trust = torch.sigmoid(at[:n_trust])
             believed = self._believed(said, known, trust)
-            p = self.parts(believed, rows.mean, rows.variance, prior_variance, rows.counts)
+            p = self.parts(
+                believed, rows.mean, rows.variance, prior_variance, rows.counts, begun + at[n_trust:]
+            )
             p = replace(p, latent_variance=p.latent_variance + rows.drift_variance)
             total = BELIEF * trust.sum() - (rows.vote * p.log_density(rows.value)).sum()
             total = total / max(len(rows), 1)
@@ -187,10 +198,12 @@ class SmoothNoise(nn.Module):
             return float(total.detach()), slope.numpy()
 
         # Not torch's own search: the first optimiser of a process costs it the import of its compiler, a second.
-        found = minimize(
-            loss, np.zeros(len(self.trust)), jac=True, method="L-BFGS-B", options={"maxiter": 30}
-        )
-        self.trust.copy_(torch.sigmoid(torch.as_tensor(found.x)))
+        start = np.zeros(n_trust + len(begun))
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 30})
+        at = torch.as_tensor(found.x)
+        with torch.no_grad():
+            self.trust.copy_(torch.sigmoid(at[:n_trust]))
+            self.intercept.copy_(begun + at[n_trust:])
 
     def _believed(self, said: Tensor, known: Tensor, trust: Tensor) -> Tensor:
         """Outputs (N, ..), each as far as it is believed; `known` is v/v₀."""

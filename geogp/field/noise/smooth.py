@@ -5,8 +5,8 @@
 r̄ and v are the local GP's moments; δ (the count shift b(n), which is larger where r is poorly known),
 log τ², log s², log ν and log γ are outputs of small networks of the surroundings, deep bases with linear
 weights on top, fitted by the exact likelihood of rows that were held out. Each learns without a third of the squares; what
-counts is their mean, each part of it as far as rows that they have not seen bear it out, and the level that is best for these
-rows (`believe`): those that a network has learned from look less noisy to it than new ones are. How far they disagree about δ
+counts is their mean, each part of it as far as rows that they have not seen bear it out, and the noise as large as is best for
+these rows (`believe`): those that a network has learned from look less noisy to it than new ones are. How far they disagree about δ
 is part of the surface's variance; the rest of it is the local GP's own: rows say what v and the noise are together, and
 nothing of either alone.
 """
@@ -34,6 +34,8 @@ MOST_LOG_SKEWNESS = 0.75
 KNOWN_EXACTLY = 0.1
 #: Nats that it costs to believe an output in full.
 BELIEF = 3.0
+#: The logarithm of the factor on the noise that unseen rows ask for stays within ±this.
+FARTHEST_LEVEL = 1.0
 #: Rows that go through the networks at once where nothing is learned: what lies between two layers stays in the cache.
 AT_ONCE = 1024
 
@@ -128,10 +130,8 @@ class SmoothNoise(nn.Module):
         parts = self.parts(believed, mean, variance, prior_variance, counts)
         if self.members == 1:
             return parts
-        # Estimates without a group differ by so much less than estimates from other rows would.
-        share = self._known_shares(variance / prior_variance) @ self.trust[:3]
         apart = (out[..., 0] - said[..., 0]).square().mean(0)
-        doubt = (PARTS - 1) * share.square() * apart * (variance + KNOWN_EXACTLY)
+        doubt = self._doubt(apart, variance, prior_variance)
         return replace(parts, latent_variance=parts.latent_variance + doubt)
 
     def outputs(self, features: Tensor) -> Tensor:
@@ -146,17 +146,11 @@ class SmoothNoise(nn.Module):
         return self.last(h).double()
 
     def parts(
-        self,
-        outputs: Tensor,
-        mean: Tensor,
-        variance: Tensor,
-        prior_variance: Tensor,
-        counts: Tensor,
-        intercept: Tensor | None = None,
+        self, outputs: Tensor, mean: Tensor, variance: Tensor, prior_variance: Tensor, counts: Tensor
     ) -> Parts:
         """What outputs (.., 5) mean where r has this mean and variance, for averages of so many measurements."""
         shift, *factor, tau, s, tails, skew = outputs.unbind(-1)
-        start = (self.intercept if intercept is None else intercept).double()[-4:]
+        start = self.intercept.double()[-4:]
         latent = self._scaled(variance, prior_variance, factor[0]) if factor else variance
         noise = torch.exp(start[0] + tau.clamp(-6.0, 6.0)) + torch.exp(start[1] + s.clamp(-4.0, 4.0)) / counts
         df = SMALLEST_DF + torch.exp(start[2] + tails.clamp(-2.0, 3.0))
@@ -165,45 +159,53 @@ class SmoothNoise(nn.Module):
         return Parts(location, latent, noise, df, log_skewness)
 
     def believe(self, rows: "HeldOutRows", prior_variance: Tensor, without: Tensor) -> None:
-        """Set `trust`, and the intercept, to what makes rows likely under the members that have not seen them.
+        """Set `trust` to what makes rows likely under the members that have not seen them, then the noise's level.
+
+        The level is one factor on all of the noise, beside what is uncertain of δ.
 
         without : (E, N) whether a member has learned without a row; rows that all have learned from say nothing, and where there
             is no other all is believed
 
         Notes
         -----
-        O(N) for each of some thirty passes.
+        O(N) for each of some fifty passes.
         """
         told = without.any(0)
         if not bool(told.any()):
             return
         rows, without = rows.at(told), without[:, told]
         with torch.no_grad():
-            said = mean_of_those(self.outputs(rows.features), without)
-        known = rows.variance / prior_variance
+            outputs = self.outputs(rows.features)
+        said, known = mean_of_those(outputs, without), rows.variance / prior_variance
 
-        n_trust, begun = len(self.trust), self.intercept.detach().double()
-
-        def loss(raw: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            at = torch.as_tensor(raw).requires_grad_()
-            trust = torch.sigmoid(at[:n_trust])
-            believed = self._believed(said, known, trust)
+        def cost(trust: Tensor, doubt: Tensor | float = 0.0, level: Tensor | float = 0.0) -> Tensor:
             p = self.parts(
-                believed, rows.mean, rows.variance, prior_variance, rows.counts, begun + at[n_trust:]
+                self._believed(said, known, trust), rows.mean, rows.variance, prior_variance, rows.counts
             )
-            p = replace(p, latent_variance=p.latent_variance + rows.drift_variance)
-            total = BELIEF * trust.sum() - (rows.vote * p.log_density(rows.value)).sum()
-            total = total / max(len(rows), 1)
-            (slope,) = torch.autograd.grad(total, at)
-            return float(total.detach()), slope.numpy()
+            p = replace(
+                p,
+                latent_variance=p.latent_variance + rows.drift_variance + doubt,
+                noise_variance=p.noise_variance * torch.exp(torch.as_tensor(level)),
+            )
+            return -(rows.vote * p.log_density(rows.value)).sum() / max(len(rows), 1)
 
-        # Not torch's own search: the first optimiser of a process costs it the import of its compiler, a second.
-        start = np.zeros(n_trust + len(begun))
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 30})
-        at = torch.as_tensor(found.x)
+        def disbelieved(at: Tensor) -> Tensor:
+            trust = torch.sigmoid(at)
+            return cost(trust) + BELIEF * trust.sum() / max(len(rows), 1)
+
+        self.trust.copy_(torch.sigmoid(_least(disbelieved, len(self.trust))))
+        apart = outputs[..., 0].var(0, unbiased=False)
         with torch.no_grad():
-            self.trust.copy_(torch.sigmoid(at[:n_trust]))
-            self.intercept.copy_(begun + at[n_trust:])
+            doubt = self._doubt(apart, rows.variance, prior_variance)
+        level = _least(lambda at: cost(self.trust, doubt, at), 1)
+        with torch.no_grad():
+            self.intercept[-4:-2] += level.clamp(-FARTHEST_LEVEL, FARTHEST_LEVEL)
+
+    def _doubt(self, apart: Tensor, variance: Tensor, prior_variance: Tensor) -> Tensor:
+        """Variance (N,) of δ as far as it is believed; `apart` is how far members differ about it."""
+        share = self._known_shares(variance / prior_variance) @ self.trust[:3]
+        # Estimates without a group differ by so much less than estimates from other rows would.
+        return (PARTS - 1) * share.square() * apart * (variance + KNOWN_EXACTLY)
 
     def _believed(self, said: Tensor, known: Tensor, trust: Tensor) -> Tensor:
         """Outputs (N, ..), each as far as it is believed; `known` is v/v₀."""
@@ -229,6 +231,20 @@ class SmoothNoise(nn.Module):
     def prior_factor(self) -> float:
         """a₀: what the prior variance of r is multiplied with."""
         return float(self.intercept[0].detach().double().exp()) if self.scales_surface else 1.0
+
+
+def _least(of: Callable[[Tensor], Tensor], n: int) -> Tensor:
+    """The n numbers for which a function is least, searched for from 0 on."""
+
+    def loss(raw: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        at = torch.as_tensor(raw).requires_grad_()
+        total = of(at)
+        (slope,) = torch.autograd.grad(total, at)
+        return float(total.detach()), slope.numpy()
+
+    # Not torch's own search: the first optimiser of a process costs it the import of its compiler, a second.
+    found = minimize(loss, np.zeros(n), jac=True, method="L-BFGS-B", options={"maxiter": 30})
+    return torch.as_tensor(found.x)
 
 
 @dataclass(frozen=True)

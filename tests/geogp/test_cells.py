@@ -142,6 +142,7 @@ def test_places_told_of_together_lie_near_each_other(d):
     same = list(near_each_other(np.ones((900, d)), 400))
     assert sorted(map(len, same)) == [225] * 4
     assert [len(p) for p in near_each_other(P[:0], 400)] == [0]
+    assert [len(p) for p in near_each_other(P[:400], 400)] == [400]  # as many as may be stay together
 
 
 def test_at_an_observed_place_the_halving_ends():

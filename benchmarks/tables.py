@@ -70,6 +70,7 @@ def _tables(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
 def at_a_glance(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
     """The default method over several cases in one table: beside the best peer of each, or, on gaps, beside two."""
     standard, gaps = [], []
+    ahead: dict[str, list[bool]] = {split: [] for split in ("random", "block", "forward")}
     for case in cases:
         mine = [row for row in rows if row["case"] == case.name]
         ours = next((row for row in mine if row["method"] == DEFAULT), None)
@@ -84,6 +85,8 @@ def at_a_glance(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
             ]
         else:
             s = ours["scores"]
+            if (split := case.name.rpartition("-")[2]) in ahead:
+                ahead[split].append(all(s[k] < row["scores"][k] for k in ("nll", "crps") for row in peers))
             standard.append(
                 [case.title, f"{ours['n_test']:,}", f"{s['nll']:.3f}", _best(peers, "nll"), f"{s['crps']:.3f}",
                  _best(peers, "crps"), f"{100 * s['coverage95']:.1f}%", _outside(ours)]
@@ -92,6 +95,9 @@ def at_a_glance(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
     for header, table in ((HEADER_AT_A_GLANCE, standard), (HEADER_GAPS, gaps)):
         if table:
             lines += ["", *markdown(header, table)]
+    tally = [f"{sum(won)} of {len(won)} {split} splits" for split, won in ahead.items() if won]
+    if tally:
+        lines += ["", f"{DEFAULT} is ahead of every peer in both scores on {', '.join(tally)}."]
     return lines
 
 

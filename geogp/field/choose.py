@@ -269,7 +269,7 @@ class Trials:
     def crowded(self, plain: Candidate) -> Candidate:
         """One whose lengthscale, variance and noise follow how near each other places are, where that makes all rows surely
         likelier, a stage, and loses in no gap: what is learned of places far from each other is carried into gaps and beyond
-        the data, where a variance that is too small there is too sure of all. Of few rows no gap is left out to tell."""
+        the data, and with too small a variance a map is too sure there. Of few rows no gap is left out to tell."""
         gp, enough = plain.gp, len(self.distinct) >= HOLD_OUT_FROM
         may_vary = self.options.varying is None and not self.on_a_line and enough
         crowding = Crowding.over(self.X[self.distinct]) if may_vary else None

@@ -106,6 +106,13 @@ def test_a_section_says_at_a_glance_who_is_ahead_and_what_no_choice_was_made_on(
     assert cells[1:] == [
         "5", "0.910", "0.950 knn-counts", "0.460", "0.440 lightgbm-quantiles-counts", "95.0%", "far 91.0%"
     ]  # fmt: skip
+    # Ahead in NLL alone is not ahead; a field with gaps is no split.
+    assert [line for line in lines if "is ahead of every peer" in line] == [
+        "geogp is ahead of every peer in both scores on 0 of 1 block splits."
+    ]
+    won = tables.report([row("guam-fixed-download-forward", "geogp", True, 0.9, 0.4), *rows[:3],
+                         row("guam-fixed-download-forward", "knn-counts", False, 1.0, 0.5)])  # fmt: skip
+    assert "geogp is ahead of every peer in both scores on 0 of 1 block splits, 1 of 1 forward splits." in won
     turned = [line for line in lines if line.startswith("| satellite, clouds turned by 180 degrees")]
     assert [line.split("|")[3].strip() for line in turned] == ["**geogp**", "gpboost-vecchia"]
 

@@ -200,7 +200,7 @@ def test_believes_a_shift_that_unseen_rows_bear_out_and_no_other():
 @pytest.mark.parametrize("seed", range(3))
 def test_noise_that_members_learned_by_heart_is_not_believed(seed):
     """800 rows whose noise follows none of twelve features: rows that a member has learned from look less noisy to it than
-    new ones are, and so, before, did all places (by a ninth of the variance)."""
+    new ones are, and so, before, did all places (by an eighth of the variance)."""
     g = torch.Generator().manual_seed(seed)
     features = torch.randn(800, 12, generator=g).double()
     one, y = torch.ones(800).double(), 0.7 * torch.randn(800, generator=g).double()

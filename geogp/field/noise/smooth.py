@@ -187,11 +187,11 @@ class SmoothNoise(nn.Module):
                 latent_variance=p.latent_variance + rows.drift_variance + doubt,
                 noise_variance=p.noise_variance * torch.exp(torch.as_tensor(level)),
             )
-            return -(rows.vote * p.log_density(rows.value)).sum() / max(len(rows), 1)
+            return -(rows.vote * p.log_density(rows.value)).sum() / len(rows)
 
         def disbelieved(at: Tensor) -> Tensor:
             trust = torch.sigmoid(at)
-            return cost(trust) + BELIEF * trust.sum() / max(len(rows), 1)
+            return cost(trust) + BELIEF * trust.sum() / len(rows)
 
         self.trust.copy_(torch.sigmoid(_least(disbelieved, len(self.trust))))
         apart = outputs[..., 0].var(0, unbiased=False)

@@ -12,6 +12,7 @@ from geogp.field.drift import Drift
 from geogp.field.frame import Frame
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
+from geogp.field.noise.fit import SPREAD
 from geogp.field.noise.rows import RowNoise
 from geogp.field.noise.smooth import SmoothNoise, new_smooth_noise
 from geogp.field.options import FieldOptions
@@ -189,9 +190,10 @@ def _noise(tensors: dict[str, Tensor], options: FieldOptions) -> SmoothNoise | N
         own = {name: _of_one_member(name, value) for name, value in own.items()}
     members = len(own["first.weight"])
     noise = new_smooth_noise(
-        len(own["center"]), hidden=options.hidden, members=members, scales_surface=scales
+        len(own["center"]), hidden=options.hidden, members=members, spread=SPREAD, scales_surface=scales
     )
     own.setdefault("trust", noise.trust)
+    own.setdefault("gaps", noise.gaps)
     noise.load_state_dict(own)
     return noise.eval()
 

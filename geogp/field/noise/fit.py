@@ -17,6 +17,7 @@ from geogp.field.observations import canonical
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
+from geogp.field.surroundings import NAMES
 from geogp.linalg.threads import side_by_side
 
 #: Validation rows within a square of this many spacings of places share their luck: one vote in calibration; of training
@@ -24,6 +25,8 @@ from geogp.linalg.threads import side_by_side
 CLUSTER_SPACINGS, SQUARE_SPACINGS = 30.0, 10.0
 #: Rows beyond a side are many and say one thing: together as many votes where members are judged.
 VOTES_OF_A_SIDE = 10.0
+#: The input of the smooth noise that says how far the neighbours deviate from the mean: surroundings come first.
+SPREAD = NAMES.index("log_spread")
 
 #: X, y, counts of rows that are never conditioned on.
 Validation = tuple[Tensor, Tensor, Tensor | None]
@@ -94,7 +97,9 @@ def fit_noise(
         some = _at_most(o.n_targets, asked, o.seed)
         share.append(_weighted(some, min(1.0, typical / len(some))))
     rows = HeldOutRows.together(share)
-    model = new_smooth_noise(rows.features.shape[1], hidden=o.hidden, members=o.members, seed=o.seed)
+    model = new_smooth_noise(
+        rows.features.shape[1], hidden=o.hidden, members=o.members, seed=o.seed, spread=SPREAD
+    )
     s2 = gp.s2 if known.has_counts else 1e-6
     model.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
 

@@ -14,14 +14,13 @@ nothing of either alone.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from geogp.densities import log_density
 from geogp.field.columns import Columns
+from geogp.field.noise.gaps import learned_in_gaps, log_factor
+from geogp.field.noise.least import least
 from geogp.field.noise.members import PARTS, Dealt, SideBySide, mean_of_those
 from geogp.field.steps import Group, Steps
 
@@ -68,6 +67,8 @@ class SmoothNoise(nn.Module):
     n_inputs : features of the surroundings and of the count
     hidden : width; two residual layers
     members : networks side by side
+    spread : the input that says how much the neighbours deviate from the mean, over what they are expected to, None where none
+        does: with it rows in gaps have a say in the surface's variance there (`geogp.field.noise.gaps`)
     scales_surface : with a factor a on v, too, as earlier runs have it. a(x) v(x) <= a₀ v₀ with v₀ the prior
         variance of r and a₀ the factor where v(x) = v₀: log a = log a₀ + o(x) (1 − v/v₀) with o <= 1
 
@@ -80,14 +81,26 @@ class SmoothNoise(nn.Module):
     center: Tensor
     scale: Tensor
     trust: Tensor
+    gaps: Tensor
 
-    def __init__(self, n_inputs: int, hidden: int = 48, *, members: int = 1, scales_surface: bool = False):
+    def __init__(
+        self,
+        n_inputs: int,
+        hidden: int = 48,
+        *,
+        members: int = 1,
+        spread: int | None = None,
+        scales_surface: bool = False,
+    ):
         super().__init__()
+        self.spread = spread
         self.scales_surface = scales_surface
         self.register_buffer("center", torch.zeros(n_inputs, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(n_inputs, dtype=torch.float64))
         #: What of δ is believed where r is well known, half known and unknown; of the noise; of tails and skewness.
         self.register_buffer("trust", torch.ones(5, dtype=torch.float64))
+        #: c and b of `geogp.field.noise.gaps`.
+        self.register_buffer("gaps", torch.zeros(2, dtype=torch.float64))
         self.first = SideBySide(members, n_inputs, hidden)
         self.layers = nn.ModuleList([SideBySide(members, hidden, hidden) for _ in range(2)])
         self.last = SideBySide(members, hidden, 6 if scales_surface else 5)
@@ -131,8 +144,11 @@ class SmoothNoise(nn.Module):
         if self.members == 1:
             return parts
         apart = (out[..., 0] - said[..., 0]).square().mean(0)
-        doubt = self._doubt(apart, variance, prior_variance)
-        return replace(parts, latent_variance=parts.latent_variance + doubt)
+        more = self._doubt(apart, variance, prior_variance)
+        if bool(self.gaps.any()):
+            known, spread = variance / prior_variance, self._spread(features)
+            more = more + variance * torch.expm1(log_factor(self.gaps, known, spread))
+        return replace(parts, latent_variance=parts.latent_variance + more)
 
     def outputs(self, features: Tensor) -> Tensor:
         """(E, N, outputs) of each member, at features (N, F) for all of them or (E, N, F) for each."""
@@ -159,7 +175,8 @@ class SmoothNoise(nn.Module):
         return Parts(location, latent, noise, df, log_skewness)
 
     def believe(self, rows: "HeldOutRows", prior_variance: Tensor, without: Tensor) -> None:
-        """Set `trust` to what makes rows likely under the members that have not seen them, then the noise's level.
+        """Set `trust` to what makes rows likely under the members that have not seen them, then the noise's level and, where rows
+        surely gain by it, the surface's variance in gaps.
 
         The level is one factor on all of the noise, beside what is uncertain of δ.
 
@@ -168,7 +185,7 @@ class SmoothNoise(nn.Module):
 
         Notes
         -----
-        O(N) for each of some fifty passes.
+        O(N) for each of some hundred passes.
         """
         told = without.any(0)
         if not bool(told.any()):
@@ -178,28 +195,42 @@ class SmoothNoise(nn.Module):
             outputs = self.outputs(rows.features)
         said, known = mean_of_those(outputs, without), rows.variance / prior_variance
 
-        def cost(trust: Tensor, doubt: Tensor | float = 0.0, level: Tensor | float = 0.0) -> Tensor:
-            p = self.parts(
-                self._believed(said, known, trust), rows.mean, rows.variance, prior_variance, rows.counts
-            )
-            p = replace(
-                p,
-                latent_variance=p.latent_variance + rows.drift_variance + doubt,
-                noise_variance=p.noise_variance * torch.exp(torch.as_tensor(level)),
-            )
-            return -(rows.vote * p.log_density(rows.value)).sum() / len(rows)
+        def read(trust: Tensor) -> Parts:
+            believed = self._believed(said, known, trust)
+            p = self.parts(believed, rows.mean, rows.variance, prior_variance, rows.counts)
+            return replace(p, latent_variance=p.latent_variance + rows.drift_variance)
 
         def disbelieved(at: Tensor) -> Tensor:
             trust = torch.sigmoid(at)
-            return cost(trust) + BELIEF * trust.sum() / len(rows)
+            likely = (rows.vote * read(trust).log_density(rows.value)).sum()
+            return (BELIEF * trust.sum() - likely) / len(rows)
 
-        self.trust.copy_(torch.sigmoid(_least(disbelieved, len(self.trust))))
+        self.trust.copy_(torch.sigmoid(least(disbelieved, len(self.trust))))
         apart = outputs[..., 0].var(0, unbiased=False)
         with torch.no_grad():
-            doubt = self._doubt(apart, rows.variance, prior_variance)
-        level = _least(lambda at: cost(self.trust, doubt, at), 1)
+            p, doubt = read(self.trust), self._doubt(apart, rows.variance, prior_variance)
+
+        def say(log_a: Tensor | float, level: Tensor | float) -> Tensor:
+            a, factor = torch.as_tensor(log_a), torch.as_tensor(level).exp()
+            latent = p.latent_variance + doubt + rows.variance * torch.expm1(a)
+            changed = replace(p, latent_variance=latent, noise_variance=p.noise_variance * factor)
+            return rows.vote * changed.log_density(rows.value)
+
+        gaps = None
+        if self.spread is not None:
+            fold = without[:PARTS].int().argmax(0)
+            gaps = learned_in_gaps(say, known, self._spread(rows.features), fold, rows.square)
+        if gaps is None:
+            level = least(lambda at: -say(0.0, at).sum() / len(rows), 1)
+        else:
+            self.gaps.copy_(gaps[:2])
+            level = gaps[2:]
         with torch.no_grad():
             self.intercept[-4:-2] += level.clamp(-FARTHEST_LEVEL, FARTHEST_LEVEL)
+
+    def _spread(self, features: Tensor) -> Tensor:
+        """s (N,) of `geogp.field.noise.gaps`: over its sd, and 0 where there are no neighbours."""
+        return features[:, self.spread] / self.scale[self.spread]
 
     def _doubt(self, apart: Tensor, variance: Tensor, prior_variance: Tensor) -> Tensor:
         """Variance (N,) of δ as far as it is believed; `apart` is how far members differ about it."""
@@ -231,20 +262,6 @@ class SmoothNoise(nn.Module):
     def prior_factor(self) -> float:
         """a₀: what the prior variance of r is multiplied with."""
         return float(self.intercept[0].detach().double().exp()) if self.scales_surface else 1.0
-
-
-def _least(of: Callable[[Tensor], Tensor], n: int) -> Tensor:
-    """The n numbers for which a function is least, searched for from 0 on."""
-
-    def loss(raw: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        at = torch.as_tensor(raw).requires_grad_()
-        total = of(at)
-        (slope,) = torch.autograd.grad(total, at)
-        return float(total.detach()), slope.numpy()
-
-    # Not torch's own search: the first optimiser of a process costs it the import of its compiler, a second.
-    found = minimize(loss, np.zeros(n), jac=True, method="L-BFGS-B", options={"maxiter": 30})
-    return torch.as_tensor(found.x)
 
 
 @dataclass(frozen=True)
@@ -318,7 +335,13 @@ def _shuffled(some: Tensor, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_smooth_noise(
-    n_inputs: int, *, hidden: int = 48, members: int = 1, seed: int = 0, scales_surface: bool = False
+    n_inputs: int,
+    *,
+    hidden: int = 48,
+    members: int = 1,
+    seed: int = 0,
+    spread: int | None = None,
+    scales_surface: bool = False,
 ) -> SmoothNoise:
     """Networks whose starting weights depend on the seed alone.
 
@@ -333,4 +356,4 @@ def new_smooth_noise(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return SmoothNoise(n_inputs, hidden, members=members, scales_surface=scales_surface)
+        return SmoothNoise(n_inputs, hidden, members=members, spread=spread, scales_surface=scales_surface)

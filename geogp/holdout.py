@@ -20,6 +20,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from geogp.data import Data
+from geogp.distinct import distinct
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -146,19 +147,19 @@ def settled(P: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "M D"]:
     >>> len(settled(homes)), len(settled(blurred)), len(settled(homes + [1e9, 0]))
     (100, 100, 100)
     """
-    P = np.unique(P, axis=0)
+    P = distinct(P)[0]
     if len(P) < 2 * CLUSTERS:
         return P
     low, extent = P.min(axis=0), float(np.ptp(P, axis=0).max())
     side = CELL * _gap(P)
     while side <= BLUR * extent:
-        cells, cell = np.unique(np.floor((P - low) / side).astype(np.int64), axis=0, return_inverse=True)
+        cells, cell = distinct(np.floor((P - low) / side).astype(np.int64))
         beside = cKDTree(cells).query_pairs(1.5, output_type="ndarray")
         links = coo_array((np.ones(len(beside)), beside.T), shape=(len(cells), len(cells)))
         n, cluster = connected_components(links, directed=False)
         if n < CLUSTERS:
             break
-        cluster = cluster[cell.ravel()]
+        cluster = cluster[cell]
         first, last = np.full((n, P.shape[1]), np.inf), np.full((n, P.shape[1]), -np.inf)
         np.minimum.at(first, cluster, P)
         np.maximum.at(last, cluster, P)
@@ -254,7 +255,7 @@ def _rows(rng: np.random.Generator, n: int, m: int) -> Iterator[HeldOut]:
 def _blocks(rng: np.random.Generator, space: Array, side: float, folds: int, m: int) -> Iterator[HeldOut]:
     """Square blocks in groups, each left out once."""
     cell = np.floor((space - space.min(axis=0)) / side + rng.random(space.shape[1])).astype(np.int64)
-    block = np.unique(cell, axis=0, return_inverse=True)[1].ravel()
+    block = distinct(cell)[1]
     group = rng.permutation(block.max() + 1) % folds
     for part in range(folds):
         yield from _held_out(rng, "blocks", group[block] == part, m)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from app.peers.base import Array, Sample, precision_of_counts
+from geogp.distinct import distinct
 from geogp.holdout import spacing
 
 #: Ranges of the kernel means in spacings of the places, and in years where there is a time.
@@ -120,7 +121,7 @@ def out_of_fold(rows: Sample, unit: float, kind: str, seed: int) -> tuple[Array,
             fold = rng.integers(0, FOLDS, len(rows))
         else:
             cell = np.floor(rows.X[:, :2] / (BLOCK * unit) + rng.random(2)).astype(np.int64)
-            block = np.unique(cell, axis=0, return_inverse=True)[1].ravel()
+            block = distinct(cell)[1]
             fold = rng.integers(0, FOLDS, block.max() + 1)[block]
         pairs = [(fold != f, fold == f) for f in range(FOLDS)]
     out, has = None, np.zeros(len(rows), dtype=bool)
@@ -158,15 +159,15 @@ def _time(rows: Sample) -> Array:
 
 
 def _cells(place: Array, period: np.ndarray, n_periods: int, z: Array, weight: Array, side: float) -> Cells:
-    key, cell = np.unique(np.floor(place / side).astype(np.int64), axis=0, return_inverse=True)
-    at = cell.ravel() * n_periods + period
+    key, cell = distinct(np.floor(place / side).astype(np.int64))
+    at = cell * n_periods + period
     size = len(key) * n_periods
 
     def table(each: Array) -> Array:
         return np.bincount(at, each, size).reshape(len(key), n_periods).astype(np.float64)
 
-    total = np.bincount(cell.ravel(), weight, len(key))
+    total = np.bincount(cell, weight, len(key))
     centre = np.column_stack(
-        [np.bincount(cell.ravel(), weight * place[:, d], len(key)) / total for d in (0, 1)]
+        [np.bincount(cell, weight * place[:, d], len(key)) / total for d in (0, 1)]
     )
     return Cells(cKDTree(centre), table(weight), table(weight * z), table(weight * z * z))

@@ -15,6 +15,7 @@ from app.workflow.polygons import Inside, points_in_each
 from app.workflow.rows import observations_of
 from app.workflow.weighing import Places, places_in
 from data_pipelines.arrow import numbers
+from geogp.distinct import distinct
 from geogp.run import FAR_M, Run
 
 Array = NDArray[np.float64]
@@ -100,7 +101,7 @@ def _tests(run: Run, parts: Sequence[BaseGeometry | None], data: str | Path | No
     if name is None or rows.table.column(name).null_count == rows.table.num_rows:
         return None
     fitted = run.tensors("split")["fitted"].numpy()
-    xy, at = np.unique(rows.X[fitted, :2], axis=0, return_inverse=True)
-    count = np.bincount(at.ravel(), np.nan_to_num(numbers(rows.table.column(name))[fitted]))
+    xy, at = distinct(rows.X[fitted, :2])
+    count = np.bincount(at, np.nan_to_num(numbers(rows.table.column(name))[fitted]))
     owner, row = places_in(parts, xy)
     return np.bincount(owner, count[row], minlength=len(parts)).astype(np.float64)

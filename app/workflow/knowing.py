@@ -10,6 +10,7 @@ from torch import Tensor, from_numpy
 from app.errors import InvalidInput
 from app.workflow.rows import Flags, Rows
 from data_pipelines import quarters
+from geogp.distinct import distinct
 from geogp.errors import InvalidInput as NotUpdatable
 from geogp.estimator import GPRegressor
 from geogp.run import Run
@@ -32,9 +33,9 @@ class Known:
     def of(cls, X: NDArray[np.float64], labels: NDArray[np.str_]) -> "Known":
         """Of rows at X (n, 2 or more), easting and northing first, with labels (n,)."""
         names, code, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-        places, at = np.unique(X[:, :2], axis=0, return_inverse=True)
+        places, at = distinct(X[:, :2])
         here = np.zeros((len(places), len(names)), dtype=bool)
-        here[at.ravel(), code.ravel()] = True
+        here[at, code.ravel()] = True
         return cls({str(k): int(n) for k, n in zip(names, sizes)}, places, here)
 
     @classmethod
@@ -69,10 +70,10 @@ class Known:
         """Both, whose labels differ."""
         names = sorted({**self.rows, **other.rows})
         both = np.concatenate([self.positions_m, other.positions_m])
-        places, at = np.unique(both, axis=0, return_inverse=True)
+        places, at = distinct(both)
         here = np.zeros((len(places), len(names)), dtype=bool)
         first = len(self.positions_m)
-        for known, rows in ((self, at.ravel()[:first]), (other, at.ravel()[first:])):
+        for known, rows in ((self, at[:first]), (other, at[first:])):
             columns = np.array([names.index(label) for label in known.rows], dtype=np.intp)
             here[np.ix_(rows, columns)] |= known.here
         return Known({name: (self.rows | other.rows)[name] for name in names}, places, here)

@@ -17,6 +17,7 @@ from data_pipelines import quarters
 from data_pipelines.arrow import numbers
 from data_pipelines.observations import for_target, read, targets_of
 from data_pipelines.splits import PARTS
+from geogp.distinct import distinct
 from geogp.run import Run
 from geogp.storage import sha256
 from geogp.targets import Target
@@ -116,7 +117,7 @@ class Rows:
 
     def places_m(self, mask: Flags) -> Array:
         """Distinct positions of some rows: (n, 2) easting and northing, sorted."""
-        return np.unique(self.X[mask, :2], axis=0)
+        return distinct(self.X[mask, :2])[0]
 
     def select(self, mask: Flags) -> tuple[Array, Array, Array | None]:
         """Inputs, target and counts of some rows, as `GPRegressor.fit` takes them."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from geogp.densities import matern
+from geogp.distinct import distinct
 from geogp.field.predict.lattice import interpolated
 from geogp.field.student import heavy_tailed
 from geogp.linalg import cholesky, distances, inverse_factor
@@ -49,8 +50,7 @@ def thinned(P: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     >>> thinned(np.array([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0]]), 2)[0].tolist()
     [[0.05, 0.0], [9.0, 9.0]]
     """
-    sites, row = np.unique(P, axis=0, return_inverse=True)
-    row = row.ravel()
+    sites, row = distinct(P)
     if len(sites) <= most:
         return sites, row
     origin, span = sites.min(axis=0), float(np.ptp(sites, axis=0).max())

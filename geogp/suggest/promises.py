@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.spatial.distance import cdist
 
+from geogp.distinct import distinct
 from geogp.errors import InvalidInput, seed_of
 from geogp.estimator import GPRegressor
 from geogp.holdout import spacing
@@ -173,7 +174,7 @@ def _blocks(P: Array, seed: int) -> Index:
     shift = np.random.default_rng(seed).random(2)
     for _ in range(20):
         cells = np.floor(P / side + shift)
-        block = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
+        block = distinct(cells)[1]
         if block.max() + 1 >= BLOCKS:
             break
         side /= 2

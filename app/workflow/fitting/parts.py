@@ -20,6 +20,7 @@ from app.workflow.rows import Flags, Rows, manifest_of, refuse_none, rows_of
 from data_pipelines.geoparquet import read_groups
 from data_pipelines.splits import PARTS
 from geogp.basis.statistics import Statistic, merge
+from geogp.distinct import distinct
 from geogp.engines import Hooks
 from geogp.errors import InvalidInput as NotUpdatable
 from geogp.estimator import GPRegressor
@@ -247,10 +248,10 @@ class Parts:
             X, t, counts = groups.read(group)
             code = self.codes[starts[group] : starts[group + 1]][fitted[starts[group] : starts[group + 1]]]
             counted.update(names[code].tolist())
-            places, at = np.unique(np.concatenate([places, X[:, :2]]), axis=0, return_inverse=True)
+            places, at = distinct(np.concatenate([places, X[:, :2]]))
             now = np.zeros((len(places), len(names)), dtype=bool)
-            now[at.ravel()[: len(here)]] = here
-            now[at.ravel()[len(here) :], code] = True
+            now[at[: len(here)]] = here
+            now[at[len(here) :], code] = True
             here = now
             if summed:
                 for label, part in summarise(model, X, t, counts, groups=names[code]).items():

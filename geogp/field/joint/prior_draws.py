@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from geogp.distinct import distinct
 from geogp.field.earlier import earlier, nearest
 from geogp.field.kernel import LocalKernel
 from geogp.field.solve import Neighbourhoods
@@ -66,10 +67,10 @@ class PriorSampler:
         workers: Workers | None = None,
     ):
         # Coinciding points are one point, drawn once.
-        places, place = np.unique(X.double().numpy(), axis=0, return_inverse=True)
+        places, place = distinct(X.double().numpy())
         order = np.random.default_rng(seed).permutation(len(places))
         P = torch.from_numpy(places[order])
-        self.n_drawn, drawn_as = len(places), np.argsort(order)[place.ravel()]
+        self.n_drawn, drawn_as = len(places), np.argsort(order)[place]
         terms = [kernel.term(c) for c in range(len(kernel.smoothness))]
         self.factors = [_factor(term, P, ancestors, workers) for term in terms]
         self.drawn_as = [factor.place[drawn_as] for factor in self.factors]

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geogp.calibrate import Calibration, fit_calibration
+from geogp.distinct import distinct
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.left_out import GAPS, SIDES, LeftOut, most_at_once
@@ -169,7 +170,7 @@ def calibration_of(known: Conditioned, noise: SmoothNoise | None, validation: Va
 def squares(frame: Frame, X: Tensor) -> NDArray[np.int64]:
     """Number (N,) of the square that each row of X (N, D) lies in; its rows share their luck."""
     cell = np.floor(frame.coordinates(X)[:, :2].numpy() * (SPACINGS / CLUSTER_SPACINGS))
-    return np.unique(cell, axis=0, return_inverse=True)[1].ravel()
+    return distinct(cell)[1]
 
 
 def _at_most(n_targets: int, rows: HeldOutRows, seed: int) -> HeldOutRows:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from geogp.distinct import distinct
 from geogp.field.observations import typical_precision
 
 Array = NDArray[np.float64]
@@ -126,8 +127,8 @@ def what_places_say(
     >>> what_places_say(X, torch.tensor([5.0, 1.0, 5.0]).double(), torch.ones(3).double())[:, 0].tolist()
     [1.0, 5.0, 1.0]
     """
-    places, at = np.unique(X[:, :2].cpu().numpy(), axis=0, return_inverse=True)
-    at, m = at.ravel(), len(places)
+    places, at = distinct(X[:, :2].cpu().numpy())
+    m = len(places)
     told = at if of is None else at[of.cpu().numpy()]
     if m < 2:
         return torch.zeros(len(told), SAYS, dtype=torch.float64)

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from geogp.distinct import distinct
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
@@ -61,7 +63,7 @@ class Cells:
     @classmethod
     def over(cls, places: Array, nth: int) -> "Cells":
         """Over observed places (n, 2), repeated ones counting once."""
-        P = np.unique(places, axis=0)
+        P = distinct(places)[0]
         low, high = P.min(axis=0), P.max(axis=0)
         side = WIDER * (float((high - low).max()) or 1.0)
         return cls(cKDTree(P), min(nth, len(P)), 0.5 * (low + high) - 0.5 * side, side)

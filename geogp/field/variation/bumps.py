@@ -15,6 +15,7 @@ from scipy.cluster.vq import kmeans2
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from geogp.distinct import distinct
 from geogp.linalg import distances
 
 #: Prior sd of the coefficients of log h and log s²: a bump changes a lengthscale by a factor of 1.6 or so.
@@ -64,7 +65,7 @@ class Variation:
         -----
         k-means of at most 20,000 of the distinct places.
         """
-        P = np.unique(places.cpu().numpy(), axis=0)
+        P = distinct(places.cpu().numpy())[0]
         rng = np.random.default_rng(seed)
         P = P[np.sort(rng.permutation(len(P))[:MOST_PLACES])]
         centres = P if len(P) <= m else kmeans2(P, m, minit="++", seed=rng)[0]
@@ -79,7 +80,7 @@ class Variation:
     @classmethod
     def blending(cls, X: Tensor, most: int) -> "Variation":
         """No variation yet, blended from at most so many centres, one for two of the distinct places of X (N, D)."""
-        places = len(np.unique(X[:, :2].cpu().numpy(), axis=0))
+        places = len(distinct(X[:, :2].cpu().numpy())[0])
         return replace(cls.flat(X[:, :2], min(most, max(2, places // PLACES_A_CENTRE))), blended=True)
 
     def heard(self, places: NDArray[np.float64], said: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from geogp.distinct import distinct
 from geogp.field.noise.rows import CLIP, PRIOR_SD, RANK
 from geogp.field.variation.bumps import Variation
 
@@ -48,7 +49,7 @@ class Crowding:
         -----
         O(N log N + m N).
         """
-        places = np.unique(X[:, :2].cpu().numpy(), axis=0)
+        places = distinct(X[:, :2].cpu().numpy())[0]
         if len(places) <= RANK:
             return None
         density = -np.log(cKDTree(places).query(places, k=[RANK + 1])[0][:, 0])

@@ -1,8 +1,25 @@
 """The distinct rows of a table, found without a sort where they stand in order."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Int, Shaped
-from numpy.typing import NDArray
+
+
+def order_of(columns: Sequence[Shaped[np.ndarray, " n"]]) -> Int[np.ndarray, " n"] | None:
+    """The stable order by the first column, then the next ..; None where rows stand in it.
+
+    Examples
+    --------
+    >>> order_of([np.array([2, 1, 2]), np.array([5, 9, 4])]).tolist()
+    [1, 2, 0]
+    """
+    same = np.ones(max(len(columns[0]) - 1, 0), dtype=bool)
+    for column in columns:
+        if not (column[1:] >= column[:-1])[same].all():
+            return np.lexsort(tuple(columns)[::-1])
+        same &= column[1:] == column[:-1]
+    return None
 
 
 def distinct(rows: Shaped[np.ndarray, "n d"]) -> tuple[Shaped[np.ndarray, "m d"], Int[np.ndarray, " n"]]:
@@ -22,17 +39,12 @@ def distinct(rows: Shaped[np.ndarray, "n d"]) -> tuple[Shaped[np.ndarray, "m d"]
     """
     n = len(rows)
     columns = [np.ascontiguousarray(column) for column in rows.T]
-    same, ordered = np.ones(max(n - 1, 0), dtype=bool), True
-    for column in columns:
-        ordered = ordered and bool((column[1:] >= column[:-1])[same].all())
-        same &= column[1:] == column[:-1]
-    order: NDArray[np.int64] | None = None
-    if not ordered:
-        order = np.lexsort(columns[::-1])
+    order = order_of(columns)
+    if order is not None:
         columns = [column[order] for column in columns]
-        same[:] = True
-        for column in columns:
-            same &= column[1:] == column[:-1]
+    same = np.ones(max(n - 1, 0), dtype=bool)
+    for column in columns:
+        same &= column[1:] == column[:-1]
     number = np.zeros(n, dtype=np.int64)
     np.cumsum(~same, out=number[1:])
     first = np.append(True, ~same) if n else np.zeros(0, dtype=bool)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from geogp.distinct import order_of
 from geogp.holdout import sampled
 
 Array = NDArray[np.float64]
@@ -109,8 +110,9 @@ def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None)
         raise ValueError(f"scale must hold {X.shape[1]} positive lengths; got {scale}")
 
     # Rows in lexicographic order (time last): trees and ties then depend on the set, not on the row order.
-    keys = [X[:, d] for d in axes] + ([X[:, time_axis]] if time_axis is not None else [])
-    row = np.lexsort(keys[::-1])
+    keys = [X[:, d] for d in (*axes, *([] if time_axis is None else [time_axis]))]
+    order = order_of(keys)
+    row = np.arange(len(X)) if order is None else order
     space = X[row][:, axes]
     new = np.ones(len(row), dtype=bool)
     new[1:] = (space[1:] != space[:-1]).any(axis=1)

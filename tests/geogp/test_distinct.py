@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from geogp.distinct import distinct
+from geogp.distinct import distinct, order_of
 
 
 def tables():
@@ -33,3 +33,11 @@ def test_it_is_what_a_sort_of_whole_rows_finds(rows):
     np.testing.assert_array_equal(number, at.ravel())
     np.testing.assert_array_equal(found[number], rows)
     assert found.dtype == rows.dtype and found.flags.c_contiguous
+
+
+@pytest.mark.parametrize("rows", [pytest.param(rows, id=name) for name, rows in tables()])
+def test_the_order_is_that_of_a_stable_sort(rows):
+    want = np.lexsort(rows.T[::-1])
+    order = order_of(list(rows.T))
+    np.testing.assert_array_equal(np.arange(len(rows)) if order is None else order, want)
+    assert order_of(list(rows[want].T)) is None

@@ -99,8 +99,8 @@ class SmoothNoise(nn.Module):
         self.register_buffer("scale", torch.ones(n_inputs, dtype=torch.float64))
         #: What of δ is believed where r is well known, half known and unknown; of the noise; of tails and skewness.
         self.register_buffer("trust", torch.ones(5, dtype=torch.float64))
-        #: c and b of `geogp.field.noise.gaps`.
-        self.register_buffer("gaps", torch.zeros(2, dtype=torch.float64))
+        #: b of `geogp.field.noise.gaps`.
+        self.register_buffer("gaps", torch.zeros((), dtype=torch.float64))
         self.first = SideBySide(members, n_inputs, hidden)
         self.layers = nn.ModuleList([SideBySide(members, hidden, hidden) for _ in range(2)])
         self.last = SideBySide(members, hidden, 6 if scales_surface else 5)
@@ -145,7 +145,7 @@ class SmoothNoise(nn.Module):
             return parts
         apart = (out[..., 0] - said[..., 0]).square().mean(0)
         more = self._doubt(apart, variance, prior_variance)
-        if bool(self.gaps.any()):
+        if bool(self.gaps > 0.0):
             known, spread = variance / prior_variance, self._spread(features)
             more = more + variance * torch.expm1(log_factor(self.gaps, known, spread))
         return replace(parts, latent_variance=parts.latent_variance + more)
@@ -223,8 +223,8 @@ class SmoothNoise(nn.Module):
         if gaps is None:
             level = least(lambda at: -say(0.0, at).sum() / len(rows), 1)
         else:
-            self.gaps.copy_(gaps[:2])
-            level = gaps[2:]
+            self.gaps.copy_(gaps[0])
+            level = gaps[1:]
         with torch.no_grad():
             self.intercept[-4:-2] += level.clamp(-FARTHEST_LEVEL, FARTHEST_LEVEL)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geogp
-from benchmarks import accuracy, cases, clouds, maps, page, slices, small, speed, tables, targets
+from benchmarks import accuracy, cases, clouds, maps, page, sizes, slices, small, speed, tables, targets
 from benchmarks.cases import CASES, Problem
 from benchmarks.measure import known
 from data_pipelines import synthetic
@@ -309,3 +309,14 @@ def test_a_run_of_another_machine_says_so_and_a_row_that_is_new_is_no_news():
     now["machine"]["processor"] = "another"
     now["sections"]["fields"] = now["sections"]["training"]
     assert speed.slower(_measured(10.0, 1000.0), now) == ["Not like for like: another processor."]
+
+
+def test_fits_of_several_sizes_are_measured_in_processes_of_their_own(capfd):
+    X, y, counts = sizes.country(800)
+    assert X.shape == (800, 3) and len(y) == len(counts) == 800
+    assert len(np.unique(X[:, :2], axis=0)) == 100 and len(np.unique(X[:, 2])) == sizes.QUARTERS
+    assert sizes.main(["--rows", "80,240"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split("|")[1].strip() for line in lines if "--" not in line] == ["rows", "80", "240"]
+    assert sizes.main(["--rows", "0"]) == 1
+    assert "0 rows: " in capfd.readouterr().err

@@ -100,6 +100,8 @@ class LowRankGP(Trainable):
     def noise_variance(self, Z: Tensor, counts: Tensor | None, of_weights: Tensor) -> Tensor:
         """Of averages of `counts` measurements where the model predicts, (N,): `of_weights` is phi' Cov(w) phi there."""
         variance, floor, f = self.noise(Z, counts), self.noise.floor, self.factors
+        if f.averaging != 1.0:
+            variance = variance + (f.averaging - 1.0) * self.noise.averaging(Z, counts)
         variance = variance if f.noise == 1.0 else floor + f.noise * (variance - floor)
         return variance + f.noise_from_weights * of_weights if f.noise_from_weights else variance
 
@@ -107,6 +109,13 @@ class LowRankGP(Trainable):
         """Of the residual where the model predicts, (N,), of what `represent` gave."""
         factor = self.factors.surface if self.residual.scales_with_basis else 1.0
         return factor * self.residual.variance(self.expansion, Z, h, phi)
+
+    def residual_root(self, Z: Tensor) -> Tensor | None:
+        """R (N, k) with r = R u, u ~ N(0, I), where the residual's values at several places go together."""
+        root = self.residual.root(Z)
+        return (
+            root if root is None or not self.residual.scales_with_basis else self.factors.surface**0.5 * root
+        )
 
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         """k(x, x_ref): (N, M). Of the base kernel where the residual completes the basis to it."""
@@ -121,7 +130,9 @@ class LowRankGP(Trainable):
         covariance = self.weights().covariance(phi, phi)
         if self.residual.needs_base_kernel:
             return self.factors.surface * (covariance + self.expansion.base_kernel(h, h) - phi @ phi.T)
-        return self.factors.surface * covariance + torch.diag(self.residual_variance(Z, h, phi))
+        root = self.residual_root(Z)
+        own = torch.diag(self.residual_variance(Z, h, phi)) if root is None else root @ root.T
+        return self.factors.surface * covariance + own
 
 
 def in_double(model: LowRankGP) -> LowRankGP:

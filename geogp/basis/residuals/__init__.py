@@ -10,6 +10,7 @@ RESIDUALS: dict[str, type[Residual]] = registry(
         "nystrom": "variance.Nystrom",
         "unit": "unit.Unit",
         "distance": "distance.Distance",
+        "gaps": "gaps.Gaps",
         "local": "local.Local",
     },
 )

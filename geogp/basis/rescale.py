@@ -157,7 +157,8 @@ def fit_factors(held: Spread, seen: Spread, *, moves: bool = False, tails: bool 
     Held-out rows have the squared scale s + v, training rows s² / (s + v) (see above). Log-normal priors about 1
     count as one row each, so that few held-out rows move little; a part is never multiplied by less than 1/100. The
     surface's factor is its mean under the curvature of all that. Where counts differ, what of the noise averages away has a
-    factor of its own, unless 200 or more held-out rows are likelier without: such a factor can hide noise of the place.
+    factor of its own; with 200 or more held-out rows only where that is clearly likelier, since training has told the parts
+    apart by then, and such a factor can hide noise of the place.
 
     Parameters
     ----------
@@ -170,9 +171,14 @@ def fit_factors(held: Spread, seen: Spread, *, moves: bool = False, tails: bool 
     """
     counted = bool(held.averaging_variance.max() > (1.0 + SAME) * held.averaging_variance.min())
     found = _likeliest(held, seen, counted, moves, tails)
-    if counted and moves and len(held.y) >= ENOUGH:
-        return min(found, _likeliest(held, seen, False, moves, tails), key=lambda factors: factors.score)
+    if counted and len(held.y) >= ENOUGH:
+        return _better(_likeliest(held, seen, False, moves, tails), found)
     return found
+
+
+def _better(found: Factors, other: Factors) -> Factors:
+    """The other where it is clearly likelier on the held-out rows."""
+    return other if found.score - other.score > WORTH + 3.0 / found.rows else found
 
 
 def _likeliest(held: Spread, seen: Spread, counted: bool, moves: bool, tails: bool) -> Factors:
@@ -211,13 +217,10 @@ def _likeliest(held: Spread, seen: Spread, counted: bool, moves: bool, tails: bo
         df = None if nu is None else float(nu)
         return Factors(float(surface), float(noise), float(moved), df, score, n, float(averaging))
 
-    def better(found: Factors, other: Factors) -> Factors:
-        return other if found.score - other.score > WORTH + 3.0 / n else found
-
     with torch.enable_grad():
         found = best(False, False)
-        found = better(found, best(True, False)) if moves else found
-        return better(found, best(found.noise_from_weights > 0.0, True)) if tails else found
+        found = _better(found, best(True, False)) if moves else found
+        return _better(found, best(found.noise_from_weights > 0.0, True)) if tails else found
 
 
 def _nll(rows: Spread, variance: Tensor, nu: Tensor | None) -> Tensor:

@@ -20,6 +20,7 @@ from geogp.basis.rescale import (
     FARTHEST,
     FEWEST,
     NOISE_SD,
+    SEEN,
     SHARES_SD,
     SMALLEST_DF,
     SURFACE_SD,
@@ -77,14 +78,15 @@ def growth_of(
 
     Notes
     -----
-    Two trainings of at most 15% of the epochs each.
+    Two trainings of at most 15% of the epochs each, and O(n A) for their A anchors.
     """
     spatial = model.encoder.spatial
     # A streamed table's places are not at hand.
     if not spatial or held is None or len(held) < FEWEST or len(data.y) != len(data):
         return NONE
-    near = _away(model, data, held)
-    seen = spread_of(model, data)
+    places = Distance(model.expansion)  # in the units of the model, whoever is trained on them
+    near = _away(model, data, held, model, places)
+    seen = spread_of(model, _some(data))
     space = data.X[:, list(spatial)].cpu().numpy()
     far: list[Away] = []
     long = min(epochs[1], max(1, math.ceil(SHARE * epochs[0])))
@@ -99,7 +101,7 @@ def growth_of(
             training.run_epoch()
             training.progress.epoch += 1
         training.finish()
-        far.append(_away(again, kept, left))
+        far.append(_away(again, kept, _some(left), model, places))
     if not far:
         return NONE
     sill, reach = fit_growth(near, seen, far)
@@ -112,21 +114,25 @@ def _split(out: np.ndarray) -> Iterator[Tensor]:
     yield torch.as_tensor(np.flatnonzero(out))
 
 
-def _away(model: LowRankGP, data: Data, rows: Data) -> Away:
-    """Rows seen through a model that was trained on `data`."""
-    places = Distance(model.expansion)
+def _some(data: Data) -> Data:
+    """All of the rows, or about `SEEN` of them spread over the whole."""
+    return data.rows(torch.arange(0, len(data), -(-len(data) // SEEN), device=data.y.device))
+
+
+def _away(again: LowRankGP, data: Data, rows: Data, model: LowRankGP, places: Distance) -> Away:
+    """Rows seen through a model that was trained on `data`, distances in units of `model`."""
     with torch.no_grad():
         places.stand(model, data)
         distance = places.distance(model.encoder.standardise(rows.X))
-    return Away(spread_of(model, rows), distance.double())
+    return Away(spread_of(again, rows), distance.double())
 
 
 def fit_growth(near: Away, seen: Spread, far: list[Away]) -> tuple[float, float]:
     """The likeliest sill and range, with tails and factors on surface and noise that are the same for all rows.
 
-    Held-out rows and training rows each count as one row's mean, see `rescale.fit_factors`, and rows left out as half of one; sill and
-    range have log-normal priors, about the variance of the training targets and the median distance of the rows left out,
-    that count as one row, as the others have. Cost O(n) a step of L-BFGS, some 50 of them.
+    Held-out rows and training rows each count as one row's mean, see `rescale.fit_factors`, and rows left out as half of
+    one; sill and range have log-normal priors, about the variance of the training targets and the median distance of the
+    rows left out, that count as one row, as the others have. Cost O(n) a step of L-BFGS, some 50 of them.
     """
     n = len(near.rows.y)
     distance = torch.cat([away.distance for away in far])

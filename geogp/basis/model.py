@@ -122,7 +122,9 @@ class LowRankGP(Trainable):
         if self.residual.needs_base_kernel:
             h, h_ref = self.backbone(self.encoder(X)), self.backbone(self.encoder(X_ref))
             return self.factors.surface * self.expansion.base_kernel(h, h_ref)
-        return self.factors.surface * self.features(X) @ self.features(X_ref).T
+        k = self.factors.surface * self.features(X) @ self.features(X_ref).T
+        R, R_ref = (self.residual_root(self.encoder.standardise(at)) for at in (X, X_ref))
+        return k if R is None or R_ref is None else k + R @ R_ref.T
 
     def posterior_covariance(self, X: Tensor) -> Tensor:
         """Covariance of the surface at X given the data: (N, N)."""

@@ -11,13 +11,15 @@ from geogp.field.noise.smooth import HeldOutRows, fit_smooth_noise, new_smooth_n
 N = 4000
 
 
-def test_known_places_and_those_without_neighbours_keep_the_kernels_own_variance():
-    k, b = torch.linspace(0.0, 1.0, 101).double(), torch.tensor(0.9).double()
+def test_known_places_and_those_where_nothing_is_known_keep_the_kernels_own_variance():
+    k, b = torch.linspace(0.0, 1.0, 301).double(), torch.tensor(0.9).double()
+    weight = log_factor(b, k, torch.full_like(k, -0.5)) / -0.45
+    assert weight[0] == 0.0 and weight[-1] == 0.0
+    assert float(weight.max()) == pytest.approx(1.0) and int(weight.argmax()) == 200
+    torch.testing.assert_close(weight, 6.75 * k**2 * (1 - k))
     assert (log_factor(b, k, 0 * k) == 0.0).all()
-    torch.testing.assert_close(log_factor(b, k, torch.full_like(k, -0.5)), -0.45 * k)
-    rough = log_factor(b, k, torch.full_like(k, 0.5))
-    torch.testing.assert_close(rough, torch.minimum(0.45 * k, -k.clamp_min(1e-9).log()))
-    assert rough[0] == 0.0 and rough[-1] == 0.0
+    rough = log_factor(b, k, torch.full_like(k, 2.0))
+    torch.testing.assert_close(rough, torch.minimum((1.8 * weight).clamp(max=MOST), -k.clamp_min(1e-9).log()))
 
 
 @pytest.mark.parametrize("b", [0.0, 0.5, STEEPEST])

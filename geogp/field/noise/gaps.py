@@ -1,10 +1,10 @@
 """What held-out rows say of the surface's variance in gaps: more where the places around disagree, less where they agree.
 
-    a(x) v(x) <= v₀,   log a = b k(x) s(x),   k = v / v₀,   b >= 0
+    a(x) v(x) <= v₀,   log a = b w(k) s(x),   w = (27/4) k² (1 - k) <= 1,   k = v / v₀,   b >= 0
 
 A stationary kernel gives every gap of one shape the same variance. s, the log of how much the neighbours deviate from the mean
-over what they are expected to (`geogp.field.surroundings`), tells a quiet country from a rough one. Where r is known (k = 0),
-and where there are no neighbours (s = 0), the variance is the kernel's own.
+over what they are expected to (`geogp.field.surroundings`), tells a quiet country from a rough one. Where r is known (k = 0)
+and where nothing is known of it (k = 1), beyond the data most of all, the variance is the kernel's own.
 """
 
 from collections.abc import Callable
@@ -33,12 +33,12 @@ def log_factor(
 
     Examples
     --------
-    >>> known, spread = torch.tensor([0.0, 0.5, 0.5, 1.0]), torch.tensor([1.0, 1.0, -1.0, 0.0])
+    >>> known, spread = torch.tensor([0.0, 0.5, 0.5, 1.0]), torch.tensor([1.0, 1.0, -1.0, 1.0])
     >>> log_factor(torch.tensor(0.4), known, spread)
-    tensor([ 0.0000,  0.2000, -0.2000,  0.0000])
+    tensor([ 0.0000,  0.3375, -0.3375,  0.0000])
     """
     k = known.clamp(0.0, 1.0)
-    free = slope * k * spread.clamp(-CLIP, CLIP)
+    free = slope * (6.75 * k.square() * (1.0 - k)) * spread.clamp(-CLIP, CLIP)
     return torch.minimum(free.clamp(-MOST, MOST), -k.clamp_min(1e-9).log())
 
 

@@ -95,7 +95,7 @@ _ROWS = [
         DBK, "8, 13, 15",
         residual="gaps", spread="student",
         use_when="many rows, and a pattern that changes its character across the map; the fastest of the "
-        "deep ones, and the most likely to be wrong in gaps"),
+        "deep ones; its mean is the most likely to be wrong in gaps, where its intervals widen"),
     Method("dbk-rbf",
         "deep basis kernel with an inducing-point basis on the network's output",
         DBK, "8, 12, 15",

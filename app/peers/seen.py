@@ -167,7 +167,5 @@ def _cells(place: Array, period: np.ndarray, n_periods: int, z: Array, weight: A
         return np.bincount(at, each, size).reshape(len(key), n_periods).astype(np.float64)
 
     total = np.bincount(cell, weight, len(key))
-    centre = np.column_stack(
-        [np.bincount(cell, weight * place[:, d], len(key)) / total for d in (0, 1)]
-    )
+    centre = np.column_stack([np.bincount(cell, weight * place[:, d], len(key)) / total for d in (0, 1)])
     return Cells(cKDTree(centre), table(weight), table(weight * z), table(weight * z * z))

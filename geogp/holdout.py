@@ -20,7 +20,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from geogp.data import Data
-from geogp.distinct import distinct
+from geogp.linalg.distinct import distinct
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -42,8 +42,6 @@ ASKED = 100_000
 #: Places are looked at in cells of so many median gaps, then in cells twice as wide, up to this share of the extent, while
 #: there are so many clusters; these stand for a place each where so many times as far apart as wide.
 CELL, BLUR, CLUSTERS, APART = 16.0, 1e-4, 16, 8.0
-#: Shares of the rows beyond a side and, in groups of blocks, within the data, that `sides_and_blocks` leaves out at once.
-BEYOND, GROUPS = 0.15, 6
 #: Farther from training places than so many times what nine of ten training rows are from the next is a gap.
 GAP = 1.5
 
@@ -287,33 +285,6 @@ def _future(rng: np.random.Generator, time: Array, m: int) -> Iterator[HeldOut]:
         ahead = np.flatnonzero((time >= now) & (time < now + 3.5 * np.median(np.diff(times))))
         if len(ahead):
             yield HeldOut("future", np.flatnonzero(time < now), _some(rng, ahead, m))
-
-
-def sides_and_blocks(
-    space: Float[np.ndarray, "N d"], folds: int, *, seed: int
-) -> Iterator[Bool[np.ndarray, " N"]]:
-    """Which rows to leave out, (N,), for each of some folds: one training a fold serves gaps and what lies beyond the data.
-
-    A side, 15% of the rows, and a sixth of the square blocks of 10 spacings. The first side faces a direction drawn at
-    random, the second the opposite one, the next two those across; of a line the sides are its ends.
-
-    Examples
-    --------
-    >>> space = np.random.default_rng(0).uniform(0, 1, (600, 2))
-    >>> [bool(0.15 < out.mean() < 0.5) for out in sides_and_blocks(space, 2, seed=0)]
-    [True, True]
-    """
-    rng = np.random.default_rng(seed)
-    P = (space - space.mean(axis=0)) / np.maximum(space.std(axis=0), 1e-300)
-    forward = rng.standard_normal(P.shape[1])
-    across = np.roll(forward, 1) * np.where(np.arange(P.shape[1]) == 0, -1.0, 1.0)
-    side = BLOCK_SIZES[0] * spacing(P)
-    cell = np.floor((P - P.min(axis=0)) / side + rng.random(P.shape[1])).astype(np.int64)
-    block = np.unique(cell, axis=0, return_inverse=True)[1].ravel()
-    group = rng.permutation(block.max() + 1) % GROUPS
-    for fold in range(folds):
-        along = P @ (forward, -forward, across, -across)[fold % 4]
-        yield (along > np.quantile(along, 1.0 - BEYOND)) | (group[block] == fold % GROUPS)
 
 
 def one_of_each_kind(

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from app.peers.base import Array, Sample, precision_of_counts
-from geogp.distinct import distinct
 from geogp.holdout import spacing
+from geogp.linalg.distinct import distinct
 
 #: Ranges of the kernel means in spacings of the places, and in years where there is a time.
 RANGES, YEARS = (0.7, 3.0, 10.0, 40.0), (0.5, 3.0)

@@ -15,7 +15,7 @@ from app.workflow.polygons import Inside, points_in_each
 from app.workflow.rows import observations_of
 from app.workflow.weighing import Places, places_in
 from data_pipelines.arrow import numbers
-from geogp.distinct import distinct
+from geogp.linalg.distinct import distinct
 from geogp.run import FAR_M, Run
 
 Array = NDArray[np.float64]

@@ -10,9 +10,9 @@ from torch import Tensor, from_numpy
 from app.errors import InvalidInput
 from app.workflow.rows import Flags, Rows
 from data_pipelines import quarters
-from geogp.distinct import distinct
 from geogp.errors import InvalidInput as NotUpdatable
 from geogp.estimator import GPRegressor
+from geogp.linalg.distinct import distinct
 from geogp.run import Run
 from geogp.update import STATISTICS, summarise, way
 

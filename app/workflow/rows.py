@@ -17,7 +17,7 @@ from data_pipelines import quarters
 from data_pipelines.arrow import numbers
 from data_pipelines.observations import for_target, read, targets_of
 from data_pipelines.splits import PARTS
-from geogp.distinct import distinct
+from geogp.linalg.distinct import distinct
 from geogp.run import Run
 from geogp.storage import sha256
 from geogp.targets import Target

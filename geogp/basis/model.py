@@ -100,8 +100,6 @@ class LowRankGP(Trainable):
     def noise_variance(self, Z: Tensor, counts: Tensor | None, of_weights: Tensor) -> Tensor:
         """Of averages of `counts` measurements where the model predicts, (N,): `of_weights` is phi' Cov(w) phi there."""
         variance, floor, f = self.noise(Z, counts), self.noise.floor, self.factors
-        if f.averaging != 1.0:
-            variance = variance + (f.averaging - 1.0) * self.noise.averaging(Z, counts)
         variance = variance if f.noise == 1.0 else floor + f.noise * (variance - floor)
         return variance + f.noise_from_weights * of_weights if f.noise_from_weights else variance
 
@@ -110,21 +108,12 @@ class LowRankGP(Trainable):
         factor = self.factors.surface if self.residual.scales_with_basis else 1.0
         return factor * self.residual.variance(self.expansion, Z, h, phi)
 
-    def residual_root(self, Z: Tensor) -> Tensor | None:
-        """R (N, k) with r = R u, u ~ N(0, I), where the residual's values at several places go together."""
-        root = self.residual.root(Z)
-        return (
-            root if root is None or not self.residual.scales_with_basis else self.factors.surface**0.5 * root
-        )
-
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         """k(x, x_ref): (N, M). Of the base kernel where the residual completes the basis to it."""
         if self.residual.needs_base_kernel:
             h, h_ref = self.backbone(self.encoder(X)), self.backbone(self.encoder(X_ref))
             return self.factors.surface * self.expansion.base_kernel(h, h_ref)
-        k = self.factors.surface * self.features(X) @ self.features(X_ref).T
-        R, R_ref = (self.residual_root(self.encoder.standardise(at)) for at in (X, X_ref))
-        return k if R is None or R_ref is None else k + R @ R_ref.T
+        return self.factors.surface * self.features(X) @ self.features(X_ref).T
 
     def posterior_covariance(self, X: Tensor) -> Tensor:
         """Covariance of the surface at X given the data: (N, N)."""
@@ -132,9 +121,7 @@ class LowRankGP(Trainable):
         covariance = self.weights().covariance(phi, phi)
         if self.residual.needs_base_kernel:
             return self.factors.surface * (covariance + self.expansion.base_kernel(h, h) - phi @ phi.T)
-        root = self.residual_root(Z)
-        own = torch.diag(self.residual_variance(Z, h, phi)) if root is None else root @ root.T
-        return self.factors.surface * covariance + own
+        return self.factors.surface * covariance + torch.diag(self.residual_variance(Z, h, phi))
 
 
 def in_double(model: LowRankGP) -> LowRankGP:

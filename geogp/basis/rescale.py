@@ -26,31 +26,22 @@ ENOUGH = 200
 FEWEST = 30
 #: Training rows looked at, at most.
 SEEN = 20_000
-#: Prior sd of the logarithm of the factor on the surface and of that on the mean noise, about 1.
+#: Prior sd of the logarithm of the factor on the surface and of that on the noise, about 1.
 SURFACE_SD, NOISE_SD = 1.5, 1.0
-#: Of that on the part of the noise that averages away, which training shares out half and half and hardly moves.
-SHARES_SD = 3.0
 #: Neither part falls below, nor the surface rises above, this factor; a noise of 1e-5 can still become 1.
 FARTHEST = math.log(100.0)
 #: Bound on the logarithm of a factor upwards.
 LARGEST = 16.0
-#: Noises whose averaging parts differ by less, relatively, have one part.
-SAME = 1e-6
 #: A Student-t must be worth this much of a validation row's NLL, beside what one more number gains by chance.
 WORTH = 0.01
 #: The variance of a Student-t grows without bound towards two degrees of freedom.
 SMALLEST_DF = 2.5
 
 
-#: Factors on the surface, on the noise, of the weights' variance in the noise, and on what of the noise averages away.
-Numbers = tuple[Tensor, Tensor, Tensor, Tensor]
-
-
 @dataclass(frozen=True)
 class Spread:
     """Rows seen through a model, (n,) float64 each: what the factors do not change (fixed), the variance of the
-    surface, the noise variance above its floor, the weights' part of the surface's variance, and the part of the noise
-    variance that averages away with the count."""
+    surface, the noise variance above its floor, and the weights' part of the surface's variance."""
 
     y: Tensor
     mean: Tensor
@@ -58,59 +49,25 @@ class Spread:
     surface_variance: Tensor
     noise_variance: Tensor
     weights_variance: Tensor
-    averaging_variance: Tensor
 
-    def noise(
-        self, factor: Tensor | float, from_weights: Tensor | float, averaging: Tensor | float = 1.0
-    ) -> Tensor:
+    def noise(self, factor: Tensor | float, from_weights: Tensor | float) -> Tensor:
         """(n,) variances of the noise, what the factors do not change with it."""
-        part = self.noise_variance + (averaging - 1.0) * self.averaging_variance
-        return self.fixed + factor * part + from_weights * self.weights_variance
+        return self.fixed + factor * self.noise_variance + from_weights * self.weights_variance
 
-    def noise_factor(self, factor: Tensor | float, averaging: Tensor | float) -> Tensor:
-        """What the mean of the noise variance is multiplied by."""
-        share = self.averaging_variance.mean() / self.noise_variance.mean()
-        return factor * (1.0 + (averaging - 1.0) * share)
-
-    def variance(
-        self,
-        surface: Tensor | float,
-        noise: Tensor | float,
-        moved: Tensor | float = 0.0,
-        averaging: Tensor | float = 1.0,
-    ) -> Tensor:
-        """(n,) of new observations under factors on the surface's variance, on the noise and on what of it averages away,
-        and what the weights add to the noise."""
-        return self.noise(noise, moved, averaging) + surface * self.surface_variance
+    def variance(self, surface: Tensor | float, noise: Tensor | float, moved: Tensor | float = 0.0) -> Tensor:
+        """(n,) of new observations under factors on the surface's variance and on the noise, and what the weights add
+        to the noise."""
+        return self.noise(noise, moved) + surface * self.surface_variance
 
     def flat_variance(
-        self,
-        surface: Tensor,
-        noise: Tensor,
-        moved: Tensor | float = 0.0,
-        averaging: Tensor | float = 1.0,
+        self, surface: Tensor, noise: Tensor, moved: Tensor | float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """(n,) of new observations at these places with one surface variance, their mean, and of the noise.
 
         Which places are the harder ones a model knows badly; its error there would pass for a small factor.
         """
-        own = self.noise(noise, moved, averaging)
+        own = self.noise(noise, moved)
         return own + surface * self.surface_variance.mean(), own
-
-    def after_fit(
-        self,
-        surface: Tensor,
-        noise: Tensor,
-        moved: Tensor | float = 0.0,
-        averaging: Tensor | float = 1.0,
-    ) -> Tensor:
-        """(n,) of what a model misses of these rows if it was trained on them: (1 - H_ii)² (s_i + v).
-
-        It has followed each row as the noise that it was trained with says, H_ii = v / (s_i + v) by the shares of then.
-        """
-        whole, _ = self.flat_variance(surface, noise, moved, averaging)
-        whole_then, own_then = self.flat_variance(surface, self.noise_factor(noise, averaging), moved)
-        return whole * (own_then / whole_then).square()
 
 
 def sharpness_score(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -133,8 +90,7 @@ def spread_of(model: LowRankGP, data: Data) -> Spread:
                 (variance + own, floor) if model.residual.scales_with_basis else (variance, own + floor)
             )
             fixed = torch.as_tensor(fixed, dtype=own.dtype).expand_as(own)
-            averaging = model.noise.averaging(Z, part.counts)
-            parts.append([part.y, model.constant_mean + mean, fixed, surface, noise, variance, averaging])
+            parts.append([part.y, model.constant_mean + mean, fixed, surface, noise, variance])
     return Spread(*(torch.cat(column).double() for column in zip(*parts)))
 
 
@@ -156,9 +112,7 @@ def fit_factors(held: Spread, seen: Spread, *, moves: bool = False, tails: bool 
 
     Held-out rows have the squared scale s + v, training rows s² / (s + v) (see above). Log-normal priors about 1
     count as one row each, so that few held-out rows move little; a part is never multiplied by less than 1/100. The
-    surface's factor is its mean under the curvature of all that. Where counts differ, what of the noise averages away has a
-    factor of its own; with 200 or more held-out rows only where that is clearly likelier, since training has told the parts
-    apart by then, and such a factor can hide noise of the place.
+    surface's factor is its mean under the curvature of all that.
 
     Parameters
     ----------
@@ -169,61 +123,39 @@ def fit_factors(held: Spread, seen: Spread, *, moves: bool = False, tails: bool 
     -----
     O(n) a step of L-BFGS, some 30 of them, for each of these choices once more.
     """
-    counted = bool(held.averaging_variance.max() > (1.0 + SAME) * held.averaging_variance.min())
-    found = _likeliest(held, seen, counted, moves, tails)
-    if counted and len(held.y) >= ENOUGH:
-        return _better(_likeliest(held, seen, False, moves, tails), found)
-    return found
-
-
-def _better(found: Factors, other: Factors) -> Factors:
-    """The other where it is clearly likelier on the held-out rows."""
-    return other if found.score - other.score > WORTH + 3.0 / found.rows else found
-
-
-def _likeliest(held: Spread, seen: Spread, counted: bool, moves: bool, tails: bool) -> Factors:
-    """`fit_factors`, the noise in one part or, `counted`, in two."""
     n = len(held.y)
 
-    def unpacked(p: Tensor, moves: bool, tails: bool) -> tuple[Numbers, Tensor | None]:
+    def unpacked(p: Tensor, moves: bool, tails: bool) -> tuple[Tensor, Tensor, Tensor | float, Tensor | None]:
         surface, noise = p[0].clamp(-FARTHEST, FARTHEST).exp(), p[1].clamp(-FARTHEST, LARGEST).exp()
-        averaging = p[2].clamp(-FARTHEST, FARTHEST).exp() if counted else torch.ones_like(noise)
-        moved = p[2 + counted].clamp(-FARTHEST, FARTHEST).exp() if moves else torch.zeros_like(noise)
-        return (surface, noise, moved, averaging), SMALLEST_DF + p[-1].clamp(
-            -4.0, 4.0
-        ).exp() if tails else None
+        moved = p[2].clamp(-FARTHEST, FARTHEST).exp() if moves else 0.0
+        return surface, noise, moved, SMALLEST_DF + p[-1].clamp(-4.0, 4.0).exp() if tails else None
 
     def best(moves: bool, tails: bool) -> Factors:
         def loss(p: Tensor) -> Tensor:
-            factors, nu = unpacked(p, moves, tails)
-            total, _ = held.flat_variance(*factors)
-            fit = _nll(held, total, nu) + _nll(seen, seen.after_fit(*factors), nu)
-            prior = 0.5 * (p[0] / SURFACE_SD).square()
-            if counted:
-                mean = p[1] + held.noise_factor(1.0, factors[3]).log()
-                prior = prior + 0.5 * (mean / NOISE_SD).square() + 0.5 * (p[2] / SHARES_SD).square()
-            else:
-                prior = prior + 0.5 * (p[1] / NOISE_SD).square()
-            return fit + (prior + 0.5 * (p[2 + counted] / SURFACE_SD).square() if moves else prior) / n
+            surface, noise, moved, nu = unpacked(p, moves, tails)
+            total, _ = held.flat_variance(surface, noise, moved)
+            whole, own = seen.flat_variance(surface, noise, moved)
+            fit = _nll(held, total, nu) + _nll(seen, own.square() / whole, nu)
+            prior = 0.5 * (p[0] / SURFACE_SD).square() + 0.5 * (p[1] / NOISE_SD).square()
+            return fit + (prior + 0.5 * (p[2] / SURFACE_SD).square() if moves else prior) / n
 
-        starts = _starts(held, counted, moves, tails)
-        p, _ = min((_lowest(loss, start) for start in starts), key=lambda f: f[1])
-        (surface, noise, moved, averaging), nu = unpacked(p, moves, tails)
+        p, _ = min((_lowest(loss, start) for start in _starts(held, moves, tails)), key=lambda f: f[1])
+        surface, noise, moved, nu = unpacked(p, moves, tails)
         # The mean of the factor, not its mode: few rows leave it open, and a surface too narrow costs coverage.
         precision = n * torch.autograd.functional.hessian(loss, p)
         variance = float(torch.linalg.pinv(precision, hermitian=True)[0, 0])
         surface = surface * math.exp(0.5 * min(max(variance, 0.0), SURFACE_SD**2))
-        score = float(_nll(held, held.variance(surface, noise, moved, averaging), nu))
+        score = float(_nll(held, held.variance(surface, noise, moved), nu))
         df = None if nu is None else float(nu)
-        return Factors(float(surface), float(noise), float(moved), df, score, n, float(averaging))
+        return Factors(float(surface), float(noise), float(moved), df, score, n)
+
+    def better(found: Factors, other: Factors) -> Factors:
+        return other if found.score - other.score > WORTH + 3.0 / n else found
 
     with torch.enable_grad():
         found = best(False, False)
-        found = _better(found, best(True, False)) if moves else found
-        found = _better(found, best(found.noise_from_weights > 0.0, True)) if tails else found
-        # What rows far out hide from a Gaussian reading may show beside tails.
-        again = moves and found.degrees_of_freedom is not None and not found.noise_from_weights
-        return _better(found, best(True, True)) if again else found
+        found = better(found, best(True, False)) if moves else found
+        return better(found, best(found.noise_from_weights > 0.0, True)) if tails else found
 
 
 def _nll(rows: Spread, variance: Tensor, nu: Tensor | None) -> Tensor:
@@ -233,10 +165,10 @@ def _nll(rows: Spread, variance: Tensor, nu: Tensor | None) -> Tensor:
     return -log_density(rows.y, rows.mean, variance, nu).mean()
 
 
-def _starts(spread: Spread, counted: bool = False, moves: bool = False, tails: bool = False) -> list[Tensor]:
+def _starts(spread: Spread, moves: bool = False, tails: bool = False) -> list[Tensor]:
     """Logarithms to begin at: none, and, since the slope of a noise that has all but vanished has, too, one that is
     as large as the rest."""
-    first = [0.0, 0.0, *[0.0] * counted, *[math.log(0.5)] * moves, *[math.log(5.0)] * tails]
+    first = [0.0, 0.0, *[math.log(0.5)] * moves, *[math.log(5.0)] * tails]
     none = torch.tensor(first, dtype=torch.float64, device=spread.y.device)
     large = none.clone()
     large[1] = ((spread.fixed + spread.surface_variance).mean() / spread.noise_variance.mean()).log()

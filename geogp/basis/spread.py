@@ -12,7 +12,6 @@ class Factors:
 
     surface : on prior and posterior covariance of the surface
     noise : on the noise variance above its floor
-    averaging : further, on the part of the noise variance that averages away with the count
     noise_from_weights : the weights' variance at a place, times this, joins its noise variance: a predictive objective
         lets the weights vary where the rows do, so that part of what it calls surface is noise of the place
     degrees_of_freedom : of new observations, None for Gaussian ones; their squared scale is the sum of variances
@@ -26,21 +25,12 @@ class Factors:
     degrees_of_freedom: float | None = None
     score: float = math.nan
     rows: int = 0
-    averaging: float = 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """What a run keeps."""
         score = None if math.isnan(self.score) else self.score
         moved = {"noise_from_weights": self.noise_from_weights} if self.noise_from_weights else {}
-        averaging = {"averaging": self.averaging} if self.averaging != 1.0 else {}
-        return {
-            "surface": self.surface,
-            "noise": self.noise,
-            **averaging,
-            **moved,
-            "score": score,
-            "rows": self.rows,
-        }
+        return {"surface": self.surface, "noise": self.noise, **moved, "score": score, "rows": self.rows}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "Factors":
@@ -54,7 +44,6 @@ class Factors:
             facts.get("degrees_of_freedom"),
             math.nan if score is None else float(score),
             int(kept.get("rows", 0)),
-            float(kept.get("averaging", 1.0)),
         )
 
 

@@ -45,10 +45,9 @@ class Joint(Protocol):
 
 
 class FeatureJoint:
-    """f = phi'w + r: exact through the weights, and through those of r where its values at several places go together.
+    """f = phi'w + r with r independent from place to place: exact through the weights.
 
-    Any other r is independent from place to place. It has no length, so it averages out over the points of an area, as in
-    `GPRegressor.sample_y`.
+    Such an r has no length, so it averages out over the points of an area, as in `GPRegressor.sample_y`.
 
     Parameters
     ----------
@@ -64,31 +63,26 @@ class FeatureJoint:
 
     def __init__(self, model: LowRankGP, X: Tensor, latent_variance: Tensor):
         self.weights = model.weights()
-        phi, own, root = [], [], []
+        phi, own = [], []
         with torch.no_grad():
             for part in X.split(CHUNK):
                 Z, h, p = model.represent(part.to(model.constant_mean.device))
                 phi.append(model.factors.surface**0.5 * p.cpu())
-                variance, R = model.residual_variance(Z, h, p), model.residual_root(Z)
-                own.append((variance if R is None else torch.zeros_like(variance)).cpu())
-                root.append((p.new_zeros(len(p), 0) if R is None else R).cpu())
-            self.phi, self.root, self.own = torch.cat(phi), torch.cat(root), torch.cat(own).numpy()
-            total = (self.weights.moments(self.phi)[1] + self.root.square().sum(1)).numpy() + self.own
+                own.append(model.residual_variance(Z, h, p).cpu())
+            self.phi, self.own = torch.cat(phi), torch.cat(own).numpy()
+            total = self.weights.moments(self.phi)[1].numpy() + self.own
         # One for all methods but those whose target is a curved function of their surface (a Cox process).
         self.scale = np.sqrt(latent_variance.double().numpy() / np.maximum(total, 1e-300))
 
     @property
     def pairs(self) -> float:
-        return float(self.phi.numel() + self.root.numel())
+        return float(self.phi.numel())
 
     def covariance(self, W: sparse.csr_array) -> Array:
         Ws = W @ sparse.diags_array(self.scale)
         sums = torch.as_tensor(Ws @ self.phi.numpy())
         with torch.no_grad():
             shared = self.weights.covariance(sums, sums).numpy()
-        if self.root.shape[1]:
-            of_root = Ws @ self.root.numpy()
-            shared = shared + of_root @ of_root.T
         return shared + (Ws @ sparse.diags_array(self.own) @ Ws.T).toarray()
 
     def prepare(self, workers: Workers | None = None) -> None:
@@ -98,9 +92,6 @@ class FeatureJoint:
         with torch.no_grad():
             weights = self.weights.sample(n_samples, generator) - self.weights.mean[:, None]
             shared = (self.phi @ weights).numpy()
-        if k := self.root.shape[1]:
-            u = torch.randn(k, n_samples, generator=generator, dtype=torch.float64).to(self.root)
-            return self.scale[:, None] * (shared + (self.root @ u).numpy())
         own = torch.randn(len(self.own), n_samples, generator=generator, dtype=torch.float64).numpy()
         return self.scale[:, None] * (shared + np.sqrt(self.own)[:, None] * own)
 

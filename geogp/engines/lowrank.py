@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geogp.basis.build import build
-from geogp.basis.growth import NONE, growth_of
 from geogp.basis.initialise import warm_start
 from geogp.basis.model import LowRankGP, in_double
 from geogp.basis.objectives import OBJECTIVES, Weights
 from geogp.basis.objectives.objective import LEARNS
 from geogp.basis.posterior import WeightPosterior
 from geogp.basis.rescale import ENOUGH, factors_of, rescaled_score
-from geogp.basis.residuals.gaps import Gaps
 from geogp.basis.spread import SPREADS, Factors
 from geogp.basis.statistics import Statistic, solve, statistic_of
 from geogp.basis.train import Watch, minibatch, robust_score, train
@@ -80,9 +78,6 @@ class LowRankEngine(Engine):
             seed=plan.seed,
             hooks=hooks,
         )
-        if isinstance(model.residual, Gaps):
-            ran = (progress.epoch, progress.best_epoch + 1)
-            model.residual.take(growth_found(plan, model, data, validation, weights, ran, hooks))
         model.factors = spread_found(plan, model, data, validation, hooks)
         model.residual.settle(model, data, validation)
         model.residual.take(hooks.taught.get("residual", {}))
@@ -218,19 +213,12 @@ class LowRankEngine(Engine):
             middle = weights.mean[:, None]
             draws = middle + self.model.factors.surface**0.5 * (draws - middle)
         parts: list[Tensor] = []
-        u: Tensor | None = None  # of all places, where the residual's values go together
         with torch.no_grad():
             for part in X.split(CHUNK):
                 Z, h, phi = self.model.represent(part.to(self.device))
-                root = self.model.residual_root(Z)
-                if root is None:
-                    variance = self.model.residual_variance(Z, h, phi)
-                    own = torch.randn(len(phi), n_samples, generator=generator).to(phi)
-                    own = variance.sqrt()[:, None] * own
-                else:
-                    u = torch.randn(root.shape[1], n_samples, generator=generator) if u is None else u
-                    own = root @ u.to(root)
-                surface = self.model.constant_mean + phi @ draws.to(phi) + own
+                variance = self.model.residual_variance(Z, h, phi)
+                own = torch.randn(len(phi), n_samples, generator=generator).to(phi)
+                surface = self.model.constant_mean + phi @ draws.to(phi) + variance.sqrt()[:, None] * own
                 parts.append(surface.double().cpu())
         return torch.cat(parts)
 
@@ -274,36 +262,6 @@ def spread_found(plan: Plan, model: LowRankGP, data: Data, validation: Data | No
         factors.noise_from_weights,
     )
     return factors
-
-
-def growth_found(
-    plan: Plan,
-    model: LowRankGP,
-    data: Data,
-    validation: Data | None,
-    weights: Weights,
-    ran: tuple[int, int],
-    hooks: Hooks,
-) -> dict[str, float]:
-    """Sill and range of what is not known away from data: from trainings without some places, or of an earlier fit."""
-    if validation is None:
-        return hooks.taught.get("residual") or NONE
-
-    def untrained(rows: Data) -> LowRankGP:
-        new = build(plan.row, plan.shape, plan.size, seed=plan.seed)
-        plan.place(new, rows, None)
-        return new
-
-    return growth_of(
-        model,
-        data,
-        validation,
-        untrained=untrained,
-        loss_of=lambda new, rows: minibatch(new, plan.row.objective, weights, len(rows)),
-        schedule=replace(plan.schedule, epochs=plan.schedule.n_epochs(len(data))),
-        epochs=ran,
-        seed=plan.seed,
-    )
 
 
 def facts_of(factors: Factors) -> dict:

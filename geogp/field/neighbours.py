@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from geogp.distinct import order_of
 from geogp.holdout import sampled
+from geogp.linalg.distinct import order_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from geogp.densities import matern
-from geogp.distinct import distinct
 from geogp.field.predict.lattice import interpolated
 from geogp.field.student import heavy_tailed
 from geogp.linalg import cholesky, distances, inverse_factor
+from geogp.linalg.distinct import distinct
 
 #: Inducing points; a range of 100 spacings needs few.
 RANK = 256

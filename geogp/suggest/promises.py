@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.spatial.distance import cdist
 
-from geogp.distinct import distinct
 from geogp.errors import InvalidInput, seed_of
 from geogp.estimator import GPRegressor
 from geogp.holdout import spacing
+from geogp.linalg.distinct import distinct
 from geogp.suggest.places import covariance_and_noise, greedy
 from geogp.update import knowing
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from geogp.distinct import distinct, order_of
+from geogp.linalg.distinct import distinct, order_of
 
 
 def tables():

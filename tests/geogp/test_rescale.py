@@ -31,8 +31,7 @@ def rows(n, surface=1.0, noise=1.0, *, moved=0.0, seen=False, seed=0, draws=None
     whole = own + surface * v
     z = torch.randn(n, generator=g, dtype=torch.float64) if draws is None else torch.from_numpy(draws)
     y = (own / whole.sqrt() if seen else whole.sqrt()) * z
-    zero = torch.zeros_like(y)
-    return Spread(y, zero, zero, v, s, v, zero)
+    return Spread(y, torch.zeros_like(y), torch.zeros_like(y), v, s, v)
 
 
 @pytest.mark.parametrize(("surface", "noise"), [(1.0, 1.0), (4.0, 0.5), (0.5, 2.0), (1.0, 1e5)])
@@ -142,7 +141,7 @@ def fitted(**keywords):
     ("name", "posterior"), [("vbll", "lowrank"), ("pp-dkl", "dense"), ("sdkl", "solved")]
 )
 def test_factors_multiply_variances_and_leave_means(name, posterior):
-    model, held = fitted(method=name, posterior=posterior, epochs=3, spread="learned")
+    model, held = fitted(method=name, posterior=posterior, epochs=3)
     net, X = model.engine_.model, held[0]
     before, joint = model.moments(X), model.engine_.posterior_covariance(torch.as_tensor(X[:20]))
     draws = model.sample_y(X[:20], 3)

@@ -20,10 +20,10 @@ from app.workflow.rows import Flags, Rows, manifest_of, refuse_none, rows_of
 from data_pipelines.geoparquet import read_groups
 from data_pipelines.splits import PARTS
 from geogp.basis.statistics import Statistic, merge
-from geogp.distinct import distinct
 from geogp.engines import Hooks
 from geogp.errors import InvalidInput as NotUpdatable
 from geogp.estimator import GPRegressor
+from geogp.linalg.distinct import distinct
 from geogp.storage import sha256
 from geogp.targets import Target
 from geogp.update import STATISTICS, Groups, fit_streamed, streamed_methods, summarise, way

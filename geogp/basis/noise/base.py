@@ -36,10 +36,6 @@ class Noise(nn.Module):
         """(N,) noise variance of averages of `counts` (N,) measurements at standardised inputs Z (N, D)."""
         raise NotImplementedError
 
-    def averaging(self, Z: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None) -> Float[Tensor, " N"]:
-        """(N,) the part of it that averages away with the count. Default: none."""
-        return torch.zeros_like(Z[:, 0])
-
     def multiply(self, factor: float) -> None:
         """Multiply the variance above the floor."""
         with torch.no_grad():

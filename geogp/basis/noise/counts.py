@@ -41,9 +41,5 @@ class PerCount(Noise):
             self.log_s2.fill_(torch.tensor(max(0.5 * variance / inverse, self.floor)).log().item())
 
     def forward(self, Z: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None) -> Float[Tensor, " N"]:
-        return self.floor + self.log_tau2.exp() + self.averaging(Z, counts)
-
-    def averaging(self, Z: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None) -> Float[Tensor, " N"]:
-        """s^2 / n."""
         n = torch.ones_like(Z[:, 0]) if counts is None else counts.clamp_min(1.0).to(Z.dtype)
-        return self.log_s2.exp() / n
+        return self.floor + self.log_tau2.exp() + self.log_s2.exp() / n

@@ -10,7 +10,6 @@ RESIDUALS: dict[str, type[Residual]] = registry(
         "nystrom": "variance.Nystrom",
         "unit": "unit.Unit",
         "distance": "distance.Distance",
-        "gaps": "gaps.Gaps",
         "local": "local.Local",
     },
 )

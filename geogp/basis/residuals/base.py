@@ -65,11 +65,6 @@ class Residual(nn.Module):
     ) -> Float[Tensor, " N"]:
         raise NotImplementedError
 
-    def root(self, Z: Float[Tensor, "N D"]) -> Float[Tensor, "N k"] | None:
-        """R (N, k) with r = R u, u ~ N(0, I), of a residual whose values at several places go together. Default: None, each
-        is independent of the others."""
-        return None
-
     def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         """Take from the rows, once training is over, what prediction needs. Default: nothing."""
 

@@ -80,10 +80,6 @@ class Distance(Residual):
     ) -> Float[Tensor, " N"]:
         if self.training or not len(self.anchors):  # on training rows d = 0
             return torch.zeros_like(phi[:, 0])
-        return self.size(Z)
-
-    def size(self, Z: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
-        """The variance at standardised inputs Z (N, D): (N,)."""
         return grown(self.distance(Z), self.sill, self.range)
 
     def place(self, P: Float[Tensor, "n p"]) -> None:
@@ -102,20 +98,15 @@ class Distance(Residual):
 
     def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
         with torch.no_grad():
-            P = self.stand(model, data)
+            Z = model.encoder.standardise(data.X)
+            spatial = model.encoder.spatial
+            self.columns = torch.tensor(list(spatial or ()), dtype=torch.long, device=Z.device)
+            P = Z[:, self.columns] if len(self.columns) else Z
+            self.place(P)
             sill, reach = variogram(P, data.y)
             self.sill, self.range = P.new_tensor(sill), P.new_tensor(reach)
             if validation is not None:
                 self.tune(model, validation)
-
-    def stand(self, model: Representing, data: Data) -> Float[Tensor, "n p"]:
-        """Measure distance from the rows' places from now on; these, standardised."""
-        Z = model.encoder.standardise(data.X)
-        spatial = model.encoder.spatial
-        self.columns = torch.tensor(list(spatial or ()), dtype=torch.long, device=Z.device)
-        P = Z[:, self.columns] if len(self.columns) else Z
-        self.place(P)
-        return P
 
     def taught(self) -> dict[str, float]:
         return {"sill": float(self.sill), "range": float(self.range)}

@@ -10,11 +10,11 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from geogp.distinct import distinct
 from geogp.field.earlier import earlier, nearest
 from geogp.field.kernel import LocalKernel
 from geogp.field.solve import Neighbourhoods
 from geogp.linalg import cholesky
+from geogp.linalg.distinct import distinct
 from geogp.linalg.threads import side_by_side
 from geogp.linalg.workers import Workers, by
 

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geogp.calibrate import Calibration, fit_calibration
-from geogp.distinct import distinct
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.left_out import GAPS, SIDES, LeftOut, most_at_once
@@ -19,6 +18,7 @@ from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
 from geogp.field.surroundings import NAMES
+from geogp.linalg.distinct import distinct
 from geogp.linalg.threads import side_by_side
 
 #: Validation rows within a square of this many spacings of places share their luck: one vote in calibration; of training

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from geogp.distinct import distinct
 from geogp.field.observations import typical_precision
+from geogp.linalg.distinct import distinct
 
 Array = NDArray[np.float64]
 

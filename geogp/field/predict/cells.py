@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from geogp.distinct import distinct
+from geogp.linalg.distinct import distinct
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -15,8 +15,8 @@ from scipy.cluster.vq import kmeans2
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from geogp.distinct import distinct
 from geogp.linalg import distances
+from geogp.linalg.distinct import distinct
 
 #: Prior sd of the coefficients of log h and log s²: a bump changes a lengthscale by a factor of 1.6 or so.
 PRIOR_SD = 0.5

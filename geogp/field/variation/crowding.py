@@ -14,9 +14,9 @@ from jaxtyping import Float
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from geogp.distinct import distinct
 from geogp.field.noise.rows import CLIP, PRIOR_SD, RANK
 from geogp.field.variation.bumps import Variation
+from geogp.linalg.distinct import distinct
 
 #: Centres at most: a town is narrow.
 CENTRES = 400

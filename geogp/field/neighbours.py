@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from geogp.holdout import sampled
-from geogp.linalg.distinct import order_of
+from geogp.linalg.distinct import begins, order_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -114,9 +114,7 @@ def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None)
     order = order_of(keys)
     row = np.arange(len(X)) if order is None else order
     space = X[row][:, axes]
-    new = np.ones(len(row), dtype=bool)
-    new[1:] = (space[1:] != space[:-1]).any(axis=1)
-    first = np.flatnonzero(new)
+    first = np.flatnonzero(begins(list(space.T)))
     count = np.diff(np.append(first, len(row)))
     place_space = space[first] / scale[axes]
     return NeighbourSearch(

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from geogp.field.columns import Columns
+from geogp.linalg.distinct import begins
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,12 @@ def canonical_order(
     """
     y, n = value.double().numpy(), counts.double().numpy()
     order = np.lexsort((n, y, *X.numpy().T[::-1]))
-    same = np.ones(max(len(order) - 1, 0), dtype=bool)
-    for column in X.numpy().T:
-        sorted_column = column[order]
-        same &= sorted_column[1:] == sorted_column[:-1]
-    if not same.any():
+    new = begins([column[order] for column in X.numpy().T])
+    if new.all():
         return order
     # Ranks, unlike values, change neither with the unit nor with rounding; those of each place are shuffled in their own way.
-    place = np.concatenate([[0], np.cumsum(~same)]).astype(np.uint64)
-    rank = np.arange(len(order)) - np.flatnonzero(np.append(True, ~same))[place]
+    place = (np.cumsum(new) - 1).astype(np.uint64)
+    rank = np.arange(len(order)) - np.flatnonzero(new)[place]
     return order[np.lexsort((_mixed(place << np.uint64(32) | rank.astype(np.uint64)), place))]
 
 

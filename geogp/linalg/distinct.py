@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 
 
 def order_of(columns: Sequence[Shaped[np.ndarray, " n"]]) -> Int[np.ndarray, " n"] | None:
-    """The stable order by the first column, then the next ..; None where rows stand in it.
+    """The stable order by the first column, then the next ..; None where rows stand in it. At least one column.
 
     Examples
     --------
@@ -20,6 +20,21 @@ def order_of(columns: Sequence[Shaped[np.ndarray, " n"]]) -> Int[np.ndarray, " n
             return np.lexsort(tuple(columns)[::-1])
         same &= column[1:] == column[:-1]
     return None
+
+
+def begins(columns: Sequence[Shaped[np.ndarray, " n"]]) -> Bool[np.ndarray, " n"]:
+    """Whether each row differs from the one before: where the distinct ones of rows in order begin.
+
+    Examples
+    --------
+    >>> begins([np.array([1, 1, 2]), np.array([5, 5, 5])]).tolist()
+    [True, False, True]
+    """
+    new = np.ones(len(columns[0]), dtype=bool)
+    new[1:] = False
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return new
 
 
 def distinct(rows: Shaped[np.ndarray, "n d"]) -> tuple[Shaped[np.ndarray, "m d"], Int[np.ndarray, " n"]]:
@@ -37,18 +52,13 @@ def distinct(rows: Shaped[np.ndarray, "n d"]) -> tuple[Shaped[np.ndarray, "m d"]
     >>> places.tolist(), at.tolist()
     ([[1.0, 5.0], [2.0, 0.0]], [1, 0, 1])
     """
-    n = len(rows)
     columns = [np.ascontiguousarray(column) for column in rows.T]
     order = order_of(columns)
     if order is not None:
         columns = [column[order] for column in columns]
-    same = np.ones(max(n - 1, 0), dtype=bool)
-    for column in columns:
-        same &= column[1:] == column[:-1]
-    number = np.zeros(n, dtype=np.int64)
-    np.cumsum(~same, out=number[1:])
-    first = np.append(True, ~same) if n else np.zeros(0, dtype=bool)
-    found = np.stack([column[first] for column in columns], axis=1)
+    new = begins(columns)
+    number = np.cumsum(new) - 1
+    found = np.stack([column[new] for column in columns], axis=1)
     if order is not None:
         back = np.empty_like(number)
         back[order] = number

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from geogp.linalg.distinct import distinct, order_of
+from geogp.linalg.distinct import begins, distinct, order_of
 
 
 def tables():
@@ -41,3 +41,13 @@ def test_the_order_is_that_of_a_stable_sort(rows):
     order = order_of(list(rows.T))
     np.testing.assert_array_equal(np.arange(len(rows)) if order is None else order, want)
     assert order_of(list(rows[want].T)) is None
+
+
+def test_rows_begin_where_any_column_changes():
+    assert begins([np.array([1, 1, 1, 2]), np.array([0.0, 0.0, 3.0, 3.0])]).tolist() == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert begins([np.zeros(0)]).tolist() == [] and begins([np.zeros(1)]).tolist() == [True]

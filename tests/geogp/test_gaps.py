@@ -1,12 +1,18 @@
 """The surface's variance in gaps: the formula, what rows bear out of it, and what they do not."""
 
+from dataclasses import fields
+
 import pytest
 import torch
 
+from geogp.field import FieldOptions, LocalField
 from geogp.field.noise.gaps import MOST, STEEPEST, learned_in_gaps, log_factor
 from geogp.field.noise.least import least
 from geogp.field.noise.members import Dealt
 from geogp.field.noise.smooth import HeldOutRows, fit_smooth_noise, new_smooth_noise
+from geogp.field.options import SMOOTH_FROM
+from geogp.field.predict.outlook import outlook
+from geogp.field.surroundings import NAMES
 
 N = 4000
 
@@ -75,6 +81,12 @@ def test_rows_of_one_fold_say_nothing():
     assert learned_in_gaps(say, k, s, torch.zeros_like(fold), square) is None
 
 
+def test_a_few_nats_are_not_enough():
+    say, k, s, fold, square = rows(0.6, seed=1)
+    assert learned_in_gaps(lambda a, level: 0.1 * say(a, level), k, s, fold, square) is not None
+    assert learned_in_gaps(lambda a, level: 0.01 * say(a, level), k, s, fold, square) is None
+
+
 def test_one_square_that_speaks_for_it_is_not_enough():
     """All of the gain comes from a thirtieth of the rows: in one square, which shares its luck, or all over the map."""
     say, k, s, _, _ = rows(0.0, seed=2)
@@ -115,6 +127,30 @@ def test_a_smooth_noise_learns_it_beside_the_noise():
         assert (p.latent_variance <= 1.1).all()
     assert error[1] < 0.5 * error[None]
     assert float(model.gaps) == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_field_asks_how_far_its_neighbours_deviate_and_keeps_what_it_learned():
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(SMOOTH_FROM + 200, 2, generator=g).double()
+    y = torch.sin(9 * X[:, 0]) + 0.4 * torch.randn(len(X), generator=g).double()
+    field = LocalField.fit(X, y, None, options=FieldOptions(steps=10, epochs=2, members=3))
+    new = 1.4 * torch.rand(300, 2, generator=g).double()
+    assert field.noise.spread is not None
+    with torch.no_grad():
+        field.noise.gaps.fill_(0.0)
+        before = field.moments(new)
+        field.noise.gaps.fill_(0.7)
+        after = field.moments(new)
+    here = outlook(field.known, new, None).around
+    s = here.features[:, NAMES.index("log_spread")] / field.noise.scale[field.noise.spread]
+    k = here.variance / field.gp.kernel.prior_variance
+    more = here.variance * torch.expm1(log_factor(torch.tensor(0.7).double(), k, s))
+    assert more.abs().max() > 0.01
+    torch.testing.assert_close(after.latent_variance - before.latent_variance, more)
+    for name in {f.name for f in fields(after)} - {"latent_variance", "prior_variance"}:
+        assert torch.equal(getattr(after, name), getattr(before, name))
+    again = LocalField.from_state(*field.state()).moments(new)
+    torch.testing.assert_close(again.latent_variance, after.latent_variance)
 
 
 def test_least_stays_within_its_bounds():

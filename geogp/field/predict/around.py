@@ -31,6 +31,7 @@ from geogp.field.surroundings import (
     busyness_of,
     nowhere,
 )
+from geogp.linalg.distinct import begins
 from geogp.linalg.threads import side_by_side
 
 Array = NDArray[np.float64]
@@ -99,9 +100,7 @@ def asked_of(known: Conditioned, C: Float[Tensor, "N D"], times: Array) -> tuple
     when = times[shares.place]
     order = np.lexsort((shares.place, *when.T, shares.cell))
     cell, when = shares.cell[order], when[order]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (cell[1:] != cell[:-1]) | (when[1:] != when[:-1]).any(axis=1)
-    first = np.flatnonzero(new)
+    first = np.flatnonzero(begins([cell, *when.T]))
     count = np.diff(np.append(first, len(order)))
     centre = np.concatenate([shares.centre[cell[first]], when[first]], axis=1)
     most = np.argsort(-count, kind="stable")

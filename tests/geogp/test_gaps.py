@@ -127,6 +127,14 @@ def test_a_smooth_noise_learns_it_beside_the_noise():
         assert (p.latent_variance <= 1.1).all()
     assert error[1] < 0.5 * error[None]
     assert float(model.gaps) == pytest.approx(0.5, abs=0.1)
+    # Untrained, with half of the noise there is: the level is learned beside it.
+    model = new_smooth_noise(2, members=3, spread=1)
+    model.start_from(features, 1e-6, 0.15, 30.0)
+    model.believe(table, one[0], Dealt.of(square, 3).rows(square))
+    with torch.no_grad():
+        p = model(features, 0 * one, k, one[0], counts)
+    assert float(model.gaps) == pytest.approx(0.5, abs=0.1)
+    assert float((p.noise_variance * counts / 0.3).mean()) == pytest.approx(1.0, abs=0.15)
 
 
 def test_a_field_asks_how_far_its_neighbours_deviate_and_keeps_what_it_learned():

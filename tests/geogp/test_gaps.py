@@ -129,7 +129,7 @@ def test_a_smooth_noise_learns_it_beside_the_noise():
     assert float(model.gaps) == pytest.approx(0.5, abs=0.1)
     # Untrained, with half of the noise there is: the level is learned beside it.
     model = new_smooth_noise(2, members=3, spread=1)
-    model.start_from(features, 1e-6, 0.15, 30.0)
+    model.start_from(features, 1e-6, 0.15, 1000.0)  # what is drawn is Gaussian
     model.believe(table, one[0], Dealt.of(square, 3).rows(square))
     with torch.no_grad():
         p = model(features, 0 * one, k, one[0], counts)

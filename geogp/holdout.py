@@ -8,7 +8,7 @@ row is ever predicted with the help of itself.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import chain, combinations, islice
 
 import numpy as np
 import torch
@@ -330,6 +330,30 @@ def one_of_each_kind(
         own = np.sort(rng.permutation(own)[: most if kind != "blocks" else most // len(BLOCK_SIZES)])
         held[kind] = np.concatenate([held[kind], own]) if kind in held else own
     return np.flatnonzero(taken == 0), {kind: rows for kind, rows in held.items() if len(rows) >= fewest}
+
+
+def side_and_blocks(
+    space: Float[np.ndarray, "N d"], *, seed: int
+) -> tuple[Int[np.ndarray, " fitted"], dict[str, Index]]:
+    """Rows to train on, and those left out on one side, a fifth, and in a sixth of the blocks beside it: one training
+    serves both. Side and blocks are drawn; a kind is missing where it would be all rows or none.
+
+    Examples
+    --------
+    >>> fitted, held = side_and_blocks(np.random.default_rng(0).uniform(size=(400, 2)), seed=0)
+    >>> len(fitted) + sum(map(len, held.values())), len(held["sides"])
+    (400, 80)
+    """
+    rng = np.random.default_rng(seed)
+    n = len(space)
+    found: dict[str, Index] = {}
+    sides = [left.target for left in islice(_sides(rng, space, n), 2 * space.shape[1])]
+    if sides:
+        found["sides"] = sides[int(rng.integers(len(sides)))]
+    for left in islice(_blocks(rng, space, BLOCK_SIZES[0] * spacing(space), FOLDS, n), 1):
+        found["blocks"] = np.setdiff1d(left.target, found.get("sides", []), assume_unique=True)
+    out = np.concatenate([*found.values(), np.empty(0, dtype=np.int64)])
+    return np.setdiff1d(np.arange(n), out, assume_unique=True), found
 
 
 def kinds_asked(

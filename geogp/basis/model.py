@@ -5,6 +5,7 @@ from copy import deepcopy
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor, nn
 
 from geogp.basis.backbones import Backbone
@@ -76,10 +77,14 @@ class LowRankGP(Trainable):
         out = list(self.expansion.kernel_parameters()) + list(self.posterior.parameters())
         return out + list(self.residual.parameters()) + [self.constant_mean]
 
+    def standardised(self, X: Tensor) -> Tensor:
+        """Z (N, D), what the residual and the noise see of X."""
+        return self.encoder.standardise(X)
+
     def represent(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Standardised inputs Z (N, D), backbone output h (N, H) and basis phi (N, r)."""
         h = self.backbone(self.encoder(X))
-        return self.encoder.standardise(X), h, self.expansion(h)
+        return self.standardised(X), h, self.expansion(h)
 
     def features(self, X: Tensor) -> Tensor:
         """phi(x): (N, r)."""
@@ -108,12 +113,23 @@ class LowRankGP(Trainable):
         factor = self.factors.surface if self.residual.scales_with_basis else 1.0
         return factor * self.residual.variance(self.expansion, Z, h, phi)
 
+    def residual_root(self, Z: Tensor) -> sparse.csr_array | None:
+        """Of the residual where the model predicts, (N, K): its covariance between places is this times its transpose, or
+        None where it is independent from place to place."""
+        root = self.residual.root(Z)
+        scaled = root is not None and self.residual.scales_with_basis
+        return sparse.csr_array(root * self.factors.surface**0.5) if scaled else root
+
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         """k(x, x_ref): (N, M). Of the base kernel where the residual completes the basis to it."""
         if self.residual.needs_base_kernel:
             h, h_ref = self.backbone(self.encoder(X)), self.backbone(self.encoder(X_ref))
             return self.factors.surface * self.expansion.base_kernel(h, h_ref)
-        return self.factors.surface * self.features(X) @ self.features(X_ref).T
+        covariance = self.factors.surface * self.features(X) @ self.features(X_ref).T
+        root = self.residual_root(self.standardised(torch.cat([X, X_ref])))
+        if root is None:
+            return covariance
+        return covariance + torch.as_tensor((root[: len(X)] @ root[len(X) :].T).toarray()).to(covariance)
 
     def posterior_covariance(self, X: Tensor) -> Tensor:
         """Covariance of the surface at X given the data: (N, N)."""
@@ -121,7 +137,12 @@ class LowRankGP(Trainable):
         covariance = self.weights().covariance(phi, phi)
         if self.residual.needs_base_kernel:
             return self.factors.surface * (covariance + self.expansion.base_kernel(h, h) - phi @ phi.T)
-        return self.factors.surface * covariance + torch.diag(self.residual_variance(Z, h, phi))
+        root = self.residual_root(Z)
+        if root is None:
+            own = torch.diag(self.residual_variance(Z, h, phi))
+        else:
+            own = torch.as_tensor((root @ root.T).toarray()).to(covariance)
+        return self.factors.surface * covariance + own
 
 
 def in_double(model: LowRankGP) -> LowRankGP:

@@ -7,13 +7,15 @@ is merging the others again.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from geogp.basis.model import LowRankGP, in_double
 from geogp.basis.posterior import TriangularWeights, WeightPosterior
+from geogp.basis.residuals.places import Places
 from geogp.data import Data
 from geogp.errors import InvalidInput, NumericalFailure
 
@@ -28,6 +30,7 @@ class Statistic:
     log_noise : sum of log noise variance
     energy : y'Wy
     basis : fingerprint of the features; statistics of different bases are never merged
+    places : of the rows, where the residual grows from them
     """
 
     factor: Tensor
@@ -35,6 +38,7 @@ class Statistic:
     log_noise: float
     energy: float
     basis: str = ""
+    places: Places | None = None
 
     @property
     def rank(self) -> int:
@@ -47,6 +51,7 @@ class Statistic:
             "factor": self.factor.contiguous(),
             "sums": torch.tensor([self.n_rows, self.log_noise, self.energy], dtype=torch.float64),
             "basis": torch.tensor(list(self.basis.encode("ascii")), dtype=torch.uint8),
+            **({} if self.places is None else self.places.to_tensors()),
         }
 
     @classmethod
@@ -54,7 +59,8 @@ class Statistic:
         """The inverse of `to_tensors`."""
         n_rows, log_noise, energy = tensors["sums"].tolist()
         basis = bytes(tensors["basis"].tolist()).decode("ascii")
-        return cls(tensors["factor"].double(), n_rows, log_noise, energy, basis)
+        places = Places.from_tensors(tensors)
+        return cls(tensors["factor"].double(), n_rows, log_noise, energy, basis, places)
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,7 @@ def add_rows(statistic: Statistic, phi: Tensor, y: Tensor, noise_variance: Tenso
         log_noise=statistic.log_noise + float(noise_variance.log().sum()),
         energy=statistic.energy + float(scaled[:, -1].square().sum()),
         basis=statistic.basis,
+        places=statistic.places,
     )
 
 
@@ -144,9 +151,13 @@ def statistic_of(
     model = in_double(model)
     corrected = model.residual.in_precision if in_precision is None else in_precision
     out = empty(model.expansion.rank, basis=basis, device=data.y.device)
+    positions: list[np.ndarray] = []
     with torch.no_grad():
         for part in data.chunks():
             Z, h, phi = model.represent(part.X)
+            at = model.residual.positions(Z)
+            if at is not None:
+                positions.append(at)
             variance = model.noise(Z, part.counts)
             if corrected and not predictive:
                 variance = variance + model.residual.variance(model.expansion, Z, h, phi)
@@ -154,9 +165,10 @@ def statistic_of(
                 # Of the trained scale, never of an earlier refresh: so that refreshing twice changes nothing.
                 learned = model.posterior.current().moments(phi)[1]
                 variance = model.noise_variance(Z, part.counts, learned) + model.factors.surface * learned
-                variance = variance + model.residual_variance(Z, h, phi)
+                if at is None:  # of a residual that grows from rows nothing is left at them
+                    variance = variance + model.residual_variance(Z, h, phi)
             out = add_rows(out, phi, part.y.double() - model.constant_mean, variance)
-    return out
+    return replace(out, places=Places.of(positions)) if positions else out
 
 
 def merge(a: Statistic, b: Statistic) -> Statistic:
@@ -178,7 +190,12 @@ def merge(a: Statistic, b: Statistic) -> Statistic:
         log_noise=a.log_noise + b.log_noise,
         energy=a.energy + b.energy,
         basis=a.basis,
+        places=_together(a.places, b.places),
     )
+
+
+def _together(a: Places | None, b: Places | None) -> Places | None:
+    return a.joined(b) if a is not None and b is not None else a or b
 
 
 def merge_all(statistics: Iterable[Statistic]) -> Statistic:

@@ -66,6 +66,8 @@ class Engine(ABC):
     chooses_scales: ClassVar[bool] = False
     #: Whether it does nothing without a position, so that the only column there is must be one.
     needs_position: ClassVar[bool] = False
+    #: Whether places left out of a trial can tell how its variance grows away from data, see `geogp.engines.growth`.
+    has_trials: ClassVar[bool] = False
     #: Whether it takes care itself of rows to hold out.
     holds_out: ClassVar[bool] = False
     #: Whether it learns from rows that are read a group at a time, see `geogp.update.streaming`.

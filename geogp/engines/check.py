@@ -112,6 +112,12 @@ def _check_pieces(row: Method, engine: type[Engine]) -> None:
             f"residual {row.residual!r} cannot go with expansion {row.expansion!r}, which approximates no base "
             "kernel: take expansion 'rbf', or residual 'none', 'unit' or 'local'."
         )
+    if residual.learns_by_trial and not engine.has_trials:
+        other = next(m.name for m in METHODS.values() if ENGINES[m.engine].has_trials)
+        raise ImpossibleCombination(
+            f"residual {row.residual!r} cannot go with method {row.name!r}, of whose variance no places left out can tell: "
+            f"take another residual, or a method such as {other!r}."
+        )
     if OBJECTIVES[row.objective].exact_variance and not residual.needs_base_kernel:
         raise ImpossibleCombination(
             f"objective {row.objective!r} needs the exact variance of a base kernel, which residual {row.residual!r} does "

@@ -73,6 +73,7 @@ class ClosedFormEngine(LowRankEngine):
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
         progress = learn(model, plan, data, validation, hooks)
         evidence = condition(model, data)
+        cls.settle_residual(plan, model, data, hooks)
         model.factors = spread_found(plan, model, data, validation, hooks)
         facts = {
             **progress.facts(),
@@ -80,8 +81,6 @@ class ClosedFormEngine(LowRankEngine):
             "log_evidence": evidence,
             **facts_of(model.factors),
         }
-        model.residual.settle(model, data, validation)
-        model.residual.take(hooks.taught.get("residual", {}))
         return cls(plan, model, facts)
 
     @classmethod

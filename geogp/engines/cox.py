@@ -55,6 +55,7 @@ class CoxEngine(LowRankEngine):
     objectives_do: ClassVar[tuple[str, ...]] = (COUNTS,)
     leaves_over: ClassVar[bool] = False
     chooses_scales: ClassVar[bool] = False
+    has_trials: ClassVar[bool] = False
     streams: ClassVar[bool] = False
     rescales: ClassVar[bool] = False
     fixes_scale: ClassVar[bool] = True

@@ -54,6 +54,9 @@ class FixedMeanGP(LowRankGP):
     def kernel_parameters(self) -> list[nn.Parameter]:
         return [*super().kernel_parameters(), self.auxiliary]
 
+    def standardised(self, X: Tensor) -> Tensor:
+        return super().standardised(X[:, : self.encoder.n_inputs])
+
     def represent(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return super().represent(X[:, : self.encoder.n_inputs])
 
@@ -80,6 +83,7 @@ class FixedMeanEngine(LowRankEngine):
     objectives_do: ClassVar[tuple[str, ...]] = (GIVEN_MEAN,)
     leaves_over: ClassVar[bool] = False
     chooses_scales: ClassVar[bool] = False
+    has_trials: ClassVar[bool] = False
     streams: ClassVar[bool] = False
     rescales: ClassVar[bool] = False
     fixes_scale: ClassVar[bool] = True

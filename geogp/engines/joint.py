@@ -45,9 +45,9 @@ class Joint(Protocol):
 
 
 class FeatureJoint:
-    """f = phi'w + r with r independent from place to place: exact through the weights.
+    """f = phi'w + r, exact through the weights; r = R v, v ~ N(0, I), with R sparse, or independent from place to place.
 
-    Such an r has no length, so it averages out over the points of an area, as in `GPRegressor.sample_y`.
+    An independent r has no length, so it averages out over the points of an area, as in `GPRegressor.sample_y`.
 
     Parameters
     ----------
@@ -63,14 +63,18 @@ class FeatureJoint:
 
     def __init__(self, model: LowRankGP, X: Tensor, latent_variance: Tensor):
         self.weights = model.weights()
-        phi, own = [], []
+        phi, own, inputs = [], [], []
         with torch.no_grad():
             for part in X.split(CHUNK):
                 Z, h, p = model.represent(part.to(model.constant_mean.device))
                 phi.append(model.factors.surface**0.5 * p.cpu())
                 own.append(model.residual_variance(Z, h, p).cpu())
-            self.phi, self.own = torch.cat(phi), torch.cat(own).numpy()
-            total = self.weights.moments(self.phi)[1].numpy() + self.own
+                inputs.append(Z)
+            self.phi, variance = torch.cat(phi), torch.cat(own).numpy()
+            #: (N, K) square root of the residual's covariance.
+            root = model.residual_root(torch.cat(inputs))
+            self.own = sparse.csr_array(sparse.diags_array(np.sqrt(variance))) if root is None else root
+            total = self.weights.moments(self.phi)[1].numpy() + variance
         # One for all methods but those whose target is a curved function of their surface (a Cox process).
         self.scale = np.sqrt(latent_variance.double().numpy() / np.maximum(total, 1e-300))
 
@@ -83,7 +87,8 @@ class FeatureJoint:
         sums = torch.as_tensor(Ws @ self.phi.numpy())
         with torch.no_grad():
             shared = self.weights.covariance(sums, sums).numpy()
-        return shared + (Ws @ sparse.diags_array(self.own) @ Ws.T).toarray()
+        own = Ws @ self.own
+        return shared + (own @ own.T).toarray()
 
     def prepare(self, workers: Workers | None = None) -> None:
         """Nothing."""
@@ -92,8 +97,8 @@ class FeatureJoint:
         with torch.no_grad():
             weights = self.weights.sample(n_samples, generator) - self.weights.mean[:, None]
             shared = (self.phi @ weights).numpy()
-        own = torch.randn(len(self.own), n_samples, generator=generator, dtype=torch.float64).numpy()
-        return self.scale[:, None] * (shared + np.sqrt(self.own)[:, None] * own)
+        own = torch.randn(self.own.shape[1], n_samples, generator=generator, dtype=torch.float64).numpy()
+        return self.scale[:, None] * (shared + self.own @ own)
 
 
 class DenseJoint:

@@ -24,6 +24,7 @@ from geogp.basis.statistics import Statistic, solve, statistic_of
 from geogp.basis.train import Watch, minibatch, robust_score, train
 from geogp.data import CHUNK, Data, Moments
 from geogp.engines.base import STATISTICS, Engine, Hooks, Plan
+from geogp.engines.growth import growth_of
 from geogp.engines.joint import FeatureJoint, Joint
 from geogp.engines.pieces import in_pieces
 from geogp.errors import InvalidInput
@@ -48,6 +49,7 @@ class LowRankEngine(Engine):
     rescales: ClassVar[bool] = True
     leaves_over: ClassVar[bool] = True
     chooses_scales: ClassVar[bool] = True
+    has_trials: ClassVar[bool] = True
     streams: ClassVar[bool] = True
 
     @classmethod
@@ -78,11 +80,19 @@ class LowRankEngine(Engine):
             seed=plan.seed,
             hooks=hooks,
         )
+        cls.settle_residual(plan, model, data, hooks)
         model.factors = spread_found(plan, model, data, validation, hooks)
-        model.residual.settle(model, data, validation)
-        model.residual.take(hooks.taught.get("residual", {}))
         facts = {**progress.facts(), "trace_weight": weights.trace, **facts_of(model.factors)}
         return cls(plan, model, facts)
+
+    @classmethod
+    def settle_residual(cls, plan: Plan, model: LowRankGP, data: Data, hooks: Hooks = Hooks()) -> None:
+        """Give the residual what prediction needs: of the rows, and of a trial or an earlier fit where it learns by one."""
+        model.residual.settle(model, data)
+        taught = hooks.taught.get("residual")
+        if taught is None and model.residual.learns_by_trial:
+            taught = growth_of(cls, plan, model.encoder, data, hooks)
+        model.residual.take(taught or {})
 
     @property
     def spread(self) -> str:
@@ -146,11 +156,6 @@ class LowRankEngine(Engine):
 
     def check_update(self) -> None:
         row = self.plan.row
-        if self.model.residual.moves_with_rows:
-            raise InvalidInput(
-                f"residual {row.residual!r} grows from the places a model was trained on, which an update would not "
-                "move: fit it again, or take residual 'none', 'nystrom' or 'local'."
-            )
         if OBJECTIVES[row.objective].predictive and not isinstance(self._learned(), WeightPosterior):
             raise InvalidInput(
                 f"posterior {row.posterior!r} cannot be refreshed under a predictive objective; fit again with "
@@ -180,6 +185,11 @@ class LowRankEngine(Engine):
     def refreshed(self, merged: Statistic) -> Self:
         if merged.basis not in ("", fingerprint(self.model)):
             raise InvalidInput("these statistics belong to another run; summarise the rows with this one.")
+        residual = self.model.residual
+        if residual.moved_by_rows and merged.places is None:
+            raise InvalidInput(
+                "these statistics do not say where their rows lie; summarise the rows with this run."
+            )
         weights = solve(merged).weights
         if OBJECTIVES[self.plan.row.objective].predictive:
             trained = self._learned()
@@ -188,6 +198,8 @@ class LowRankEngine(Engine):
         # The modules are shared, which nothing changes after a fit; `LowRankGP.weights` gives its own dtype.
         newer, newer.model = copy(self), copy(self.model)
         newer.model.solved = weights
+        if merged.places is not None:
+            newer.model._modules = {**self.model._modules, "residual": residual.grown_from(merged.places)}
         newer.facts = {**self.facts, "rows_in_weights": round(merged.n_rows)}
         return newer
 
@@ -212,15 +224,20 @@ class LowRankEngine(Engine):
         if self.model.factors.surface != 1.0:
             middle = weights.mean[:, None]
             draws = middle + self.model.factors.surface**0.5 * (draws - middle)
+        root = self.model.residual_root(self.model.standardised(X.to(self.device)))
         parts: list[Tensor] = []
         with torch.no_grad():
             for part in X.split(CHUNK):
                 Z, h, phi = self.model.represent(part.to(self.device))
-                variance = self.model.residual_variance(Z, h, phi)
-                own = torch.randn(len(phi), n_samples, generator=generator).to(phi)
-                surface = self.model.constant_mean + phi @ draws.to(phi) + variance.sqrt()[:, None] * own
+                surface = self.model.constant_mean + phi @ draws.to(phi)
+                if root is None:
+                    own = torch.randn(len(phi), n_samples, generator=generator).to(phi)
+                    surface = surface + self.model.residual_variance(Z, h, phi).sqrt()[:, None] * own
                 parts.append(surface.double().cpu())
-        return torch.cat(parts)
+        if root is None:
+            return torch.cat(parts)
+        own = torch.randn(root.shape[1], n_samples, generator=generator, dtype=torch.float64)
+        return torch.cat(parts) + torch.as_tensor(root @ own.numpy())
 
     def state(self) -> tuple[dict[str, Tensor], dict]:
         tensors = {f"model.{k}": v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
@@ -252,7 +269,6 @@ def spread_found(plan: Plan, model: LowRankGP, data: Data, validation: Data | No
     spread = SPREADS[plan.row.spread]
     if not spread.rescales or validation is None:
         return Factors.from_facts(hooks.taught if spread.rescales else {})
-    model.residual.settle(model, data)
     moves = OBJECTIVES[plan.row.objective].predictive
     factors = factors_of(model, data, validation, moves=moves, tails=spread.tails)
     log.info(
@@ -309,9 +325,12 @@ def rows_at_once(rank: int) -> int:
 
 
 def fingerprint(model: LowRankGP) -> str:
-    """Short hash of all that the features, the noise and the constant mean are made of."""
+    """Short hash of all that the features, the noise and the constant mean are made of, whichever rows were met."""
     digest = hashlib.blake2b(digest_size=16)
+    moved = {f"residual.{name}" for name in model.residual.moved_by_rows}
     for name, value in sorted(model.state_dict().items()):
+        if name in moved:
+            continue
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(value.detach().cpu().double().numpy()).tobytes())
     return digest.hexdigest()

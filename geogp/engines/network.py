@@ -55,7 +55,7 @@ class NetworkEngine(LowRankEngine):
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
         model, progress = train_network(plan, data, validation, hooks)
-        model.residual.settle(model, data, validation)
+        cls.settle_residual(plan, model, data, hooks)
         facts = progress.facts()
         enough = validation is not None and len(validation) >= ENOUGH
         afterwards = plan.row.objective != "map"
@@ -65,10 +65,12 @@ class NetworkEngine(LowRankEngine):
         return cls(plan, model, facts)
 
     def taught(self) -> dict[str, Any]:
-        """The noise, where held-out rows gave it: that of training rows is too small."""
+        """The residual, and the noise, where held-out rows gave it: that of training rows is too small."""
+        kept = {"residual": self.model.residual.taught()}
         if not self.facts.get("noise_held_out"):
-            return {}
-        return {"noise": {name: value.tolist() for name, value in self.model.noise.state_dict().items()}}
+            return kept
+        noise = self.model.noise.state_dict()
+        return {**kept, "noise": {name: value.tolist() for name, value in noise.items()}}
 
 
 def train_network(

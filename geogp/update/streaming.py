@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from geogp.basis.residuals import RESIDUALS
 from geogp.basis.statistics import Statistic, merge
 from geogp.data import CHUNK, Data, n_batches
 from geogp.engines import Hooks, Plan
@@ -193,7 +192,7 @@ def fit_streamed(
     InvalidInput
         no row; values, inputs or counts that are none; counts in some groups alone.
     ImpossibleCombination
-        a method that takes all rows at once, or a residual that grows from all places.
+        a method that takes all rows at once.
 
     Notes
     -----
@@ -221,11 +220,6 @@ def fit_streamed(
         raise ImpossibleCombination(
             f"method {plan.row.name!r} learns from all rows at once; take a table of fewer rows, or a method that is "
             f"trained by minibatches: {', '.join(streamed_methods())}."
-        )
-    if RESIDUALS[plan.row.residual].moves_with_rows:
-        raise ImpossibleCombination(
-            f"residual {plan.row.residual!r} grows from all places of the table; take residual 'none', or a table of fewer "
-            "rows."
         )
     cut = min(rows_held_out(plan.row, len(groups)), MOST_HELD) if validation is None else 0
     drawn = np.random.default_rng(plan.seed).choice(

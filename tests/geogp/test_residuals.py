@@ -3,15 +3,20 @@
 import geogp  # noqa: F401  first: it sets OMP_WAIT_POLICY before torch loads
 
 # isort: split
+from functools import reduce
+
 import numpy as np
 import pytest
 import torch
 
 from geogp.basis.expansions.linear import Linear
 from geogp.basis.residuals import RESIDUALS
+from geogp.basis.residuals.bumps import bumps
 from geogp.basis.residuals.distance import Distance, variogram
+from geogp.basis.residuals.places import Places
 from geogp.basis.residuals.unit import Unit
-from geogp.data import Data, Moments
+from geogp.data import Data
+from geogp.engines.growth import Missed, likeliest
 
 # -- the distance term, piece by piece ------------------------------------------------------------------
 
@@ -42,26 +47,108 @@ def test_the_distance_term_is_its_formula_and_nothing_while_training():
     torch.testing.assert_close(residual.distance(wide), d)
 
 
-@pytest.mark.parametrize("n", [7, 8, 9, 60])
-def test_each_anchor_is_the_place_farthest_from_those_before(monkeypatch, n):
-    """Repeated places count once; what the anchors leave uncovered is taken off."""
-    monkeypatch.setattr("geogp.basis.residuals.distance.ANCHORS", 8)
-    P = torch.rand(n, 2, generator=torch.Generator().manual_seed(n)).double()
-    residual = placed(torch.cat([P, P[:3]]))
-    places, anchors = torch.unique(P, dim=0), residual.anchors
-    assert len(anchors) == min(n, 8)
-    if n <= 8:
-        assert torch.equal(anchors, places) and float(residual.radius) == 0.0
+def gaps_of(P: np.ndarray, others: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(P[:, None] - others, axis=2).min(axis=1)
+
+
+def test_places_are_those_that_differ_or_few_enough_cells(monkeypatch):
+    """The finest grid with few enough; half a cell's diagonal covers what lies in it, and is taken off."""
+    monkeypatch.setattr("geogp.basis.residuals.places.MOST", 50)
+    rng = np.random.default_rng(0)
+    few, many = rng.uniform(-3, 3, (50, 2)), rng.normal(0, 40, (700, 2))
+    assert Places.of([np.vstack([few, few[:9]])]).points.tolist() == sorted(few.tolist())
+    found = Places.of([many])
+
+    def cells(level: int) -> set[tuple[int, ...]]:
+        return {tuple(c) for c in np.floor(many * 2.0**level).astype(int).tolist()}
+
+    level = next(k for k in range(9, -20, -1) if len(cells(k)) <= 50)
+    assert found.level == level and len(cells(level + 1)) > 50
+    middles = sorted(((np.array(c) + 0.5) * 2.0**-level).tolist() for c in cells(level))
+    assert found.points.tolist() == middles
+    assert found.radius == pytest.approx(2.0**-level / np.sqrt(2.0)) and Places.of([few]).radius == 0.0
+    assert gaps_of(many, found.points).max() <= found.radius
+    residual = placed(torch.from_numpy(many))
+    assert residual.distance(torch.from_numpy(many)).tolist() == [0.0] * 700
+    new = torch.from_numpy(rng.normal(0, 90, (300, 2)))
+    told, true = residual.distance(new).numpy(), gaps_of(new.numpy(), many)
+    assert (told <= true + 1e-9).all() and (told >= true - 2 * found.radius - 1e-9).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_places_do_not_depend_on_how_the_rows_came(monkeypatch, seed):
+    monkeypatch.setattr("geogp.basis.residuals.places.MOST", 40)
+    monkeypatch.setattr("geogp.basis.residuals.places.GATHERED", 100)
+    rng = np.random.default_rng(seed)
+    P = rng.normal(0, 3, (600, 2)) * rng.uniform(0.001, 1, (600, 1))
+    whole = Places.of([P])
+    parts = np.split(rng.permutation(P), np.sort(rng.integers(1, 599, 6)))
+    for found in (Places.of(parts), reduce(Places.joined, [Places.of([part]) for part in parts])):
+        assert found.level == whole.level is not None and np.array_equal(found.points, whole.points)
+    again = Places.from_tensors(whole.to_tensors())
+    assert again.level == whole.level and np.array_equal(again.points, whole.points)
+    few = Places.of([P[:9]])
+    same = Places.from_tensors(few.to_tensors())
+    assert same.level is None and np.array_equal(same.points, few.points)
+    assert Places.from_tensors({}) is None
+
+
+# -- the process that it is a multiple of ---------------------------------------------------------------
+
+
+def bump_by_bump(P: np.ndarray, length: float) -> np.ndarray:
+    """Covariance, a place and a lattice point at a time."""
+    h, radius = 0.625 * length, 1.25 * length
+    low, high = np.floor(P.min(0) / h) - 3, np.ceil(P.max(0) / h) + 3
+    grid = np.stack(np.meshgrid(*[np.arange(a, b) for a, b in zip(low, high)]), -1).reshape(-1, P.shape[1])
+    B = np.array([[max(1 - ((p - h * g) ** 2).sum() / radius**2, 0) ** 2 for g in grid] for p in P])
+    B /= np.linalg.norm(B, axis=1, keepdims=True)
+    return B @ B.T
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_bumps_are_a_process_of_variance_one(p):
+    P = np.random.default_rng(p).uniform(-4, 4, (60, p))
+    B = bumps(P, 0.9)
+    np.testing.assert_allclose((B @ B.T).toarray(), bump_by_bump(P, 0.9), atol=1e-12)
+    # Lengths and places may be of any size, and each row knows itself.
+    for scale in (1e-9, 1e9):
+        np.testing.assert_allclose((bumps(P * scale, 0.9 * scale) @ B.T).toarray().shape, (60, 60))
+        np.testing.assert_allclose(bumps(scale * P, 0.9).power(2).sum(axis=1), np.ones(60))
+    assert B.nnz <= 13 * 60 and bumps(P[:0], 0.9).shape == (0, 0)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_the_correlation_of_bumps_is_one_over_e_a_length_apart(p):
+    rng = np.random.default_rng(p)
+    P, way = rng.uniform(-90, 90, (2000, p)), rng.standard_normal((2000, p))
+    way /= np.linalg.norm(way, axis=1, keepdims=True)
+    for apart, least, most in ((0.1, 0.97, 1.0), (1.0, 0.32, 0.39), (2.5, 0.0, 1e-9)):
+        B = bumps(np.vstack([P, P + apart * 7.0 * way]), 7.0)
+        correlation = (B[:2000] * B[2000:]).sum(axis=1)
+        assert least <= correlation.mean() <= most and correlation.std() < 0.03
+
+
+@pytest.mark.parametrize("spatial", [(1, 0), (2,), None])
+def test_the_root_is_of_the_covariance(spatial):
+    """Its diagonal the variance, correlated as bumps twice the range long; without a position there is none."""
+    rng = np.random.default_rng(3)
+    Z = torch.from_numpy(rng.uniform(0, 3, (80, 3)))
+    P = Z.numpy() if spatial is None else Z.numpy()[:, list(spatial)]
+    residual = placed(torch.from_numpy(P[:9]))
+    residual.columns = torch.tensor(list(spatial or ()), dtype=torch.long)
+    variance = residual.variance(Linear(3, 3), Z, Z, Z).numpy()
+    root = residual.root(Z)
+    if spatial is None:
+        assert root is None and Distance(Linear(3, 3)).root(Z) is None
         return
-    for k in range(1, 8):
-        gaps = torch.cdist(places, anchors[:k]).min(1).values
-        assert torch.equal(anchors[k], places[gaps.argmax()])
-    radius = torch.cdist(places, anchors).min(1).values.max()
-    torch.testing.assert_close(residual.radius, radius)
-    torch.testing.assert_close(
-        residual.distance(places + 5.0),
-        (torch.cdist(places + 5.0, anchors).min(1).values - radius).clamp_min(0),
-    )
+    scale = np.sqrt(variance)
+    expected = scale[:, None] * bump_by_bump(P, 1.0) * scale
+    np.testing.assert_allclose((root @ root.T).toarray(), expected, atol=1e-12)
+    assert (variance[:9] == 0).all() and (variance[9:] > 0).any()
+
+
+# -- what its sill and range are learned from -----------------------------------------------------------
 
 
 def fitted_variogram(P: np.ndarray, y: np.ndarray) -> tuple[float, float]:
@@ -109,89 +196,57 @@ def test_rows_that_tell_nothing_have_a_plain_variogram():
     assert variogram(P, y) == pytest.approx(fitted_variogram(P.numpy(), y.numpy()), rel=1e-6)
 
 
-class Around:
-    """A model of mean .4 whose variance is that of noise and of its distance term."""
-
-    def __init__(self, residual: Distance, noise: float):
-        self.residual, self.noise, self.encoder = residual, noise, self
-
-    def standardise(self, X: torch.Tensor) -> torch.Tensor:
-        return X
-
-    def moments(self, X: torch.Tensor, counts: torch.Tensor | None = None) -> Moments:
-        grown = self.residual.variance(Linear(2, 3), X, X, X)
-        zero = torch.zeros_like(grown)
-        return Moments(zero + 0.4, grown + 0.1, zero + self.noise, zero + 1.0)
-
-
-@pytest.mark.parametrize("by_sill", [0.25, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("by_range", [0.1, 0.3, 1.0, 3.0, 10.0])
-def test_the_factors_are_those_that_score_held_out_rows_best(by_sill, by_range):
-    """Of rows made with each of them. A row's share of the score is bounded, and rows at an anchor have no say."""
-    rng = np.random.default_rng(int(100 * by_sill + 10 * by_range))
-    anchors = torch.zeros(1, 2).double()
-    residual = placed(anchors, sill=1.3, reach=0.4)
-    d = np.exp(rng.uniform(np.log(0.003), np.log(9.0), 600))
-    P = np.concatenate([np.column_stack([d, 0 * d]), np.zeros((50, 2))])
-    variance = 0.3 + by_sill * 1.3 * (1 - np.exp(-d / (by_range * 0.4)))
-    y = np.concatenate([0.4 + np.sqrt(0.5 * variance) * rng.standard_t(3.0, 600), np.full(50, 50.0)])
-    y[0] = 1e4
-    residual.tune(Around(residual, 0.2), Data(torch.from_numpy(P), torch.from_numpy(y)))
+@pytest.mark.parametrize("sill", [0.05, 0.6, 2.0])
+@pytest.mark.parametrize("reach", [0.1, 0.7, 5.0])
+def test_the_likeliest_growth_is_that_of_the_rows(sill, reach):
+    """A row's share is bounded, so that a few that miss by far decide nothing."""
+    rng = np.random.default_rng(int(100 * sill + 10 * reach))
+    d = rng.uniform(0, 3, 1500)
+    own = rng.uniform(0.05, 0.2, 1500)
+    miss = np.sqrt(own + sill * (1 - np.exp(-d / reach))) * rng.standard_normal(1500)
+    found = likeliest(Missed(d, miss, own))
     scores = {}
-    for s in (0.25, 0.5, 1.0, 2.0):
-        for r in (0.1, 0.3, 1.0, 3.0, 10.0):
-            v = 0.3 + s * 1.3 * (1 - np.exp(-d / (r * 0.4)))
-            scores[s, r] = (np.minimum(0.5 * (y[:600] - 0.4) ** 2 / v, 8.0) + 0.5 * np.log(v)).mean()
-    best = min(scores, key=scores.__getitem__)
-    assert residual.taught() == pytest.approx({"sill": 1.3 * best[0], "range": 0.4 * best[1]})
+    for r in np.geomspace(0.1, 30, 14) * np.median(d):
+        for a in np.geomspace(0.01, 4, 16):
+            v = own + a * (1 - np.exp(-d / r))
+            prior = np.log(a) ** 2 / 4 + np.log(r / np.median(d)) ** 2 / 2.25
+            scores[a, r] = sum(min(m * m / w, 16) + np.log(w) for m, w in zip(miss, v)) + prior
+    assert found == pytest.approx(min(scores, key=scores.__getitem__))
+    # What the rows can tell is how much it has grown where they lie.
+    grown, true = (a * (1 - np.exp(-1.5 / r)) for a, r in (found, (sill, reach)))
+    assert grown == pytest.approx(true, rel=0.35, abs=0.01)
+    miss[:3] = 1e6
+    assert likeliest(Missed(d, miss, own)) == pytest.approx(found, rel=1.0)
 
 
-@pytest.mark.parametrize(("n", "learned"), [(99, False), (100, True)])
-def test_too_few_rows_away_from_data_decide_nothing(n, learned):
-    residual = placed(torch.zeros(1, 2).double(), sill=1.3, reach=0.4)
-    P = torch.ones(n, 2).double() * torch.linspace(0.5, 5, n)[:, None]
-    residual.tune(
-        Around(residual, 0.2), Data(torch.cat([P, torch.zeros(40, 2)]), 0.41 * torch.ones(n + 40).double())
-    )
-    assert residual.taught() == pytest.approx(
-        {"sill": 1.3 * (0.25 if learned else 1.0), "range": 0.4 * (10.0 if learned else 1.0)}
-    )
+class Scaling:
+    """An encoder, and the model that holds it."""
 
+    def __init__(self, spatial: tuple[int, ...] | None):
+        self.encoder, self.spatial = self, spatial
 
-def test_of_many_rows_every_so_many_are_scored():
-    """Above 10,000 each second one, of those away from data."""
-    residual = placed(torch.zeros(1, 2).double(), sill=1.3, reach=0.4)
-    y = 0.41 * torch.ones(12_000).double()
-    y[1::2] = 100.0
-    P = torch.ones(12_000, 2).double() * torch.linspace(0.5, 5, 12_000)[:, None]
-    residual.tune(Around(residual, 0.2), Data(P, y))
-    assert residual.taught()["sill"] == pytest.approx(1.3 * 0.25)
+    @staticmethod
+    def standardise(X: torch.Tensor) -> torch.Tensor:
+        return X
 
 
 @pytest.mark.parametrize("spatial", [(1, 0), None])
 def test_what_prediction_needs_is_taken_from_the_rows(spatial):
-    """Anchors on the position, or on all columns where there is none; sill and range of the rows' variogram."""
+    """Places by the position, or by all columns where there is none; sill and range of the rows' variogram."""
     rng = np.random.default_rng(7)
     X = torch.from_numpy(rng.uniform(0, 3, (150, 3)))
     P = X if spatial is None else X[:, [1, 0]]
     K = torch.exp(-torch.cdist(P, P)) + 0.1 * torch.eye(150)
     y = torch.linalg.cholesky(K) @ torch.from_numpy(rng.standard_normal(150))
     residual = Distance(Linear(3, 3)).eval()
-    model = Around(residual, 0.2)
-    model.spatial = spatial
-    residual.settle(model, Data(X, y))
+    residual.settle(Scaling(spatial), Data(X, y))
     assert residual.columns.tolist() == list(spatial or ())
     assert torch.equal(residual.anchors, torch.unique(P, dim=0)) and residual.distance(X).max() == 0.0
     sill, reach = variogram(P, y)
     assert residual.taught() == pytest.approx({"sill": sill, "range": reach}) and sill != 1.0
-    held = Data(X + 5.0, 3.0 + y)
-    residual.settle(model, Data(X, y), held)
-    tuned = residual.taught()
-    residual.settle(model, Data(X, y))
-    residual.tune(model, held)
-    assert residual.taught() == pytest.approx(tuned) and tuned != pytest.approx(
-        {"sill": sill, "range": reach}
-    )
+    moved = residual.grown_from(Places.of([P[:20].numpy()]))
+    assert len(moved.anchors) == 20 and len(residual.anchors) == 150
+    assert moved.taught() == residual.taught() and moved.distance(X).max() > 0.0
 
 
 def test_what_was_taught_is_put_on_and_goes_through_a_file():
@@ -206,7 +261,8 @@ def test_what_was_taught_is_put_on_and_goes_through_a_file():
     assert set(one.state_dict()) == {"anchors", "columns", "radius", "range", "sill"}
     assert all(torch.equal(v, other.state_dict()[name]) for name, v in one.state_dict().items())
     assert Distance(Linear(2, 3)).taught() == {"sill": 1.0, "range": 1.0}
-    assert one.moves_with_rows and one.reverts_to_prior and not one.scales_with_basis
+    assert one.learns_by_trial and one.reverts_to_prior and not one.scales_with_basis
+    assert set(one.moved_by_rows) < set(one.state_dict()) and Unit(Linear(2, 3)).moved_by_rows == ()
 
 
 # -- one level everywhere -------------------------------------------------------------------------------

@@ -158,7 +158,6 @@ def test_row_groups_of_parquet_are_its_rows(table, tmp_path):
     [
         ("geogp", {}, "'geogp' learns from all rows at once.*: .*dbk-silu"),
         ("sgpr", {}, "'sgpr' learns from all rows at once"),
-        ("dbk-silu", {"residual": "distance"}, "residual 'distance' grows from all places"),
     ],
 )
 def test_methods_that_take_all_rows_are_refused(table, method, changes, wrong):

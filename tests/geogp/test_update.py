@@ -163,8 +163,6 @@ def test_a_field_of_one_time_knows_no_other():
 
 def test_choices_that_no_update_can_move():
     X, y, counts = world(60)
-    with pytest.raises(geogp.InvalidInput, match="residual 'distance'"):
-        way(fitted("dbk-silu", X, y, counts, residual="distance", **TINY))
     with pytest.raises(geogp.InvalidInput, match="posterior 'lowrank'"):
         way(fitted("dbk-silu", X, y, counts, posterior="lowrank", **TINY))
     assert way(fitted("vbll", X, y, counts, posterior="lowrank", **TINY)) == "statistics"

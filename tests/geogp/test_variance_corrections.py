@@ -3,20 +3,25 @@
 import geogp  # first: it sets OMP_WAIT_POLICY before torch loads
 
 # isort: split
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from geogp.basis.build import Shape, Size, build
-from geogp.basis.encoders import Encoder
-from geogp.basis.expansions.linear import Linear
+from geogp.basis.model import in_double
 from geogp.basis.objectives import OBJECTIVES, Weights
-from geogp.basis.residuals.distance import Distance, variogram
+from geogp.basis.residuals.distance import variogram
 from geogp.basis.residuals.unit import Unit
+from geogp.basis.statistics import Statistic
 from geogp.basis.train import terms_of
 from geogp.data import Data
 from geogp.engines.closed_form import condition
+from geogp.engines.growth import growth_of
 from geogp.methods import method
+from geogp.update import refresh, summarise
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
 SHAPE = Shape(2, None, None, False)
@@ -83,19 +88,6 @@ def test_the_corrected_prior_variance_is_the_same_everywhere_the_basis_is_small(
     assert float(alone.std()) > 0
 
 
-def test_the_distance_term_is_zero_on_training_rows_and_grows_to_its_sill():
-    g = torch.Generator().manual_seed(0)
-    P = torch.rand(3000, 2, generator=g)  # more places than anchors
-    residual = Distance(Linear(2, 3)).eval()
-    residual.place(P)
-    residual.sill, residual.range = torch.tensor(0.7), torch.tensor(0.5)
-    assert len(residual.anchors) == 1024
-    assert float(residual.distance(P).max()) == pytest.approx(0.0, abs=1e-4)
-    away = torch.tensor([[1.0 + s, 0.5] for s in (0.1, 0.5, 1.0, 5.0, 50.0)])
-    v = residual.variance(Linear(2, 3), away, away, away)
-    assert bool((v.diff() > 0).all()) and float(v[-1]) == pytest.approx(0.7)
-
-
 def test_the_variogram_finds_sill_and_range():
     g = torch.Generator().manual_seed(1)
     P = 10 * torch.rand(1200, 2, generator=g, dtype=torch.float64)
@@ -122,22 +114,133 @@ def test_a_map_with_the_distance_term_is_widest_where_nobody_measured():
     assert torch.equal(again.moments(far).latent_variance, away)
 
 
-def test_held_out_blocks_tune_the_distance_term():
-    g = torch.Generator().manual_seed(2)
-    X = torch.rand(1500, 2, generator=g, dtype=torch.float64) * 100
-    inside = (X - 50).abs().amax(1) < 25
-    truth = torch.sin(X[:, 0] / 8) + torch.cos(X[:, 1] / 8)
-    y = (truth + 0.1 * torch.randn(1500, generator=g, dtype=torch.float64)).float()
-    model = build(method("dbk-silu"), Shape(2, (0, 1), None, False), Size(hidden=8, rank=8), seed=0)
-    model.residual = Distance(model.expansion)
-    model.encoder.fit_scaling(X[~inside])
-    model.eval()
-    train, held = Data(X[~inside], y[~inside]), Data(X[inside], y[inside])
-    model.residual.settle(model, train)
-    before = (float(model.residual.sill), float(model.residual.range))
-    model.residual.settle(model, train, held)
-    assert (float(model.residual.sill), float(model.residual.range)) != before
-    assert isinstance(model.encoder, Encoder)
+# -- the distance term in a fit -------------------------------------------------------------------------
+
+TINY = {"epochs": 10, "rank": 12, "hidden": 8, "fourier_scales": (1.0,), "random_state": 0}
+
+
+def grown(n: int = 120, **changes):
+    """A fit of rows in the left half of a square, and places that reach into the right one."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(0, (2, 4), (n, 2))
+    y = np.sin(2 * X[:, 0]) + np.cos(X[:, 1]) + 0.1 * rng.standard_normal(n)
+    model = geogp.GPRegressor("dbk-silu", residual="distance", **{**TINY, **changes}).fit(X, y)
+    return model, X, y, rng.uniform(0, 4, (150, 2))
+
+
+def test_covariances_draws_and_averages_know_the_distance_term():
+    """All of one process: the root of the residual beside the features, by hand."""
+    model, _, _, new = grown()
+    engine = model.engine_
+    places = torch.as_tensor(new)
+    inner = in_double(engine.model)
+    with torch.no_grad():
+        phi = inner.features(places).numpy()
+        L = inner.weights().scale_tril.numpy()
+        Z, h, _ = inner.represent(places)
+        R = inner.residual.root(Z).toarray()
+        variance = inner.residual.variance(inner.expansion, Z, h, inner.features(places))
+    surface = inner.factors.surface
+    np.testing.assert_allclose(np.square(R).sum(axis=1), variance.numpy(), atol=1e-9)
+    assert variance.max() > 0.3 * float(inner.residual.sill)
+    S = surface * (phi @ L) @ (phi @ L).T + R @ R.T
+    np.testing.assert_allclose(engine.posterior_covariance(places).numpy(), S, atol=1e-6)
+    np.testing.assert_allclose(np.diag(S), model.moments(new).latent_variance.numpy(), rtol=1e-5)
+    K = engine.prior_covariance(places, places[:7]).numpy()
+    np.testing.assert_allclose(K, (surface * phi @ phi.T + R @ R.T)[:, :7], atol=1e-4)
+    _, correlation = engine.prior_slice(places, places[3:4])
+    assert float(correlation[3]) == pytest.approx(1.0, abs=1e-4) and correlation.max() < 1.0001
+    joint = engine.joint(places, model.moments(new).latent_variance)
+    W = sparse.csr_array(np.random.default_rng(0).dirichlet(np.ones(150), 4))
+    np.testing.assert_allclose(joint.covariance(W), W @ S @ W.T, rtol=1e-4)
+    generator = torch.Generator().manual_seed(0)
+    for draws in (joint.draw(6000, generator), engine.sample(places, 6000, generator).numpy()):
+        # An entry of the covariance of 6,000 draws is off by some 1.3% of the variances.
+        assert np.abs(np.cov(draws) - S).max() < 0.07 * S.max()
+    # An average over places without data is known far less well than one of as many independent places.
+    far = np.flatnonzero(new[:, 0] > 3)
+    average = R[far].mean(axis=0)
+    assert (average @ average) > 5 * variance.numpy()[far].mean() / len(far)
+
+
+def test_an_update_moves_the_places_it_grows_from():
+    """Weights and residual are then those of a model that met all rows, whichever parts they came in."""
+    model, X, y, new = grown()
+    more = np.column_stack([new[:, 0] / 2 + 2, new[:, 1]])
+    z = np.sin(2 * more[:, 0])
+    parts = summarise(model, np.vstack([X, more]), np.r_[y, z], groups=np.r_[["old"] * 120, ["new"] * 150])
+    newer = refresh(model, parts.values())
+    assert model.moments(more).latent_variance.mean() > 3 * newer.moments(more).latent_variance.mean()
+    anchors = newer.engine_.model.residual.anchors
+    # A fifth of the rows had chosen the epoch.
+    assert len(anchors) == 270 and len(model.engine_.model.residual.anchors) == 96
+    assert newer.engine_.model.residual.taught() == model.engine_.model.residual.taught()
+    # Statistics of before and after belong together, and forgetting the new rows leads back.
+    again = summarise(newer, more, z)["all"]
+    assert again.basis == parts["new"].basis
+    torch.testing.assert_close(again.factor, parts["new"].factor)
+    back = refresh(newer, [parts["old"]])
+    close = {"rtol": 1e-4, "atol": 1e-6}
+    torch.testing.assert_close(
+        back.moments(new).latent_variance,
+        refresh(model, [parts["old"]]).moments(new).latent_variance,
+        **close,
+    )
+    kept = Statistic.from_tensors(parts["new"].to_tensors())
+    same = refresh(newer, [kept, parts["old"]])
+    torch.testing.assert_close(same.moments(new).latent_variance, newer.moments(new).latent_variance, **close)
+    with pytest.raises(geogp.InvalidInput, match="do not say where their rows lie"):
+        refresh(model, [replace(parts["old"], places=None)])
+
+
+def test_a_trial_tells_how_the_variance_grows(monkeypatch):
+    """Given enough rows and a position; a refit is told what it found."""
+    asked = []
+
+    def trial(engine, plan, encoder, data, hooks):
+        found = growth_of(engine, plan, encoder, data, hooks)
+        asked.append(found)
+        return found
+
+    monkeypatch.setattr("geogp.engines.lowrank.growth_of", trial)
+    taught = grown(400)[0].engine_.taught()["residual"]
+    assert asked == [pytest.approx(taught)] and 0.01 <= taught["sill"] <= 4
+    _, X, y, _ = grown(400)
+    hooks = geogp.engines.Hooks(taught={"residual": {"sill": 0.3, "range": 2.0}})
+    refit = geogp.GPRegressor("dbk-silu", residual="distance", **TINY).fit(X, y, hooks=hooks)
+    assert len(asked) == 2 and refit.engine_.taught()["residual"] == pytest.approx(
+        {"sill": 0.3, "range": 2.0}
+    )
+    grown(120)
+    geogp.GPRegressor("dbk-silu", residual="distance", **{**TINY, "fourier_scales": None}, spatial=None).fit(
+        np.column_stack([X, X]), y
+    )
+    geogp.GPRegressor("dbk-silu", **TINY).fit(X, y)
+    assert asked[2:] == [{}, {}]
+
+
+@pytest.mark.parametrize("method", ["cox", "fmgp"])
+def test_methods_without_trials_refuse_it(method):
+    with pytest.raises(geogp.errors.ImpossibleCombination, match="no places left out can tell"):
+        geogp.GPRegressor(method, residual="distance").fit(np.eye(50)[:, :2], np.ones(50))
+
+
+def test_places_left_out_are_covered_beyond_the_rows():
+    """Where the plain basis is too sure: what lies beside the rows is in its interval as often as it says."""
+    shares = {"none": [], "distance": []}
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(0, 10, (1400, 2))
+        K = np.exp(-np.linalg.norm(X[:, None] - X, axis=2) / 3) + 0.05 * np.eye(1400)
+        y = np.linalg.cholesky(K) @ rng.standard_normal(1400)
+        out = X[:, 0] + X[:, 1] > 14
+        for residual, told in shares.items():
+            model = geogp.GPRegressor(
+                "dbk-silu", residual=residual, steps=600, rank=64, hidden=32, random_state=seed
+            ).fit(X[~out], y[~out])
+            low, high = model.predictive(X[out]).interval(0.95)
+            told.append(np.mean((y[out] >= low) & (y[out] <= high)))
+    assert np.mean(shares["none"]) < 0.85 and 0.88 < np.mean(shares["distance"]) < 0.995
 
 
 @pytest.mark.parametrize("name", ["svdbk", "svdbk-r", "dbk-corrected", "dbk-corrected-r"])

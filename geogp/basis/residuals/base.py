@@ -1,13 +1,16 @@
 """What every residual that adds a variance promises."""
 
 from collections.abc import Iterable
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
+import numpy as np
 from jaxtyping import Float
+from scipy import sparse
 from torch import Tensor, nn
 
 from geogp.basis.encoders import Encoder
 from geogp.basis.expansions.base import Expansion
+from geogp.basis.residuals.places import Places
 from geogp.data import Data, Moments
 
 
@@ -44,8 +47,10 @@ class Residual(nn.Module):
     needs_base_kernel = False
     #: what it says of a training row may follow from the row's phi
     takes_phi = True
-    #: it grows from the training places, so that an update of the weights alone would leave it behind
-    moves_with_rows = False
+    #: buffers that hold the training places it grows from, where it is nothing: an update moves them along
+    moved_by_rows: ClassVar[tuple[str, ...]] = ()
+    #: rows left out of a training of their own tell how large it is, and `take` puts that on
+    learns_by_trial = False
     #: closed-form weights see each row's residual variance as part of its noise
     in_precision = False
     #: a factor on the variance of the basis is one on its own, too
@@ -65,11 +70,24 @@ class Residual(nn.Module):
     ) -> Float[Tensor, " N"]:
         raise NotImplementedError
 
-    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
+    def root(self, Z: Float[Tensor, "N D"]) -> sparse.csr_array | None:
+        """R (N, K) with R R' its covariance at standardised inputs, the diagonal its `variance`; None where it is
+        independent from place to place."""
+        return None
+
+    def settle(self, model: Representing, data: Data) -> None:
         """Take from the rows, once training is over, what prediction needs. Default: nothing."""
 
+    def positions(self, Z: Float[Tensor, "n D"]) -> Float[np.ndarray, "n p"] | None:
+        """Where standardised inputs lie for one that grows from them, float64 on the CPU. Default: nowhere."""
+        return None
+
+    def grown_from(self, places: Places) -> Self:
+        """A copy that grows from other places, where `moved_by_rows`."""
+        raise NotImplementedError
+
     def taught(self) -> dict[str, float]:
-        """What validation rows taught it in `settle`, for a fit without any. Default: nothing."""
+        """What rows left out taught it, for a fit that leaves none out. Default: nothing."""
         return {}
 
     def take(self, taught: dict[str, float]) -> None:

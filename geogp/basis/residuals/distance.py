@@ -1,37 +1,42 @@
-"""A latent variance that grows with the distance from the training inputs."""
+"""A residual that grows with the distance from the training inputs."""
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from scipy import sparse
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from geogp.basis.expansions.base import Expansion
 from geogp.basis.residuals.base import Representing, Residual
+from geogp.basis.residuals.bumps import bumps
+from geogp.basis.residuals.places import Places
 from geogp.data import Data
 
-#: Places that stand for all training inputs.
-ANCHORS = 1024
-#: Rows of a training sample whose variogram gives the first range and sill.
+#: Rows of a training sample whose variogram gives range and sill where no trial does.
 SAMPLE = 1500
-#: Held-out rows away from every anchor below which they decide nothing.
-ENOUGH = 100
 
 
 class Distance(Residual):
-    """a (1 - exp(-d(x) / range)), d(x) the distance to the nearest training input.
+    """r(x) = sqrt(a (1 - exp(-d(x) / range))) u(x), d(x) the distance to the nearest training input.
 
-    d is measured on the position (on all standardised inputs when there is none) and is zero on every training
-    row: with more than 1,024 of them, well-spread anchors stand for all and their covering radius is taken off.
-    Training rows therefore cannot fit a and the range. They start from the exponential variogram of the
-    training targets and, where at least 100 validation rows lie at d > 0 (held-out blocks), are multiplied by
-    the factors of a small grid that score those rows best.
+    u is a smooth process of variance one over positions, its correlation 1 / e at twice the range, as that of an exponential
+    kernel conditioned on a place d away has the variance a (1 - exp(-d / range)). r is nothing on every training row, so the
+    mean stays the basis'. d is measured on the position; without one on all standardised inputs, and u is then
+    independent from row to row. Of more than 65,536 places cells of a grid stand for all, and half their diagonal is
+    taken off.
+
+    Training rows cannot tell a and the range: they come from a trial that leaves places out (`geogp.engines.growth`), or, of
+    few rows or without a position, from the exponential variogram of the training targets.
 
     Notes
     -----
-    Cost O(N A) with A <= 1,024 anchors.
+    Cost O(N log A) with A <= 65,536 anchors.
 
     Examples
     --------
@@ -43,13 +48,14 @@ class Distance(Residual):
     [True, True]
     """
 
-    formula = "var r(x) = a (1 - exp(-d(x) / ρ))"
+    formula = "r(x) = sqrt(a (1 - exp(-d(x) / ρ))) u(x), u a smooth process of variance one"
     far_behind_network = "the prior's, once the distance to the data is several times ρ"
 
     takes_phi = False
     reverts_to_prior = True
-    moves_with_rows = True
+    moved_by_rows = ("anchors", "radius")
     scales_with_basis = False
+    learns_by_trial = True
     anchors: Tensor
     columns: Tensor
     radius: Tensor
@@ -63,13 +69,22 @@ class Distance(Residual):
         self.register_buffer("radius", torch.zeros(()))
         self.register_buffer("range", torch.ones(()))
         self.register_buffer("sill", torch.ones(()))
+        self._found: tuple[Tensor, cKDTree] | None = None
+
+    def positions(self, Z: Float[Tensor, "N D"]) -> Float[np.ndarray, "N p"]:
+        P = Z[:, self.columns] if len(self.columns) else Z
+        return np.ascontiguousarray(P.detach().double().cpu().numpy())
+
+    @property
+    def _tree(self) -> cKDTree:
+        if self._found is None or self._found[0] is not self.anchors:
+            self._found = self.anchors, cKDTree(self.anchors.double().cpu().numpy())
+        return self._found[1]
 
     def distance(self, Z: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         """d(x) of standardised inputs Z (N, D): (N,)."""
-        P = Z[:, self.columns] if len(self.columns) else Z
-        # By products of matrices a place would lie up to 1e-3 from itself, and a row measured before count as away.
-        away = torch.cdist(P, self.anchors.to(P), compute_mode="donot_use_mm_for_euclid_dist")
-        return (away.min(1).values - self.radius).clamp_min(0.0)
+        away = self._tree.query(self.positions(Z))[0] - float(self.radius)
+        return torch.as_tensor(np.maximum(away, 0.0)).to(Z)
 
     def variance(
         self,
@@ -82,31 +97,36 @@ class Distance(Residual):
             return torch.zeros_like(phi[:, 0])
         return grown(self.distance(Z), self.sill, self.range)
 
-    def place(self, P: Float[Tensor, "n p"]) -> None:
-        """Choose the anchors of places P (n, p): each next one is the place farthest from those before."""
-        places = torch.unique(P, dim=0)
-        if len(places) <= ANCHORS:
-            self.anchors, self.radius = places, torch.zeros((), dtype=P.dtype, device=P.device)
-            return
-        chosen = [0]
-        nearest = (places - places[0]).norm(dim=1)
-        for _ in range(ANCHORS - 1):
-            far = int(nearest.argmax())
-            chosen.append(far)
-            nearest = torch.minimum(nearest, (places - places[far]).norm(dim=1))
-        self.anchors, self.radius = places[chosen], nearest.max()
+    def root(self, Z: Float[Tensor, "N D"]) -> sparse.csr_array | None:
+        if not len(self.anchors) or not 1 <= len(self.columns) <= 2:
+            return None
+        size = grown(self.distance(Z.double()), self.sill.double(), self.range.double()).sqrt()
+        B = bumps(self.positions(Z), 2.0 * float(self.range))
+        return sparse.csr_array(sparse.diags_array(size.cpu().numpy()) @ B)
 
-    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
+    def place(self, P: Float[Tensor, "n p"]) -> None:
+        """Grow from the places P (n, p)."""
+        self._stand_at(Places.of([P.detach().double().cpu().numpy()]), P.device)
+
+    def _stand_at(self, places: Places, device: torch.device) -> None:
+        self.anchors = torch.as_tensor(places.points, device=device)
+        self.radius = torch.tensor(places.radius, dtype=torch.float64, device=device)
+
+    def grown_from(self, places: Places) -> Self:
+        other = copy(self)
+        other._buffers = dict(self._buffers)
+        other._stand_at(places, self.anchors.device)
+        return other
+
+    def settle(self, model: Representing, data: Data) -> None:
         with torch.no_grad():
             Z = model.encoder.standardise(data.X)
-            spatial = model.encoder.spatial
-            self.columns = torch.tensor(list(spatial or ()), dtype=torch.long, device=Z.device)
+            self.columns = torch.tensor(list(model.encoder.spatial or ()), dtype=torch.long, device=Z.device)
+            parts = (self.positions(model.encoder.standardise(part.X)) for part in data.chunks())
+            self._stand_at(Places.of(parts), Z.device)
             P = Z[:, self.columns] if len(self.columns) else Z
-            self.place(P)
             sill, reach = variogram(P, data.y)
             self.sill, self.range = P.new_tensor(sill), P.new_tensor(reach)
-            if validation is not None:
-                self.tune(model, validation)
 
     def taught(self) -> dict[str, float]:
         return {"sill": float(self.sill), "range": float(self.range)}
@@ -115,27 +135,6 @@ class Distance(Residual):
         if taught:
             self.sill = torch.full_like(self.sill, taught["sill"])
             self.range = torch.full_like(self.range, taught["range"])
-
-    def tune(self, model: Representing, validation: Data) -> None:
-        """Multiply sill and range by the factors that predict held-out rows away from the anchors best."""
-        d = self.distance(model.encoder.standardise(validation.X))
-        away = torch.nonzero(d > 0)[:, 0]
-        if len(away) < ENOUGH:
-            return
-        rows = validation.rows(away[:: max(1, len(away) // 5000)])
-        moments = model.moments(rows.X, rows.counts)
-        d = self.distance(model.encoder.standardise(rows.X))
-        base = moments.latent_variance + moments.noise_variance
-        base = base - grown(d, self.sill, self.range)
-        miss = (rows.y - moments.mean).square()
-        best, choice = math.inf, (1.0, 1.0)
-        for by_sill in (0.25, 0.5, 1.0, 2.0):
-            for by_range in (0.1, 0.3, 1.0, 3.0, 10.0):
-                v = base + grown(d, by_sill * self.sill, by_range * self.range)
-                score = float((0.5 * (miss / v + v.log())).clamp_max(0.5 * v.log() + 8.0).mean())
-                if score < best:
-                    best, choice = score, (by_sill, by_range)
-        self.sill, self.range = self.sill * choice[0], self.range * choice[1]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name in ("anchors", "columns"):  # their sizes come from the data

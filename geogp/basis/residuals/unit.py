@@ -61,7 +61,7 @@ class Unit(Residual):
             return top - size
         return (self.level - size).clamp_min(0.0)
 
-    def settle(self, model: Representing, data: Data, validation: Data | None = None) -> None:
+    def settle(self, model: Representing, data: Data) -> None:
         with torch.no_grad():
             self.level.copy_(torch.stack([size.max() for _, size in sizes(model, data.chunks())]).max())
 

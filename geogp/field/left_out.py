@@ -11,6 +11,7 @@ from torch import Tensor
 from geogp.field import neighbours
 from geogp.field.frame import Frame
 from geogp.field.options import FieldOptions
+from geogp.field.stages import Stages
 from geogp.holdout import each_left_out
 from geogp.linalg.threads import side_by_side
 
@@ -46,8 +47,9 @@ class LeftOut:
         return self.known.nonzero()[:, 0]
 
 
-def leave_out(C: Tensor, frame: Frame, options: FieldOptions) -> list[LeftOut]:
-    """Single rows, blocks, sides and the future left out of coordinates C (N, D); none of few rows.
+def leave_out(C: Tensor, frame: Frame, options: FieldOptions, stages: Stages | None = None) -> list[LeftOut]:
+    """Single rows, blocks, sides and the future left out of coordinates C (N, D); none of few rows. Before each set there is a
+    moment to stop.
 
     Examples
     --------
@@ -69,7 +71,9 @@ def leave_out(C: Tensor, frame: Frame, options: FieldOptions) -> list[LeftOut]:
         seed=options.seed,
     )
     found = side_by_side(
-        lambda h: _left_out(C, frame, h.kind, h.reference, h.target, options), held, most=most_at_once(len(C))
+        lambda h: _left_out(C, frame, h.kind, h.reference, h.target, options),
+        (stages or Stages()).between(held),
+        most=most_at_once(len(C)),
     )
     return list(found)
 

@@ -108,7 +108,7 @@ class LocalField:
         X, y, n = canonical(X, y, counts, space, time)
         frame = frame_of(X.numpy(), space, time, _metric(X, y, space, time, options))
         C = frame.coordinates(X)
-        left_out = leave_out(C, frame, options)
+        left_out = leave_out(C, frame, options, stages)
         has_counts = counts is not None and bool((n != n[0]).any())
         known = fit_conditioned(
             C,
@@ -124,7 +124,7 @@ class LocalField:
         if validation is not None and len(validation[1]) < VALIDATE_FROM:
             validation = None
         if options.is_smooth(len(y)):
-            kinds = held_out_rows(known, left_out, X)
+            kinds = held_out_rows(known, left_out, X, stages)
             if validation is None:
                 return cls(known, fit_noise(known, kinds, stages))
             return cls(known, *fit_noise_and_calibration(known, kinds, validation, stages))

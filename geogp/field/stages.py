@@ -1,10 +1,12 @@
 """The parts of a long fit, each computed once: what an interrupted fit need not compute again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
+Piece = TypeVar("Piece")
 
 
 class Stages:
@@ -80,3 +82,9 @@ class Stages:
         """Say that work goes on: the moment to write what is known, or to stop."""
         if self.report is not None:
             self.report(self.known)
+
+    def between(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces of a long work as they are taken, with a `tick` before each."""
+        for piece in pieces:
+            self.tick()
+            yield piece

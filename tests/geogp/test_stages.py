@@ -1,5 +1,6 @@
 """A field's fit in stages: what is computed once is not computed again, and the result is the same."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from geogp.engines import Hooks
 from geogp.estimator import GPRegressor
 from geogp.field import FieldOptions, LocalField, choose
 from geogp.field.stages import Stages
+from geogp.linalg.threads import deterministic
 
 OPTIONS = FieldOptions(steps=4, n_targets=200, epochs=1, neighbours=16, hidden=8, metric=False)
 
@@ -60,6 +62,26 @@ def test_within_a_stage_there_is_a_moment_to_stop():
     with pytest.raises(Enough):
         LocalField.fit(X, y, None, options=OPTIONS, stages=Stages(report=stop))
     assert ticks == [0, 0, 0]
+
+
+@pytest.mark.parametrize("where", ["geogp.field.left_out._left_out", "geogp.field.noise.fit._held_out"])
+def test_each_set_of_rows_left_out_is_a_moment_to_stop(monkeypatch, where):
+    """Of many rows a set takes a second, and there are dozens of them before and after the kernel."""
+    module, name = where.rsplit(".", 1)
+    honest, made = getattr(sys.modules[module], name), []
+    monkeypatch.setattr(where, lambda *a, **k: made.append(1) or honest(*a, **k))
+    X, y = world()
+    LocalField.fit(X, y, None, options=OPTIONS)
+    sets = len(made)
+    made.clear()
+
+    def stop(known):
+        if made:
+            raise Enough
+
+    with deterministic(), pytest.raises(Enough):  # in one thread, so that no set is begun before its turn
+        LocalField.fit(X, y, None, options=OPTIONS, stages=Stages(report=stop))
+    assert len(made) == 1 < sets
 
 
 def test_the_estimators_hooks_hear_of_the_fields_stages():

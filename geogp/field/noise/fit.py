@@ -33,14 +33,19 @@ SPREAD = NAMES.index("log_spread")
 Validation = tuple[Tensor, Tensor, Tensor | None]
 
 
-def held_out_rows(known: Conditioned, left_out: list[LeftOut], X: Tensor) -> list[HeldOutRows]:
-    """What the smooth noise learns from, of all training rows X (N, D): those left out, a table for each kind."""
+def held_out_rows(
+    known: Conditioned, left_out: list[LeftOut], X: Tensor, stages: Stages
+) -> list[HeldOutRows]:
+    """What the smooth noise learns from, of all training rows X (N, D): those left out, a table for each kind. Before each set
+    there is a moment to stop.
+    """
 
     def of(out: LeftOut) -> HeldOutRows:
         return _held_out(known, out, X[out.rows])
 
     pieces: dict[str, list[HeldOutRows]] = {}
-    for out, rows in zip(left_out, side_by_side(of, left_out, most=most_at_once(len(X)))):
+    found = side_by_side(of, stages.between(left_out), most=most_at_once(len(X)))
+    for out, rows in zip(left_out, found):
         pieces.setdefault(out.kind, []).append(rows)
     return [HeldOutRows.together(parts) for parts in pieces.values()]
 

@@ -226,15 +226,40 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         dtype = engine_of(plan.row).dtype
         data = self._data(X, y, counts, dtype)
         if validation is not None:
-            Xv, yv, cv = validation
-            Xv, yv = np.asarray(Xv, dtype=np.float64), np.asarray(yv, dtype=np.float64)
-            nv = None if cv is None else checked_counts(cv, len(yv))
-            held = self._data(Xv, yv, nv, dtype) if len(yv) else None
+            held = self._validation(*validation, counted=counts is not None, dtype=dtype)
             return data, held, np.arange(len(y))
         if cut := rows_held_out(plan.row, len(y)):
             kept, watched = (rows.sort().values for rows in random_part(len(y), cut, plan.seed))
             return data.rows(kept), data.rows(watched), kept.numpy()
         return data, None, np.arange(len(y))
+
+    def _validation(
+        self, X: ArrayLike, y: ArrayLike, counts: ArrayLike | None, *, counted: bool, dtype: torch.dtype
+    ) -> Data | None:
+        """Rows given for validation, held to what those of the fit are held to; None where there are none."""
+        check_crs(X, self.crs_)
+        rows = validate_data(self, features_of(X, y), dtype=np.float64, reset=False, ensure_min_samples=0)
+        values = np.asarray(y, dtype=np.float64)
+        if values.shape != (len(rows),):
+            raise InvalidInput(
+                f"validation has {len(rows)} rows of X and values of shape {values.shape}; give one value a row."
+            )
+        check_values(values)
+        if not len(rows):
+            return None
+        if (counts is not None) != counted:
+            raise InvalidInput(
+                f"the rows of the fit have {'' if counted else 'no '}counts and those of validation {'none' if counted else 'some'}; "
+                "give them to both or to neither."
+            )
+        n = None if counts is None else checked_counts(counts, len(rows))
+        held = self._data(placed(rows), values, n, dtype)
+        if not bool(torch.isfinite(held.y).all()):
+            raise InvalidInput(
+                f"validation holds a value of {values.min():g}, which the scale of the fit, {self.transform_.words('y')}, does "
+                "not reach; drop it, or take target_transform 'identity'."
+            )
+        return held
 
     def _data(self, X: Array, y: Array, counts: Array | None, dtype: torch.dtype = torch.float32) -> Data:
         z = (self.transform_.forward(y) - self.target_mean_) / self.target_sd_

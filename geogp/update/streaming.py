@@ -246,18 +246,14 @@ def fit_streamed(
     some = model._data(*found.sample, dtype)
     data = Streamed(some.X, some.y, some.counts, sizes, read, most_rows)
     watched = model._data(*found.held, dtype) if cut else None
-    if validation is not None:
-        Xv, yv, nv = validation
-        values = np.asarray(yv, dtype=np.float64)
-        counted = None if nv is None else checked_counts(nv, len(values))
-        watched = (
-            model._data(np.asarray(Xv, dtype=np.float64), values, counted, dtype) if len(values) else None
-        )
-    plan = replace(plan, target_mean=model.target_mean_, target_sd=model.target_sd_)
     model.capacity_, model.crs_, model.fitted_rows_ = None, None, None  # type: ignore[assignment]  # so many are not listed
+    model.n_features_in_ = first[0].shape[1]
+    if validation is not None:
+        watched = model._validation(*validation, counted=first[2] is not None, dtype=dtype)
+    plan = replace(plan, target_mean=model.target_mean_, target_sd=model.target_sd_)
     if model.fourier_scales == "auto":
         plan, model.capacity_ = with_capacity(plan, data, None if validation is None else watched)
-    model.row_, model.n_rows_, model.n_features_in_ = plan.row, len(data), first[0].shape[1]
+    model.row_, model.n_rows_ = plan.row, len(data)
     with patient():
         model.engine_ = engine.fit(plan, data, watched, hooks or Hooks())
     warn_far(plan.row)

@@ -87,6 +87,35 @@ def test_a_choice_beside_a_stand_in_is_refused():
     assert plan_of(parameters, 3, False, 40, stored="gp-averaged").row.engine == "averaged"
 
 
+def spoilt(values, value):
+    """Values whose last one is another."""
+    out = np.array(values, dtype=float)
+    out[-1] = value
+    return out
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda X, y, n: (X, spoilt(y, np.nan), n), "y holds NaN or infinity"),
+        (lambda X, y, n: (X, spoilt(y, 1e300), n), "y holds a value of size 1e\\+300"),
+        (lambda X, y, n: (spoilt(X, np.nan), y, n), "NaN"),
+        (lambda X, y, n: (spoilt(X, 1e300), y, n), "X holds"),
+        (lambda X, y, n: (np.c_[X, X], y, n), "4 features"),
+        (lambda X, y, n: (X, y[:10], n), r"validation has 20 rows of X and values of shape \(10,\)"),
+        (lambda X, y, n: (X, y, spoilt(n, 0)), "at least 1"),
+        (lambda X, y, n: (X, y, None), "have counts and those of validation none"),
+        (lambda X, y, n: (X, spoilt(y, 0.0), n), "holds a value of 0, which the scale of the fit"),
+    ],
+)
+def test_validation_rows_are_held_to_what_training_rows_are(change, words):
+    X, y = field()
+    y, n = np.exp(y), np.arange(1.0, 61.0)
+    held = change(X[:20], y[:20], n[:20])
+    with pytest.raises(ValueError, match=words):
+        small("dbk-rbf", target_transform="log10").fit(X, y, n, validation=held)
+
+
 def test_other_numbers_that_are_none_are_refused(model):
     X, _ = field()
     run = Run("run", {"target": "download", "data": {"crs": CRS}}, model)

@@ -209,3 +209,12 @@ def test_no_row_and_counts_of_some_groups_alone_are_one_sentence():
     for most_rows in (10**6, 400):
         with pytest.raises(InvalidInput, match="some groups have counts"):
             fit_streamed(model, mixed, most_rows=most_rows)
+
+
+@pytest.mark.parametrize("most_rows", [10**6, 2500])
+def test_validation_rows_are_looked_at_however_the_table_is_read(table, most_rows):
+    model, groups = GPRegressor("dbk-silu", **SMALL), grouped(table, [2000, 2000])
+    X, y, n = (column[:50] for column in table)
+    for held, words in (((X, np.full(50, np.nan), n), "y holds NaN"), ((X[:9], y, n), "has 9 rows of X")):
+        with pytest.raises(InvalidInput, match=words):
+            fit_streamed(model, groups, validation=held, most_rows=most_rows)

@@ -147,6 +147,8 @@ def test_a_basis_under_the_field_stays_and_the_field_learns_the_rest():
     [
         ({"keep": np.zeros(160, dtype=bool)}, "keep at least one quarter"),
         ({"X": world()[0], "y": world()[1]}, "counts of the new rows"),
+        ({"X": world()[0], "y": world()[1] * 1e200, "counts": world()[2]}, "y holds a value of size"),
+        ({"X": world()[0][:9], "y": world()[1], "counts": world()[2]}, "9 new rows and values of shape"),
     ],
 )
 def test_what_a_field_cannot_be_told(field, change, words):

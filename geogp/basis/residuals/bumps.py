@@ -32,7 +32,7 @@ def bumps(P: Float[np.ndarray, "N p"], length: float) -> sparse.csr_array:
     --------
     >>> B = bumps(np.array([[0.0, 0.0], [1.0, 0.0], [9.0, 0.0]]), length=1.0)
     >>> np.round((B @ B.T).toarray(), 1).tolist()
-    [[1.0, 0.4, 0.0], [0.4, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    [[1.0, 0.3, 0.0], [0.3, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     S = np.clip(P / (SPACING * length), -FARTHEST, FARTHEST)
     cells, cell = distinct(np.floor(S).astype(np.int64))

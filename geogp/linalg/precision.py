@@ -44,7 +44,7 @@ def asked() -> str:
 def rounded(precision: str) -> Iterator[None]:
     """Products of float32 matrices with factors rounded to `precision`, their sums in float32.
 
-    Where a processor multiplies no bfloat16 (AMX, AVX-512 BF16, tensor cores) they stay as they are.
+    Where a processor has no units for matrices of bfloat16 (AMX, tensor cores) they stay as they are; AVX-512 BF16 alone is none.
     """
     if precision == "float32":
         yield

@@ -60,7 +60,8 @@ def test_factors_are_rounded_where_the_processor_can(drawn: torch.Generator) -> 
     inputs = [torch.randn(*shape, generator=drawn) for shape in ((300, 200), (170, 200), (170,))]
     with products_in("bfloat16"):
         found = linear(*inputs)
-    can = {"amx_bf16", "avx512_bf16"} & set(Path("/proc/cpuinfo").read_text().split())
+    # torch leaves float32 products to AVX-512 BF16 alone as they are: off by 2.5e-7 on such a processor.
+    can = {"amx_bf16"} & set(Path("/proc/cpuinfo").read_text().split())
     assert not can or far(found, linear(*(v.double() for v in inputs))) > 1e-4
 
 

@@ -112,6 +112,23 @@ def check_values(y: "NDArray[np.float64]") -> None:
         )
 
 
+def checked_values(y: "ArrayLike", n: int, rows: str) -> "NDArray[np.float64]":
+    """Values of n rows told beside those of a fit, (n,) float64; `rows` names them in a sentence.
+
+    Raises
+    ------
+    InvalidInput
+        another shape, or values that `check_values` refuses.
+    """
+    import numpy as np
+
+    out = np.asarray(y, dtype=np.float64)
+    if out.shape != (n,):
+        raise InvalidInput(f"{rows} and values of shape {out.shape}; give one value a row.")
+    check_values(out)
+    return out
+
+
 def check_draws(n_samples: int, n: int) -> None:
     """Refuse joint draws at n places that are none, or that would fill a machine.
 

@@ -26,6 +26,7 @@ from geogp.errors import (
     check_draws,
     check_values,
     checked_counts,
+    checked_values,
     seed_of,
 )
 from geogp.holdout import random_part
@@ -237,14 +238,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self, X: ArrayLike, y: ArrayLike, counts: ArrayLike | None, *, counted: bool, dtype: torch.dtype
     ) -> Data | None:
         """Rows given for validation, held to what those of the fit are held to; None where there are none."""
-        check_crs(X, self.crs_)
-        rows = validate_data(self, features_of(X, y), dtype=np.float64, reset=False, ensure_min_samples=0)
-        values = np.asarray(y, dtype=np.float64)
-        if values.shape != (len(rows),):
-            raise InvalidInput(
-                f"validation has {len(rows)} rows of X and values of shape {values.shape}; give one value a row."
-            )
-        check_values(values)
+        rows = self._inputs(X, y, fewest=0)
+        values = checked_values(y, len(rows), f"validation has {len(rows)} rows of X")
         if not len(rows):
             return None
         if (counts is not None) != counted:
@@ -253,7 +248,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 "give them to both or to neither."
             )
         n = None if counts is None else checked_counts(counts, len(rows))
-        held = self._data(placed(rows), values, n, dtype)
+        held = self._data(rows, values, n, dtype)
         if not bool(torch.isfinite(held.y).all()):
             raise InvalidInput(
                 f"validation holds a value of {values.min():g}, which the scale of the fit, {self.transform_.words('y')}, does "
@@ -479,9 +474,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         out.engine_ = engine
         return out
 
-    def _inputs(self, X: ArrayLike) -> Array:
+    def _inputs(self, X: ArrayLike, y: ArrayLike | None = None, *, fewest: int = 1) -> Array:
+        """Inputs (n, d) like those of the fit, at least so many; y where X is not to hold it, see `features_of`."""
         check_crs(X, getattr(self, "crs_", None))
-        return placed(writable(validate_data(self, features_of(X), dtype=np.float64, reset=False)))
+        rows = validate_data(
+            self, features_of(X, y), dtype=np.float64, reset=False, ensure_min_samples=fewest
+        )
+        return placed(writable(rows))
 
     def _counts_of(self, counts: ArrayLike | float | None, latent: bool) -> ArrayLike | float | None:
         """Counts named, else those of the surface; None stands for those of a new observation."""

@@ -20,7 +20,7 @@ from geogp.data import Data
 from geogp.engines.base import OBSERVATIONS as OBSERVATIONS  # what `way` answers
 from geogp.engines.base import STATISTICS as STATISTICS
 from geogp.engines.check import engine_of
-from geogp.errors import InvalidInput, check_values, checked_counts
+from geogp.errors import InvalidInput, checked_counts, checked_values
 from geogp.estimator import GPRegressor
 from geogp.methods import METHODS
 
@@ -155,11 +155,7 @@ def _rows(model: GPRegressor, X: ArrayLike, y: np.ndarray, counts: ArrayLike | N
     has_counts = model.has_counts
     if has_counts and counts is None:
         raise InvalidInput("this model was fitted with counts; give the counts of the new rows too.")
-    check_values(y)
     rows = model._inputs(X)
-    if y.shape != (len(rows),):
-        raise InvalidInput(
-            f"there are {len(rows)} new rows and values of shape {y.shape}; give one value a row."
-        )
-    n = None if counts is None else checked_counts(counts, len(y))
-    return model._data(rows, y, n if has_counts else None, dtype=torch.float64)
+    values = checked_values(y, len(rows), f"there are {len(rows)} new rows")
+    n = None if counts is None else checked_counts(counts, len(rows))
+    return model._data(rows, values, n if has_counts else None, dtype=torch.float64)

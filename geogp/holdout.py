@@ -334,26 +334,26 @@ def one_of_each_kind(
 
 def side_and_blocks(
     space: Float[np.ndarray, "N d"], *, seed: int
-) -> tuple[Int[np.ndarray, " fitted"], dict[str, Index]]:
-    """Rows to train on, and those left out on one side, a fifth, and in a sixth of the blocks beside it: one training
-    serves both. Side and blocks are drawn; a kind is missing where it would be all rows or none.
+) -> tuple[Int[np.ndarray, " fitted"], Int[np.ndarray, " left"]]:
+    """Rows to train on, and those left out on one side, a fifth, and in a sixth of the blocks: one training serves both.
+
+    Side and blocks are drawn; of places where either would be all rows or none it leaves out less.
 
     Examples
     --------
-    >>> fitted, held = side_and_blocks(np.random.default_rng(0).uniform(size=(400, 2)), seed=0)
-    >>> len(fitted) + sum(map(len, held.values())), len(held["sides"])
-    (400, 80)
+    >>> fitted, left = side_and_blocks(np.random.default_rng(0).uniform(size=(400, 2)), seed=0)
+    >>> len(fitted) + len(left), 80 < len(left) < 200
+    (400, True)
     """
     rng = np.random.default_rng(seed)
     n = len(space)
-    found: dict[str, Index] = {}
-    sides = [left.target for left in islice(_sides(rng, space, n), 2 * space.shape[1])]
+    out = np.zeros(n, dtype=bool)
+    sides = [side.target for side in islice(_sides(rng, space, n), 2 * space.shape[1])]
     if sides:
-        found["sides"] = sides[int(rng.integers(len(sides)))]
-    for left in islice(_blocks(rng, space, BLOCK_SIZES[0] * spacing(space), FOLDS, n), 1):
-        found["blocks"] = np.setdiff1d(left.target, found.get("sides", []), assume_unique=True)
-    out = np.concatenate([*found.values(), np.empty(0, dtype=np.int64)])
-    return np.setdiff1d(np.arange(n), out, assume_unique=True), found
+        out[sides[int(rng.integers(len(sides)))]] = True
+    for blocks in islice(_blocks(rng, space, BLOCK_SIZES[0] * spacing(space), FOLDS, n), 1):
+        out[blocks.target] = True
+    return np.flatnonzero(~out), np.flatnonzero(out)
 
 
 def kinds_asked(

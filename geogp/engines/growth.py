@@ -65,34 +65,32 @@ def growth_of(
     data = data.rows(some.to(data.y.device))
     columns = list(plan.shape.spatial)
     places = encoder.standardise(data.X)[:, columns].double().cpu().numpy()
-    fitted, held = side_and_blocks(places, seed=plan.seed)
-    if len(fitted) < FEWEST // 2 or not held:
+    fitted, out = side_and_blocks(places, seed=plan.seed)
+    if len(fitted) < FEWEST // 2 or not len(out):
         return {}
     if hooks.on_part is not None:
         hooks.on_part("how its doubt grows with distance")
-    rest, watched = random_part(len(fitted), round(WATCHED * len(fitted)), plan.seed)
+    parts = random_part(len(fitted), round(WATCHED * len(fitted)), plan.seed)
+    rest, watched = (np.sort(fitted[part.numpy()]) for part in parts)
 
     def rows(numbers: Int[np.ndarray, " m"]) -> Data:
-        return data.rows(torch.as_tensor(np.sort(numbers), device=data.y.device))
+        return data.rows(torch.as_tensor(numbers, device=data.y.device))
 
     epochs = max(1, round(EPOCHS * plan.schedule.n_epochs(len(rest))))
     trial = engine.fit(
         replace(plan, row=replace(plan.row, residual="none"), schedule=replace(plan.schedule, epochs=epochs)),
-        rows(fitted[rest.numpy()]),
-        rows(fitted[watched.numpy()]),
+        rows(rest),
+        rows(watched),
         Hooks(on_epoch=hooks.on_epoch),
     )
-    tree = cKDTree(places[fitted[rest.numpy()]])
-    missed = []
-    for numbers in held.values():
-        left = rows(numbers)
-        m = trial.moments(left.X.cpu(), None if left.counts is None else left.counts.cpu())
-        miss = (left.y.cpu() - m.mean).double().numpy()
-        variance = (m.latent_variance + m.noise_variance).double().numpy()
-        missed.append(Missed(tree.query(places[np.sort(numbers)])[0], miss, variance))
-    sill, reach = likeliest(
-        Missed(*(np.concatenate([getattr(m, f) for m in missed]) for f in ("distance", "miss", "variance")))
+    left = rows(out).to(torch.device("cpu"))
+    m = trial.moments(left.X, left.counts)
+    missed = Missed(
+        distance=cKDTree(places[rest]).query(places[out])[0],
+        miss=(left.y - m.mean).double().numpy(),
+        variance=(m.latent_variance + m.noise_variance).double().numpy(),
     )
+    sill, reach = likeliest(missed)
     log.info("variance grows by %.3g within a distance of %.3g", sill, reach)
     return {"sill": sill, "range": reach}
 

@@ -63,18 +63,19 @@ class FeatureJoint:
 
     def __init__(self, model: LowRankGP, X: Tensor, latent_variance: Tensor):
         self.weights = model.weights()
-        phi, own, inputs = [], [], []
+        phi, sd = [], []
+        device = model.constant_mean.device
+        root = model.residual_root(model.standardised(X.to(device)))
         with torch.no_grad():
             for part in X.split(CHUNK):
-                Z, h, p = model.represent(part.to(model.constant_mean.device))
+                Z, h, p = model.represent(part.to(device))
                 phi.append(model.factors.surface**0.5 * p.cpu())
-                own.append(model.residual_variance(Z, h, p).cpu())
-                inputs.append(Z)
-            self.phi, variance = torch.cat(phi), torch.cat(own).numpy()
+                if root is None:
+                    sd.append(model.residual_variance(Z, h, p).sqrt().cpu())
+            self.phi = torch.cat(phi)
             #: (N, K) square root of the residual's covariance.
-            root = model.residual_root(torch.cat(inputs))
-            self.own = sparse.csr_array(sparse.diags_array(np.sqrt(variance))) if root is None else root
-            total = self.weights.moments(self.phi)[1].numpy() + variance
+            self.own = sparse.csr_array(sparse.diags_array(torch.cat(sd).numpy())) if root is None else root
+            total = self.weights.moments(self.phi)[1].numpy() + self.own.power(2).sum(axis=1)
         # One for all methods but those whose target is a curved function of their surface (a Cox process).
         self.scale = np.sqrt(latent_variance.double().numpy() / np.maximum(total, 1e-300))
 

@@ -87,6 +87,12 @@ def test_places_do_not_depend_on_how_the_rows_came(monkeypatch, seed):
         assert found.level == whole.level is not None and np.array_equal(found.points, whole.points)
     again = Places.from_tensors(whole.to_tensors())
     assert again.level == whole.level and np.array_equal(again.points, whole.points)
+    # Of parts in cells of different sizes, the coarser ones': a finer grid would hold too little of the one.
+    wide, narrow = (np.arange(41.0)[:, None] * step for step in (0.1, 0.01))
+    both = Places.of([wide, narrow])
+    for one, other in ((wide, narrow), (narrow, wide)):
+        found = Places.of([one]).joined(Places.of([other]))
+        assert found.level == both.level and np.array_equal(found.points, both.points)
     few = Places.of([P[:9]])
     same = Places.from_tensors(few.to_tensors())
     assert same.level is None and np.array_equal(same.points, few.points)

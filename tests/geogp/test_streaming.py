@@ -218,3 +218,18 @@ def test_validation_rows_are_looked_at_however_the_table_is_read(table, most_row
     for held, words in (((X, np.full(50, np.nan), n), "y holds NaN"), ((X[:9], y, n), "has 9 rows of X")):
         with pytest.raises(InvalidInput, match=words):
             fit_streamed(model, groups, validation=held, most_rows=most_rows)
+
+
+def test_a_distance_term_grows_from_all_rows_not_from_the_sample(table, monkeypatch):
+    """By which inputs are scaled, and from which its size is learned."""
+    monkeypatch.setattr("geogp.update.streaming.SAMPLE", 500)
+    X, y, _ = table
+    groups = grouped((X, y, None), [1500, 1500, 1000])
+    held = (X[:10], y[:10], None)
+    found = fit_streamed(
+        GPRegressor("dbk-silu", residual="distance", **SMALL), groups, validation=held, most_rows=1200
+    )
+    model = found.engine_.model
+    assert len(model.residual.anchors) == 4000
+    assert float(model.residual.distance(model.encoder.standardise(torch.as_tensor(X))).max()) == 0.0
+    assert 0.01 <= model.residual.taught()["sill"] <= 4.0

@@ -219,6 +219,17 @@ def test_a_trial_tells_how_the_variance_grows(monkeypatch):
     assert asked[2:] == [{}, {}]
 
 
+@pytest.mark.parametrize("method", ["dnn", "lla", "sgpr"])
+def test_a_refit_of_any_method_is_told_what_a_trial_found(method):
+    rng = np.random.default_rng(2)
+    X = rng.uniform(0, 4, (80, 2))
+    told = {"sill": 0.3, "range": 2.0}
+    model = geogp.GPRegressor(method, residual="distance", **TINY).fit(
+        X, np.sin(X[:, 0]), hooks=geogp.engines.Hooks(taught={"residual": told})
+    )
+    assert model.engine_.taught()["residual"] == pytest.approx(told)
+
+
 @pytest.mark.parametrize("method", ["cox", "fmgp"])
 def test_methods_without_trials_refuse_it(method):
     with pytest.raises(geogp.errors.ImpossibleCombination, match="no places left out can tell"):

@@ -98,7 +98,7 @@ class Distance(Residual):
         return grown(self.distance(Z), self.sill, self.range)
 
     def root(self, Z: Float[Tensor, "N D"]) -> sparse.csr_array | None:
-        if not len(self.anchors) or not 1 <= len(self.columns) <= 2:
+        if not len(self.anchors) or not len(self.columns):
             return None
         size = grown(self.distance(Z.double()), self.sill.double(), self.range.double()).sqrt()
         B = bumps(self.positions(Z), 2.0 * float(self.range))

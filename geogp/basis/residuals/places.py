@@ -57,15 +57,14 @@ class Places:
 
     def joined(self, other: "Places") -> "Places":
         """The places of both."""
-        levels = [p.level for p in (self, other) if p.level is not None]
-        if not levels:
-            return Places(distinct(np.concatenate([self.points, other.points]))[0]).thinned()
-        level = min(levels)
+        level = min((p.level for p in (self, other) if p.level is not None), default=None)
         both = np.concatenate([self.at(level).points, other.at(level).points])
         return Places(distinct(both)[0], level).thinned()
 
-    def at(self, level: int) -> "Places":
-        """In cells of a level that is no finer than their own."""
+    def at(self, level: int | None) -> "Places":
+        """In cells of a level that is no finer than their own; themselves without one."""
+        if level is None:
+            return self
         side = 2.0**-level
         cells = np.floor(np.clip(self.points / side, -(2.0**60), 2.0**60)).astype(np.int64)
         return Places((distinct(cells)[0] + 0.5) * side, level)

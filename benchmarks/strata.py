@@ -1,6 +1,6 @@
 """Row 9 of the table of faults: what 95% intervals of new observations hold of made-up worlds, stratum by stratum.
 
-    python -m benchmarks.strata [--methods a,b] [--seeds 20] [--rows 600] [--only WORLD[,WORLD]] [--out FILE]
+    python -m benchmarks.strata [--methods a,b] [--residual R] [--seeds 20] [--rows 600] [--only WORLD[,WORLD]] [--out FILE]
 
 Both worlds, counts told, one quarter; each seed is another world. A stratum is a kind of place or a bin of counts. Nearest
 neighbours are given the same rows, for the CRPS. Rows are added to the results file as they come, and what it holds is
@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.strata", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--methods", default=",".join(CHOICES), help="these methods, by commas")
+    parser.add_argument("--residual", default=None, help="of all methods, in place of their own")
     parser.add_argument("--only", default=",".join(WORLDS), help="these worlds, by commas")
     parser.add_argument("--seeds", type=int, default=20, help="so many, from 0")
     parser.add_argument("--rows", type=int, default=600, help="to fit to")
@@ -69,8 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name not in known:
                 print(f"there is no {kind} {name!r}; choose from {', '.join(known)}.", file=sys.stderr)
                 return 2
-    if asked.steps is not None and asked.out == RESULTS:
-        parser.error("fits of a few steps are trials: name a file of their own with --out.")
+    if (asked.steps is not None or asked.residual) and asked.out == RESULTS:
+        parser.error(
+            "fits of a few steps, or of another residual, are trials: name a file of their own with --out."
+        )
     if asked.seeds < 1:
         parser.error(f"--seeds says how many, 1 or more; got {asked.seeds}.")
     results = page.read(asked.out)
@@ -79,7 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         key = {"world": world, "method": method, "rows": asked.rows, "seed": seed}
         if any(key.items() <= row.items() for row in results["rows"]):
             continue
-        row = {**key, **measure(**key, steps=asked.steps), "commit": machine.commit()}
+        row = {
+            **key,
+            **measure(**key, steps=asked.steps, residual=asked.residual),
+            "commit": machine.commit(),
+        }
         results["rows"].append(row)
         results["machine"] = machine.describe()
         write_text(asked.out, json.dumps(results, indent=1) + "\n")
@@ -89,7 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(world: str, method: str, rows: int, seed: int, *, steps: int | None = None) -> Row:
+def measure(
+    world: str, method: str, rows: int, seed: int, *, steps: int | None = None, residual: str | None = None
+) -> Row:
     """One fit: of each stratum how many new observations there are, how many lie in their interval, their mean CRPS."""
     drawn = sample(world, rows, seed, counts=True, time=False)
     begun = time.process_time()
@@ -100,7 +109,9 @@ def measure(world: str, method: str, rows: int, seed: int, *, steps: int | None 
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotDistanceAware)
-            model = GPRegressor(method, spatial=(0, 1), random_state=seed, steps=steps).fit(*train)
+            model = GPRegressor(
+                method, residual=residual, spatial=(0, 1), random_state=seed, steps=steps
+            ).fit(*train)
     seconds = round(time.process_time() - begun, 2)
     new = joined(drawn.inside, drawn.corner)
     predictive = model.predictive(new.X, new.counts)

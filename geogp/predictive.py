@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, gammaln, ndtr, ndtri, stdtr, stdtrit
 
 from geogp.densities import standard_log_density
-from geogp.errors import check_level
+from geogp.errors import InvalidInput, check_level
 from geogp.transforms import Identity, Transform
 
 Array = NDArray[np.float64]
@@ -130,6 +130,8 @@ class Predictive:
         >>> Predictive(np.zeros(1), np.ones(1)).quantile(0.975).round(3)
         array([1.96])
         """
+        if not 0.0 <= p <= 1.0:
+            raise InvalidInput(f"the p of a quantile must lie between 0 and 1; got {p:g}: use 0.9 for 90%.")
         return np.maximum(self.transform.inverse(self.location + self.scale * self._standard(p)), self.least)
 
     def median(self) -> Float[np.ndarray, " N"]:
@@ -235,6 +237,8 @@ class Predictive:
 
     def exceedance(self, threshold: float) -> Float[np.ndarray, " N"]:
         """P(Y > threshold): (N,)."""
+        if not math.isfinite(threshold):
+            raise InvalidInput(f"a threshold must be a finite number; got {threshold:g}.")
         u = (self.transform.forward(np.asarray(threshold, float)) - self.location) / self.scale
         return np.where(threshold < self.least, 1.0, self._below(u, upper=True))
 

@@ -1,9 +1,11 @@
 """From what a caller asks of `GPRegressor` to the plan of a fit."""
 
+import math
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -182,6 +184,8 @@ def _size(asked: Mapping[str, Any], row: Method, n_rows: int) -> Size:
         if scales != "auto":
             raise InvalidInput(f"fourier_scales must be numbers, 'auto' or None; got {scales!r}.")
     elif scales is not None:
+        if not all(isinstance(scale, Real) and 0.0 < scale < math.inf for scale in scales):
+            raise InvalidInput(f"fourier_scales must be positive numbers, 'auto' or None; got {scales!r}.")
         size = replace(size, fourier_scales=tuple(scales))
     return size
 

@@ -1,6 +1,7 @@
 """What can be chosen about a local field, and the kernel its fit starts from."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 
@@ -78,6 +79,10 @@ class FieldOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("neighbours", "n_targets", "hidden", "epochs", "steps", "batch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise InvalidInput(f"{name} must be a whole number, at least 1; got {value!r}.")
         if self.members != 1 and (self.members < 1 or self.members % PARTS):
             raise InvalidInput(f"members is a multiple of {PARTS}, or 1; got {self.members}.")
         rows = self.region_rows

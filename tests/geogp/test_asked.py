@@ -87,6 +87,24 @@ def test_a_choice_beside_a_stand_in_is_refused():
     assert plan_of(parameters, 3, False, 40, stored="gp-averaged").row.engine == "averaged"
 
 
+@pytest.mark.parametrize("number", [0, -3, 2.5, True, "x"])
+@pytest.mark.parametrize("name", ["neighbours", "n_targets", "hidden", "epochs", "steps", "batch"])
+def test_options_of_the_field_are_numbers_of_things(name, number):
+    with pytest.raises(InvalidInput, match=f"{name} must be a whole number, at least 1; got {number!r}"):
+        geogp.GPRegressor(options={name: number}).fit(*field())
+
+
+def test_steps_in_the_options_of_an_average_are_held_to_the_same():
+    with pytest.raises(InvalidInput, match="steps must be a whole number, at least 1; got -3"):
+        geogp.GPRegressor("gp-averaged", options={"steps": -3}).fit(*field())
+
+
+@pytest.mark.parametrize("scales", [(0.0,), (1.0, -4.0), (np.nan,), (np.inf,), (2.0, "x"), (None,)])
+def test_scales_that_hear_nothing_are_refused(scales):
+    with pytest.raises(InvalidInput, match="fourier_scales must be positive numbers"):
+        small("dbk-silu", fourier_scales=scales).fit(*field())
+
+
 def spoilt(values, value):
     """Values whose last one is another."""
     out = np.array(values, dtype=float)
@@ -127,6 +145,12 @@ def test_other_numbers_that_are_none_are_refused(model):
     for threshold in (np.nan, np.inf, -1.0, 0.0):
         with pytest.raises(InvalidInput, match="thresholds"):
             geogp.predict(run, BOX, thresholds=(25.0, threshold))
+    for threshold in (np.nan, np.inf):
+        with pytest.raises(InvalidInput, match="a threshold must be a finite number"):
+            model.exceedance(X, threshold)
+    for p in (-0.1, 90, np.nan):
+        with pytest.raises(InvalidInput, match="p of a quantile must lie between 0 and 1"):
+            model.predictive(X).quantile(p)
     for metres in (0, -5.0, np.nan):
         with pytest.raises(InvalidInput, match="max_distance_m must be a positive number of metres"):
             geogp.predict(run, BOX, max_distance_m=metres)

@@ -9,6 +9,7 @@ from scipy import stats
 
 import geogp
 from geogp.data import Moments
+from geogp.engines import asked
 from geogp.errors import NotDistanceAware
 from geogp.methods import METHODS
 
@@ -51,6 +52,33 @@ def test_a_basis_takes_the_local_residual_and_comes_back_from_its_state(method):
     assert (moments.latent_variance <= moments.prior_variance).all()
     slice_ = model.kernel_slice(X[:30], X[0])
     assert np.isfinite(slice_).all() and slice_[0] == slice_.max()
+
+
+def test_a_field_is_solved_on_the_device_of_the_fit(monkeypatch):
+    """This one is nowhere: what would go to it is written down and stays."""
+    honest, gone = torch.Tensor.to, []
+
+    def to(self, where, *rest, **kinds):
+        if where != "elsewhere":
+            return honest(self, where, *rest, **kinds)
+        gone.append(tuple(self.shape))
+        return self
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    monkeypatch.setattr(asked, "device_named", lambda name: name)
+    X, y, counts = field(400)
+    here, there = (
+        geogp.GPRegressor("local-gp", device=device, options=FEW["options"])
+        for device in ("cpu", "elsewhere")
+    )
+    places = X[:30] + 5.0
+    said = here.fit(X, y, counts).predict(places)
+    assert not gone
+    there.fit(X, y, counts)
+    assert (400, 2) in gone  # the rows, among which the kernel is fitted
+    gone.clear()
+    np.testing.assert_array_equal(there.predict(places), said)
+    assert (400, 2) in gone  # the rows again, which answers rest on: places follow them
 
 
 def test_the_local_residual_sees_what_the_basis_cannot():

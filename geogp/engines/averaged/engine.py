@@ -18,7 +18,7 @@ from geogp.engines.averaged.member import Member
 from geogp.engines.averaged.search import STEPS, Drawn, drawn
 from geogp.engines.averaged.spread import LeftOut, Spread, worth
 from geogp.engines.base import Engine, Hooks, Plan
-from geogp.errors import ImpossibleCombination
+from geogp.errors import ImpossibleCombination, check_settings
 from geogp.methods import Method
 
 Array = NDArray[np.float64]
@@ -75,6 +75,7 @@ class AveragedEngine(Engine):
             raise ImpossibleCombination(
                 f"method {plan.row.name!r} has no option {sorted(unknown)[0]!r}; it knows steps."
             )
+        check_settings(plan.options)
         data = data.to(torch.device("cpu"))
         encoder = Encoder(plan.shape.n_inputs)
         encoder.fit_scaling(data.X)

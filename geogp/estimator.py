@@ -157,14 +157,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         y: ArrayLike,
         counts: ArrayLike | None = None,
         *,
-        validation: tuple[ArrayLike, ArrayLike, ArrayLike | None] | None = None,
+        validation: Sequence[ArrayLike | None] | None = None,
         hooks: Hooks | None = None,
     ) -> "GPRegressor":
         """Train on X (n, d), y (n,) and, for averages, counts (n,): the measurements behind each value.
 
         Parameters
         ----------
-        validation : (X, y, counts) that choose the epoch and calibrate, never conditioned on. Without it a
+        validation : (X, y, counts), or (X, y), that choose the epoch and calibrate, never conditioned on. Without it a
             tenth of the rows is held out when there are 1,000 or more, a fifth of 40 or more where a network
             is trained by minibatches
         hooks : progress and checkpoint callbacks
@@ -220,14 +220,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         X: Array,
         y: Array,
         counts: Array | None,
-        validation: tuple[ArrayLike, ArrayLike, ArrayLike | None] | None,
+        validation: Sequence[ArrayLike | None] | None,
         plan: Plan,
     ) -> tuple[Data, Data | None, NDArray[np.int64]]:
         """Rows to fit, rows that choose and stop (given or held out), and which of X the first are."""
         dtype = engine_of(plan.row).dtype
         data = self._data(X, y, counts, dtype)
         if validation is not None:
-            held = self._validation(*validation, counted=counts is not None, dtype=dtype)
+            held = self._validation(validation, counted=counts is not None, dtype=dtype)
             return data, held, np.arange(len(y))
         if cut := rows_held_out(plan.row, len(y)):
             kept, watched = (rows.sort().values for rows in random_part(len(y), cut, plan.seed))
@@ -235,9 +235,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return data, None, np.arange(len(y))
 
     def _validation(
-        self, X: ArrayLike, y: ArrayLike, counts: ArrayLike | None, *, counted: bool, dtype: torch.dtype
+        self, given: Sequence[ArrayLike | None], *, counted: bool, dtype: torch.dtype
     ) -> Data | None:
         """Rows given for validation, held to what those of the fit are held to; None where there are none."""
+        X, y, counts = given if len(given) == 3 else (*given, None) if len(given) == 2 else (None, None, None)
+        if X is None or y is None:
+            raise InvalidInput(
+                f"validation is (X, y, counts), or (X, y) without counts; got {len(given)} parts."
+            )
         rows = self._inputs(X, y, fewest=0)
         values = checked_values(y, len(rows), f"validation has {len(rows)} rows of X")
         if not len(rows):

@@ -51,7 +51,8 @@ class Hooks:
     checkpoint : called after each epoch with a resumable state (tensors and numbers only)
     resume : what `checkpoint` was last given; training goes on from that epoch to the same result
     taught : what validation rows taught an earlier fit (`Engine.taught`), for one that takes them in
-    on_part : called with the part that is fitted next, in words, where a fit has parts
+    on_part : called with the part that is fitted next, in words, where a fit has parts, and with none for the whole
+    moment : called within parts that keep no state of their own: it may raise to end the fit
     """
 
     on_epoch: Callable[[int, int, float | None], None] | None = None
@@ -59,6 +60,30 @@ class Hooks:
     resume: dict | None = None
     taught: dict[str, Any] = field(default_factory=dict)
     on_part: Callable[[str], None] | None = None
+    moment: Callable[[], None] | None = None
+
+    def within(self, words: str) -> "Hooks":
+        """Those of a training that comes before or after the one that is kept: it may be stopped where its epochs end, and
+        then begins again.
+
+        words : what the part does, for people
+        """
+
+        def on_epoch(epoch: int, epochs: int, score: float | None) -> None:
+            self._say(words)
+            if self.on_epoch is not None:
+                self.on_epoch(epoch, epochs, score)
+            self._say("")
+
+        def checkpoint(state: dict) -> None:
+            if self.moment is not None:
+                self.moment()
+
+        return Hooks(on_epoch=on_epoch, checkpoint=checkpoint, moment=self.moment)
+
+    def _say(self, words: str) -> None:
+        if self.on_part is not None:
+            self.on_part(words)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class ClosedFormEngine(LowRankEngine):
         device = torch.device(plan.device)
         data = data.to(device)
         validation = None if validation is None else validation.to(device)
-        latent = hooks.taught.get("latent") or choose_latent(plan, data, validation)
+        latent = hooks.taught.get("latent") or choose_latent(plan, data, validation, hooks)
         plan = replace(plan, size=replace(plan.size, latent=latent))
         model = cls.new(plan)
         plan.place(model, data, validation)
@@ -195,7 +195,7 @@ def closed_form_schedule(schedule: Schedule, row: Method, n: int, rank: int = 0)
     return replace(schedule, epochs=min(schedule.n_epochs(n), affordable))
 
 
-def choose_latent(plan: Plan, data: Data, validation: Data | None) -> int | None:
+def choose_latent(plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> int | None:
     """The number of backbone outputs: given, the row's only one, or the best of several on validation rows.
 
     Each candidate trains for a quarter of the epochs; without validation rows a fifth of the training rows
@@ -220,7 +220,7 @@ def choose_latent(plan: Plan, data: Data, validation: Data | None) -> int | None
         model = ClosedFormEngine.new(trial)
         trial.place(model, data, None)
         warm_start(model, data.X, data.y, data.counts, seed=plan.seed)
-        learn(model, trial, data, None, Hooks())
+        learn(model, trial, data, None, hooks.within(f"{d} projected inputs"))
         condition(model, data)
         scores[d] = robust_score(model, validation)
         log.info("%d projected inputs: validation score %.4f", d, scores[d])

@@ -116,7 +116,7 @@ class FixedMeanEngine(LowRankEngine):
         engine.attach(plan.options.get("predictor"))
         if engine.predictor is None:
             net = Plan(OWN, plan.shape, plan.size, plan.schedule, plan.weights, plan.seed, plan.device)
-            engine.own, _ = train_network(net, data, validation, Hooks())
+            engine.own, _ = train_network(net, data, validation, hooks.within("the network first"))
         plain, _ = plan.place(model, data, None)
         data = engine.with_mean(data).to(plain.X.device)
         validation = None if validation is None else engine.with_mean(validation).to(plain.X.device)

@@ -68,8 +68,6 @@ def growth_of(
     fitted, out = side_and_blocks(places, seed=plan.seed)
     if len(fitted) < FEWEST // 2 or not len(out):
         return {}
-    if hooks.on_part is not None:
-        hooks.on_part("how its doubt grows with distance")
     parts = random_part(len(fitted), round(WATCHED * len(fitted)), plan.seed)
     rest, watched = (np.sort(fitted[part.numpy()]) for part in parts)
 
@@ -81,7 +79,7 @@ def growth_of(
         replace(plan, row=replace(plan.row, residual="none"), schedule=replace(plan.schedule, epochs=epochs)),
         rows(rest),
         rows(watched),
-        Hooks(on_epoch=hooks.on_epoch),
+        hooks.within("how its doubt grows with distance"),
     )
     left = rows(out).to(torch.device("cpu"))
     m = trial.moments(left.X, left.counts)

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from geogp.basis.noise import NOISES
 from geogp.basis.objectives.objective import NEIGHBOURS
-from geogp.basis.train import Progress
 from geogp.data import Data, Moments
 from geogp.engines.base import OBSERVATIONS, Engine, Hooks, Plan
 from geogp.engines.closed_form import ClosedFormEngine
 from geogp.engines.joint import Joint
 from geogp.engines.lowrank import LowRankEngine
+from geogp.engines.stages import stages_of
 from geogp.errors import ImpossibleCombination, InvalidInput
 from geogp.field import FieldMoments, FieldOptions
 from geogp.field.columns import Columns
 from geogp.field.regions import Field, fit_field, restored_field
-from geogp.field.stages import Stages
+from geogp.field.stages import Stages, Tensors, packed, unpacked
 from geogp.holdout import random_folds
 from geogp.methods import Method
 
@@ -30,9 +30,8 @@ from geogp.methods import Method
 LOCAL = "local"
 BASES: dict[str, type[Engine]] = {"lowrank": LowRankEngine, "closed_form": ClosedFormEngine}
 
-#: Stages that most fits of a field have.
-STAGES = 6
-NO_OPTIMISER: dict[str, Any] = {"state": {}, "param_groups": []}
+#: Stages that most fits of a field have, and the name of the one that is the basis under it.
+STAGES, BASIS = 6, "basis"
 #: Parts of the rows whose base is fitted without them, so that its residuals there are honest.
 FOLDS = 3
 
@@ -94,8 +93,15 @@ class LocalEngine(Engine):
         options = options_of(plan)
         data = data.to(torch.device("cpu"))
         left, base = data.y.double(), None
-        if plan.row.engine != LOCAL:
-            left, base = _cross_fitted(plan, data, validation, hooks)
+        # A region is a stage itself, made of others; a basis is one, and so is each fold of what it leaves over.
+        regions = options.n_regions(len(data))
+        below = 0 if plan.row.engine == LOCAL else 1 + FOLDS
+        stages = stages_of(
+            _past_training(hooks) if below else hooks,
+            below + (STAGES if regions == 1 else regions * (STAGES + 1)),
+        )
+        if below:
+            left, base = _cross_fitted(plan, data, validation, hooks, stages)
         held = None
         if validation is not None:
             v = validation.to(torch.device("cpu"))
@@ -109,7 +115,7 @@ class LocalEngine(Engine):
             options=options,
             validation=held,
             device=plan.device,
-            stages=_stages(hooks if base is None else Hooks(), options.n_regions(len(data))),
+            stages=stages,
         )
         return cls(plan, field, base)
 
@@ -234,21 +240,10 @@ class LocalEngine(Engine):
         return cls(plan, field, base)
 
 
-def _stages(hooks: Hooks, regions: int) -> Stages:
-    """The field's stages as a checkpoint keeps them: an epoch each, their tensors those of the model."""
-    # A region is a stage itself, made of others.
-    expected = STAGES if regions == 1 else regions * (STAGES + 1)
-
-    def report(known: dict[str, Tensor]) -> None:
-        if hooks.checkpoint is not None:
-            done = Progress(epoch=len({k.split("/")[0] for k in known}))
-            hooks.checkpoint({"progress": done, "model": known, "optimiser": NO_OPTIMISER})
-
-    def progress(done: int) -> None:
-        if hooks.on_epoch is not None:
-            hooks.on_epoch(done, max(done, expected), None)
-
-    return Stages(None if hooks.resume is None else hooks.resume["model"], report, progress, hooks.on_part)
+def _past_training(hooks: Hooks) -> Hooks:
+    """Hooks that go on from stages: from none where the basis was still training."""
+    known = hooks.resume is not None and any(name.startswith(f"{BASIS}/") for name in hooks.resume["model"])
+    return hooks if known else replace(hooks, resume=None)
 
 
 def _base_of(plan: Plan) -> tuple[Plan, type[Engine]]:
@@ -258,20 +253,35 @@ def _base_of(plan: Plan) -> tuple[Plan, type[Engine]]:
     return replace(plan, row=row, options={}), BASES[row.engine]
 
 
-def _cross_fitted(plan: Plan, data: Data, validation: Data | None, hooks: Hooks) -> tuple[Tensor, Engine]:
-    """Residuals (n,) of bases that did not see their rows, and the basis of all rows."""
+def _cross_fitted(
+    plan: Plan, data: Data, validation: Data | None, hooks: Hooks, stages: Stages
+) -> tuple[Tensor, Engine]:
+    """Residuals (n,) of bases that did not see their rows, and the basis of all rows.
+
+    While the basis trains a checkpoint is its training's, as it is without a field; afterwards it is of `stages`.
+    """
     own, kind = _base_of(plan)
     single = Data(data.X, data.y.to(kind.dtype), None if data.counts is None else data.counts.to(kind.dtype))
     held = None
     if validation is not None:
         n = None if validation.counts is None else validation.counts.to(kind.dtype)
         held = Data(validation.X, validation.y.to(kind.dtype), n)
-    base = kind.fit(own, single, held, hooks)
+
+    def of_all() -> Tensors:
+        return packed(*kind.fit(own, single, held, hooks).state())
+
+    base = kind.from_state(own, *unpacked(stages.once(BASIS, of_all)))
     left = data.y.double() - _mean(base, data)
     if len(data) >= 2 * FOLDS:
-        for outside, inside in random_folds(len(data), FOLDS, plan.seed):
-            other = kind.fit(own, single.rows(outside), held)
-            left[inside] = data.y[inside].double() - _mean(other, data.rows(inside))
+        for k, (outside, inside) in enumerate(random_folds(len(data), FOLDS, plan.seed)):
+
+            def without(outside: Tensor = outside, inside: Tensor = inside, k: int = k) -> Tensors:
+                part = hooks.within(f"what its basis leaves over, {k + 1} of {FOLDS}")
+                part = replace(part, checkpoint=lambda state: stages.tick())
+                other = kind.fit(own, single.rows(outside), held, part)
+                return {"left": data.y[inside].double() - _mean(other, data.rows(inside))}
+
+            left[inside] = stages.once(f"fold {k}", without)["left"]
     return left, base
 
 

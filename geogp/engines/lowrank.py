@@ -305,7 +305,9 @@ def choose_trace(
     scores: dict[float, float] = {}
     for alpha in weights.trace_candidates:
         loss = minibatch(model, plan.row.objective, replace(weights, trace=alpha), len(data))
-        train(model, data, loss, schedule=trial, seed=plan.seed)
+        train(
+            model, data, loss, schedule=trial, seed=plan.seed, hooks=hooks.within(f"trace weight {alpha:g}")
+        )
         assert validation is not None
         scores[alpha] = rescaled_score(model, validation)
         model.load_state_dict(start)

@@ -41,7 +41,7 @@ class PretrainedEngine(ClosedFormEngine):
         )
         single = Data(data.X, data.y.float(), None if data.counts is None else data.counts.float())
         held = None if validation is None else Data(validation.X, validation.y.float(), validation.counts)
-        net, _ = train_network(first, single, held, Hooks(on_epoch=hooks.on_epoch))
+        net, _ = train_network(first, single, held, hooks.within("the network first"))
         assert isinstance(model.backbone, Reduced)
         with torch.no_grad():
             weights = net.posterior.current().mean

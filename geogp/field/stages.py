@@ -1,12 +1,18 @@
 """The parts of a long fit, each computed once: what an interrupted fit need not compute again."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
+import torch
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
 Piece = TypeVar("Piece")
+
+#: What a stage, which holds tensors, calls the facts of a state.
+FACTS = "facts"
 
 
 class Stages:
@@ -88,3 +94,20 @@ class Stages:
         for piece in pieces:
             self.tick()
             yield piece
+
+
+def packed(tensors: Tensors, facts: dict[str, Any]) -> Tensors:
+    """A state, tensors and JSON-able facts, as the tensors of a stage.
+
+    Examples
+    --------
+    >>> unpacked(packed({}, {"epochs": 3}))
+    ({}, {'epochs': 3})
+    """
+    return {**tensors, FACTS: torch.from_numpy(np.frombuffer(json.dumps(facts).encode(), np.uint8).copy())}
+
+
+def unpacked(made: Tensors) -> tuple[Tensors, dict[str, Any]]:
+    """The inverse of `packed`."""
+    tensors = dict(made)
+    return tensors, json.loads(tensors.pop(FACTS).numpy().tobytes())

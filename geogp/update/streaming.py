@@ -170,7 +170,7 @@ def fit_streamed(
     model: GPRegressor,
     groups: Groups,
     *,
-    validation: tuple[ArrayLike, ArrayLike, ArrayLike | None] | None = None,
+    validation: Sequence[ArrayLike | None] | None = None,
     most_rows: int = MOST_ROWS,
     hooks: Hooks | None = None,
 ) -> GPRegressor:
@@ -249,7 +249,7 @@ def fit_streamed(
     model.capacity_, model.crs_, model.fitted_rows_ = None, None, None  # type: ignore[assignment]  # so many are not listed
     model.n_features_in_ = first[0].shape[1]
     if validation is not None:
-        watched = model._validation(*validation, counted=first[2] is not None, dtype=dtype)
+        watched = model._validation(validation, counted=first[2] is not None, dtype=dtype)
     plan = replace(plan, target_mean=model.target_mean_, target_sd=model.target_sd_)
     if model.fourier_scales == "auto":
         plan, model.capacity_ = with_capacity(plan, data, None if validation is None else watched)

@@ -358,14 +358,18 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
     assert document["scores"]["crps"] < before["scores"]["crps"] + 0.02
 
 
-def test_the_default_keeps_a_time_limit_and_goes_on_to_the_same_result(cli, table, tmp_path):
-    line = (
-        "fit",
-        table,
-        "--set",
-        "options={n_targets=300, steps=4, epochs=2, neighbours=24, metric=false}",
-        "-q",
+@pytest.mark.parametrize("method", [
+    (),
+    ("--method", "dbk-silu", *TINY, "--set", "residual=local"),
+    ("--method", "gp-averaged", "--refit", "train+val"),
+])  # fmt: skip
+def test_a_fit_in_parts_keeps_a_time_limit_and_goes_on_to_the_same_result(cli, table, tmp_path, method):
+    few = (
+        "steps=1"
+        if "gp-averaged" in method
+        else "n_targets=300, steps=4, epochs=2, neighbours=24, metric=false"
     )
+    line = ("fit", table, *method, "--set", f"options={{{few}}}", "-q")
     assert cli(*line, "-o", tmp_path / "whole").code == 0
     out = tmp_path / "run"
     result = cli(*line, "-o", out, "--time-limit", "0")

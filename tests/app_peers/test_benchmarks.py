@@ -156,11 +156,14 @@ def test_the_readmes_figures_are_those_that_were_printed():
     text = (page.FOLDER.parent / "README.md").read_text(encoding="utf-8").split("## How good it is")[1]
     names = {
         "`geogp`": "geogp",
+        "LightGBM that sees what the neighbours measured": "lightgbm-neighbours",
         "LightGBM, quantiles, counts as a feature": "lightgbm-quantiles-counts",
         "LightGBM, mean and variance, counts as a feature": "lightgbm-mean-variance-counts",
         "GPBoost, Vecchia": "gpboost-vecchia",
         "nearest neighbours, noise by count": "knn-counts",
     }
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| |")]
+    assert len(rows) == len(names)
     held = {(r["case"], r["method"]): r["scores"] for r in page.read(page.RESULTS)["rows"]}
     for words, method in names.items():
         line = next(line for line in text.splitlines() if line.startswith(f"| {words} |"))

@@ -134,6 +134,18 @@ def test_validation_rows_are_held_to_what_training_rows_are(change, words):
         small("dbk-rbf", target_transform="log10").fit(X, y, n, validation=held)
 
 
+def test_validation_rows_without_counts_may_be_a_pair_and_nothing_else():
+    X, y = field()
+    pair, three = (
+        small("dbk-silu").fit(X, y, validation=held).predict(X)
+        for held in ((X[:20], y[:20]), (X[:20], y[:20], None))
+    )
+    np.testing.assert_array_equal(pair, three)
+    for held, parts in (((X[:20],), 1), ((X[:20], None, None), 3), ((X, y, None, None), 4)):
+        with pytest.raises(InvalidInput, match=rf"validation is \(X, y, counts\).*got {parts} parts"):
+            small("dbk-silu").fit(X, y, validation=held)
+
+
 def test_other_numbers_that_are_none_are_refused(model):
     X, _ = field()
     run = Run("run", {"target": "download", "data": {"crs": CRS}}, model)

@@ -43,6 +43,16 @@ def test_a_linear_map_and_its_slopes(precision: str, drawn: torch.Generator) -> 
         assert far(one, other) < (1e-6 if precision == "float32" else ROUNDING)
 
 
+def test_what_is_not_to_be_rounded_is_torchs_own_product() -> None:
+    """Whatever a processor makes of the other."""
+    x, weight, bias = (torch.ones(*shape, requires_grad=True) for shape in ((2, 3), (4, 3), (4,)))
+    plain = linear(x, weight, bias)
+    with products_in("bfloat16"):
+        other = linear(x, weight, bias)
+    assert type(plain.grad_fn) is type(torch.nn.functional.linear(x, weight, bias).grad_fn)
+    assert type(other.grad_fn) is not type(plain.grad_fn)
+
+
 @pytest.mark.parametrize("alone", range(3))
 def test_a_slope_by_one_input_alone(alone: int, drawn: torch.Generator) -> None:
     inputs = [torch.randn(*shape, generator=drawn) for shape in ((30, 20), (17, 20), (17,))]

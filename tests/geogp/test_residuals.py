@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from geogp.basis.expansions.linear import Linear
-from geogp.basis.residuals import RESIDUALS
+from geogp.basis.residuals import RESIDUALS, places
 from geogp.basis.residuals.bumps import bumps
 from geogp.basis.residuals.distance import Distance, variogram
 from geogp.basis.residuals.places import Places
 from geogp.basis.residuals.unit import Unit
 from geogp.data import Data
-from geogp.engines.growth import Missed, likeliest
 
 # -- the distance term, piece by piece ------------------------------------------------------------------
 
@@ -97,6 +96,43 @@ def test_places_do_not_depend_on_how_the_rows_came(monkeypatch, seed):
     same = Places.from_tensors(few.to_tensors())
     assert same.level is None and np.array_equal(same.points, few.points)
     assert Places.from_tensors({}) is None
+
+
+def test_of_many_places_few_are_kept_and_of_parts_no_more_wait_than_are_thinned(monkeypatch):
+    rng = np.random.default_rng(0)
+    P = rng.uniform(0, 9, (70_000, 2))
+    kept = Places.of([P])
+    assert 0.25 * 2**16 <= len(kept.points) <= 2**16 and kept.level is not None
+    honest, sizes = places._joined, []
+    monkeypatch.setattr(places, "GATHERED", 100)
+    monkeypatch.setattr(
+        places, "_joined", lambda found, parts: sizes.append(sum(map(len, parts))) or honest(found, parts)
+    )
+    Places.of(iter(np.split(P[:600], 20)))
+    assert sizes == [120] * 5 + [0]
+
+
+def test_the_finest_cells_are_a_billionth_of_a_thousandth(monkeypatch):
+    monkeypatch.setattr(places, "MOST", 4)
+    P = np.array([[0.0], [0.25], [1.0], [2.0], [3.0]])
+    assert Places.of([P * 2.0**-40]).level == 40
+    assert Places.of([P * 2.0**-41]).level == 40  # in two of them
+    assert Places.of([P]).level == 1  # four cells, no more than may be
+
+
+def test_places_of_any_size_stay_where_they_are(monkeypatch):
+    monkeypatch.setattr(places, "MOST", 4)
+    for size in (1e-9, 1e3, 1e12):
+        P = size * np.arange(1.0, 9.0)[:, None]
+        found = Places.of([P])
+        assert gaps_of(P, found.points).max() <= found.radius < 8 * size
+    far = Places.of([np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [1e300]])])
+    assert np.isfinite(far.points).all() and far.points.max() > 2.0**20
+
+
+def test_bumps_know_places_of_any_size_apart():
+    P = np.array([[0.0], [1e3], [1e3 + 9.0], [1e9], [1e300], [-1e300]])
+    np.testing.assert_allclose((bumps(P, 1.0) @ bumps(P, 1.0).T).toarray(), np.eye(6), atol=1e-12)
 
 
 # -- the process that it is a multiple of ---------------------------------------------------------------
@@ -200,29 +236,6 @@ def test_rows_that_tell_nothing_have_a_plain_variogram():
     assert variogram(crowd, signs) == (1.0, float(torch.pdist(crowd).median()))
     # Of few pairs some classes have one.
     assert variogram(P, y) == pytest.approx(fitted_variogram(P.numpy(), y.numpy()), rel=1e-6)
-
-
-@pytest.mark.parametrize("sill", [0.05, 0.6, 2.0])
-@pytest.mark.parametrize("reach", [0.1, 0.7, 5.0])
-def test_the_likeliest_growth_is_that_of_the_rows(sill, reach):
-    """A row's share is bounded, so that a few that miss by far decide nothing."""
-    rng = np.random.default_rng(int(100 * sill + 10 * reach))
-    d = rng.uniform(0, 3, 1500)
-    own = rng.uniform(0.05, 0.2, 1500)
-    miss = np.sqrt(own + sill * (1 - np.exp(-d / reach))) * rng.standard_normal(1500)
-    found = likeliest(Missed(d, miss, own))
-    scores = {}
-    for r in np.geomspace(0.1, 30, 14) * np.median(d):
-        for a in np.geomspace(0.01, 4, 16):
-            v = own + a * (1 - np.exp(-d / r))
-            prior = np.log(a) ** 2 / 4 + np.log(r / np.median(d)) ** 2 / 2.25
-            scores[a, r] = sum(min(m * m / w, 16) + np.log(w) for m, w in zip(miss, v)) + prior
-    assert found == pytest.approx(min(scores, key=scores.__getitem__))
-    # What the rows can tell is how much it has grown where they lie.
-    grown, true = (a * (1 - np.exp(-1.5 / r)) for a, r in (found, (sill, reach)))
-    assert grown == pytest.approx(true, rel=0.35, abs=0.01)
-    miss[:3] = 1e6
-    assert likeliest(Missed(d, miss, own)) == pytest.approx(found, rel=1.0)
 
 
 class Scaling:

@@ -91,20 +91,22 @@ class UnfinishedFit:
 
         def on_part(part: str) -> None:
             nonlocal words
-            words = f"{phase['words']}, {part}"
+            words = f"{phase['words']}, {part}" if part else phase["words"]
 
         def checkpoint(state: dict[str, Any]) -> None:
-            now = time.monotonic()
-            over = self.limit is not None and now - self.started > self.limit
-            if now - self.written >= self.every or over:
+            if time.monotonic() - self.written >= self.every or self._is_over:
                 self.epoch = int(state["progress"].epoch)
                 storage.write_checkpoint(self.folder, state, arguments)
                 self.note()
                 self.written = time.monotonic()
-            if over:
-                raise Unfinished(f"Stopped after {now - self.started:.0f} s as asked: {self._words()}.")
+            moment()
 
-        return Hooks(on_epoch=on_epoch, checkpoint=checkpoint, resume=resume, on_part=on_part)
+        def moment() -> None:
+            if self._is_over:
+                spent = time.monotonic() - self.started
+                raise Unfinished(f"Stopped after {spent:.0f} s as asked: {self._words()}.")
+
+        return Hooks(on_epoch=on_epoch, checkpoint=checkpoint, resume=resume, on_part=on_part, moment=moment)
 
     def note(self, **facts: Any) -> None:
         """Keep facts beside the checkpoint."""
@@ -128,6 +130,10 @@ class UnfinishedFit:
             if path.name != LOCK:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         return {}
+
+    @property
+    def _is_over(self) -> bool:
+        return self.limit is not None and time.monotonic() - self.started > self.limit
 
     @property
     def _has_checkpoint(self) -> bool:

@@ -279,7 +279,7 @@ def _train(
     -------
     The estimator, and what the run should say about the refit.
     """
-    if not (refit and training.notes.get("best_epoch")):
+    if not (refit and "taught" in training.notes):
         val = rows.select(masks["val"])
         estimator = make()
         estimator.fit(

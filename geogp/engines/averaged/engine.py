@@ -18,7 +18,9 @@ from geogp.engines.averaged.member import Member
 from geogp.engines.averaged.search import STEPS, Drawn, drawn
 from geogp.engines.averaged.spread import LeftOut, Spread, worth
 from geogp.engines.base import Engine, Hooks, Plan
+from geogp.engines.stages import stages_of
 from geogp.errors import ImpossibleCombination, check_settings
+from geogp.field.stages import Stages
 from geogp.methods import Method
 
 Array = NDArray[np.float64]
@@ -27,6 +29,8 @@ Array = NDArray[np.float64]
 MAX_ROWS = 5000
 #: Numbers of places by rows at once.
 AT_ONCE = 2**21
+#: Searches that most fits take.
+SEARCHES = 14
 #: Steps for the weights of Student-t observations, each a fit.
 REWEIGHTINGS = 3
 #: Such a share of rows may fall out of 95% intervals by it.
@@ -84,7 +88,9 @@ class AveragedEngine(Engine):
         if n is not None and bool((n == n[0]).all()):
             n = None
         of = Evidence(Z, y, n, CORRELATIONS[0])
-        return cls(plan, encoder, *fitted(of, steps=plan.options.get("steps", STEPS), seed=plan.seed))
+        stages = stages_of(hooks, SEARCHES)
+        steps = plan.options.get("steps", STEPS)
+        return cls(plan, encoder, *fitted(of, steps=steps, seed=plan.seed, stages=stages))
 
     @property
     def spread(self) -> str:
@@ -202,31 +208,37 @@ def lengths_of(members: list[Member]) -> Array:
 
 
 def fitted(
-    of: Evidence, *, steps: int, seed: int, reweightings: int = REWEIGHTINGS
+    of: Evidence, *, steps: int, seed: int, reweightings: int = REWEIGHTINGS, stages: Stages | None = None
 ) -> tuple[list[Member], Spread]:
-    """Members and the spread of new observations about them; rows weighed as Student-t where rows left out surely gain by it."""
+    """Members and the spread of new observations about them; rows weighed as Student-t where rows left out surely gain by it.
 
-    def told(of: Evidence) -> tuple[list[Member], LeftOut, Spread, float, float]:
+    stages : where its searches are kept
+    """
+    known = stages or Stages()
+
+    def told(of: Evidence, name: str) -> tuple[list[Member], LeftOut, Spread, float, float]:
         members = [
             Member(each, of.Z, of.y, of.inverse_counts, of.times)
-            for each in drawn(of, steps=steps, seed=seed)
+            for each in drawn(of, steps=steps, seed=seed, stages=known, name=name)
         ]
-        by_member = (np.array(each) for each in zip(*(m.left_out() for m in members)))
+        by_member = (np.array(each) for each in zip(*(m.left_out() for m in known.between(members))))
         weights = np.array([m.drawn.weight for m in members])
         rows = LeftOut.of(of.y, weights, *by_member, scales=of.times is not None)
         return members, rows, *rows.spread(of.Z / lengths_of(members))
 
-    members, rows, spread, score, held = told(of)
+    members, rows, spread, score, held = told(of, "all rows alike, ")
     kept, needed = (members, spread), score + worth(len(of.y))
     least = min(held, 0.95) - LOST
-    for _ in range(reweightings):
+    for i in range(reweightings):
         nu, factor = rows.tails()
         if nu is None or kept[1].degrees_of_freedom is None:
             break
         # Tipping and Lawrence 2005, section 3, as in `geogp.field.student`.
         parts = [m.drawn.weight * m.missed() / m.noise(of.inverse_counts, len(of.y)) for m in members]
         square = np.sum(parts, axis=0) / factor
-        members, rows, spread, score, held = told(replace(of, times=(nu + square) / (nu + 1.0)))
+        members, rows, spread, score, held = told(
+            replace(of, times=(nu + square) / (nu + 1.0)), f"weighed {i}, "
+        )
         # Weights that let go of too many rows make the others near certain: dense where most are, and never holding the rest.
         if score <= needed or spread.degrees_of_freedom is None or held < least:
             break

@@ -4,10 +4,12 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from geogp.engines.averaged.evidence import CORRELATIONS, Evidence
+from geogp.field.stages import Stages
 
 Array = NDArray[np.float64]
 
@@ -37,12 +39,16 @@ class Drawn:
     weight: float
 
 
-def drawn(of: Evidence, *, steps: int = STEPS, seed: int = 0) -> list[Drawn]:
+def drawn(
+    of: Evidence, *, steps: int = STEPS, seed: int = 0, stages: Stages | None = None, name: str = ""
+) -> list[Drawn]:
     """Hyperparameters that stand for their posterior, the correlation of `of` only one of several.
 
     Searches from several places find its tops, on some of the rows where they are many; from each top normal draws with
     its curvature, each weighed by how likely it is beside how likely it was drawn; of those, some by their weights. The
     highest top alone where rows are so many that they leave little open.
+
+    stages, name : each search is one of these, under a name that begins so
 
     Notes
     -----
@@ -53,6 +59,7 @@ def drawn(of: Evidence, *, steps: int = STEPS, seed: int = 0) -> list[Drawn]:
     ----------
     Tierney and Kadane 1986 (tops and curvatures); Geweke 1989 (weights); Kitagawa 1996 (draws by weights)
     """
+    stages = stages or Stages()
     rng = np.random.default_rng(seed)
     n = len(of.y)
     order = rng.permutation(n)
@@ -63,18 +70,31 @@ def drawn(of: Evidence, *, steps: int = STEPS, seed: int = 0) -> list[Drawn]:
         few = every.among(some)
         for length in LENGTHS:
             for noise in NOISES:
-                tops.append(_top(few, few.begun_at(length, noise), steps))
+                start = few.begun_at(length, noise)
+                tops.append(_top(few, start, steps, stages, f"{name}few {len(tops)}"))
     # Which of them more rows raise, few do not tell.
     tops = _highest(tops, LOWER if n == len(some) else math.inf)
     if n > len(some):
         among = {c: replace(of, correlation=c).among(more) for c in CORRELATIONS}
         of_more = LOWER if n < AVERAGED_BELOW else math.inf
-        tops = _highest([_top(among[top.of.correlation], top.at, steps) for top in tops], of_more)
+        tops = _highest(
+            [
+                _top(among[top.of.correlation], top.at, steps, stages, f"{name}more {i}")
+                for i, top in enumerate(tops)
+            ],
+            of_more,
+        )
     if n < AVERAGED_BELOW:
-        return _resampled(_about(tops, rng), rng)
+        return _resampled(_about(tops, rng, stages), rng)
     if n > len(more):
         among = {c: replace(of, correlation=c).among(most) for c in CORRELATIONS}
-        tops = _highest([_top(among[top.of.correlation], top.at, steps) for top in tops[:LAST]], LOWER)
+        tops = _highest(
+            [
+                _top(among[top.of.correlation], top.at, steps, stages, f"{name}most {i}")
+                for i, top in enumerate(tops[:LAST])
+            ],
+            LOWER,
+        )
     return [Drawn(tops[0].at, tops[0].of.correlation, 1.0)]
 
 
@@ -87,9 +107,21 @@ class Top:
     of: Evidence
 
 
-def _top(of: Evidence, start: Array, steps: int) -> Top:
-    found = minimize(of, start, jac=True, method="L-BFGS-B", bounds=of.bounds, options={"maxiter": steps})
-    return Top(float(found.fun), found.x, of)
+def _top(of: Evidence, start: Array, steps: int, stages: Stages, name: str) -> Top:
+    def found() -> dict[str, torch.Tensor]:
+        end = minimize(
+            of,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=of.bounds,
+            options={"maxiter": steps},
+            callback=lambda at: stages.tick(),
+        )
+        return {"value": torch.tensor(float(end.fun), dtype=torch.float64), "at": torch.from_numpy(end.x)}
+
+    end = stages.once(name, found)
+    return Top(float(end["value"]), end["at"].numpy(), of)
 
 
 def _highest(tops: list[Top], lower: float) -> list[Top]:
@@ -102,14 +134,14 @@ def _highest(tops: list[Top], lower: float) -> list[Top]:
     return out[:TOPS]
 
 
-def _about(tops: list[Top], rng: np.random.Generator) -> list[Drawn]:
+def _about(tops: list[Top], rng: np.random.Generator, stages: Stages) -> list[Drawn]:
     """Normal draws about tops, weighed."""
     out, logarithms = [], []
     for top in tops:
         low, high = np.array(top.of.bounds).T
         size, axes = np.linalg.eigh(_curvature(top.of, top.at))
         size = np.maximum(size, LEAST)
-        for draw in range(DRAWS):
+        for draw in stages.between(range(DRAWS)):
             z = rng.standard_normal(len(top.at)) if draw else np.zeros(len(top.at))
             at = np.clip(top.at + axes @ (z / np.sqrt(size)), low, high)
             density = 0.5 * (float(np.log(size).sum()) - float(z @ z))

@@ -1,21 +1,12 @@
 """The fit of one region: a pure function of its rows, its options and their seed, which any process could run."""
 
-import json
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from geogp.field.local_field import LocalField
 from geogp.field.noise.fit import Validation
 from geogp.field.options import FieldOptions
 from geogp.field.regions.rows import Rows
-from geogp.field.stages import Stages, Tensors
-
-#: What a stage, which holds tensors, calls the facts of a field.
-FACTS = "facts"
+from geogp.field.stages import Stages, Tensors, packed, unpacked
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +37,6 @@ def fit_region(task: Task, stages: Stages, name: str) -> LocalField:
             device=task.device,
             stages=inner,
         )
-        return _packed(*field.state())
+        return packed(*field.state())
 
-    return LocalField.from_state(*_unpacked(stages.of_stages(name, fit)), device=task.device)
-
-
-def _packed(tensors: Tensors, facts: dict[str, Any]) -> Tensors:
-    return {**tensors, FACTS: torch.from_numpy(np.frombuffer(json.dumps(facts).encode(), np.uint8).copy())}
-
-
-def _unpacked(made: Tensors) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors = dict(made)
-    return tensors, json.loads(tensors.pop(FACTS).numpy().tobytes())
+    return LocalField.from_state(*unpacked(stages.of_stages(name, fit)), device=task.device)

@@ -155,7 +155,14 @@ class SmoothNoise(nn.Module):
         many = features.dim() == 2 and len(features) > AT_ONCE and features.device.type == "cpu"
         if many and not torch.is_grad_enabled():
             return torch.cat([self.outputs(part) for part in features.split(AT_ONCE)], dim=1)
-        z = ((features - self.center) / self.scale).clamp(-CLIP, CLIP).to(self.first.weight.dtype)
+        return self.said_of(self.standardised(features))
+
+    def standardised(self, features: Tensor) -> Tensor:
+        """Features (.., F) as the networks take them."""
+        return ((features - self.center) / self.scale).clamp(-CLIP, CLIP).to(self.first.weight.dtype)
+
+    def said_of(self, z: Tensor) -> Tensor:
+        """(E, N, outputs) of each member, at standardised features (N, F) or (E, N, F)."""
         h = nn.functional.silu(self.first(z))
         for layer in self.layers:
             h = h + nn.functional.silu(layer(h))
@@ -309,13 +316,14 @@ def fit_smooth_noise(
     batch = min(batch, n)
     per_epoch = n // batch
     steps = Steps(groups, total=epochs * per_epoch, rise=0.15)
+    features = model.standardised(rows.features)
     history = []
     for _ in range(epochs):
         order = torch.stack([_shuffled(some, n, generator) for some in own])
         total = 0.0
         for i in range(per_epoch):
             j = order[:, i * batch : (i + 1) * batch]
-            outputs = model.outputs(rows.features[j])
+            outputs = model.said_of(features[j])
             parts = model.parts(outputs, rows.mean[j], rows.variance[j], prior_variance, rows.counts[j])
             parts = replace(parts, latent_variance=parts.latent_variance + rows.drift_variance[j])
             loss = -(rows.weight[j] * parts.log_density(rows.value[j])).mean(1)

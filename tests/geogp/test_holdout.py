@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.spatial import cKDTree
 
 from geogp import holdout
 from geogp.data import Data
@@ -18,6 +19,7 @@ from geogp.holdout import (
     random_part,
     rows_for_the_epoch,
     settled,
+    side_and_blocks,
     spacing,
 )
 
@@ -351,3 +353,38 @@ def test_what_is_asked_lies_farther_than_once_and_a_half_what_nine_of_ten_rows_d
     assert kinds_asked(twice, None, copies, None)["blocks"] == 0.5
     same = np.ones((5, 2))
     assert kinds_asked(same, None, same[:2], None) == {"rows": 1.0, "blocks": 0.0, "future": 0.0}
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_side_and_blocks_are_left_out_of_one_training(axes):
+    """Each of the sides in turn, whole, and about a sixth of what lies elsewhere in square blocks."""
+    space = np.random.default_rng(axes).uniform(size=(4000, axes))
+    ends = {
+        (d, high): space[:, d] > np.quantile(space[:, d], 0.8)
+        if high
+        else space[:, d] < np.quantile(space[:, d], 0.2)
+        for d in range(axes)
+        for high in (False, True)
+    }
+    seen, shares = set(), []
+    for seed in range(40):
+        fitted, left = side_and_blocks(space, seed=seed)
+        assert sorted([*fitted.tolist(), *left.tolist()]) == list(range(4000))
+        out = np.zeros(4000, dtype=bool)
+        out[left] = True
+        whole = [end for end, rows in ends.items() if out[rows].all()]
+        assert len(whole) == 1
+        seen.add(whole[0])
+        rest = out[~ends[whole[0]]]
+        shares.append(rest.mean())
+        # In blocks: the nearest row of a row that is left out is mostly left out, too.
+        here = space[~ends[whole[0]]]
+        near = cKDTree(here).query(here, k=2)[1][:, 1]
+        assert rest[near][rest].mean() > 0.6 > rest.mean()
+    assert seen == set(ends)
+    assert 0.1 < np.mean(shares) < 0.25
+
+
+def test_places_that_have_neither_sides_nor_blocks_leave_nothing_out():
+    fitted, left = side_and_blocks(np.ones((50, 2)), seed=0)
+    assert len(fitted) == 50 and len(left) == 0

@@ -131,6 +131,20 @@ def test_the_likeliest_growth_is_that_of_the_rows(sill, reach):
     assert likeliest(Missed(d, miss, own)) == pytest.approx(found, rel=1.0)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_row_that_misses_by_far_counts_as_sixteen_variances(seed):
+    rng = np.random.default_rng(seed)
+    d, own = rng.uniform(0.5, 2.0, 6), np.full(6, 0.01)
+    miss = rng.standard_t(1, 6)
+    scores = {}
+    for r in np.geomspace(0.1, 30, 14) * np.median(d):
+        for a in np.geomspace(0.01, 4, 16):
+            v = own + a * (1 - np.exp(-d / r))
+            prior = np.log(a) ** 2 / 4 + np.log(r / np.median(d)) ** 2 / 2.25
+            scores[a, r] = (np.minimum(miss**2 / v, 16) + np.log(v)).sum() + prior
+    assert likeliest(Missed(d, miss, own)) == pytest.approx(min(scores, key=scores.__getitem__))
+
+
 def test_rows_where_the_trial_had_rows_say_nothing_of_distance():
     sill, reach = likeliest(Missed(np.zeros(50), np.ones(50), np.ones(50)))
     assert np.isfinite(sill) and 0.0 < reach < 1e-10

@@ -126,8 +126,8 @@ def test_places_of_any_size_stay_where_they_are(monkeypatch):
         P = size * np.arange(1.0, 9.0)[:, None]
         found = Places.of([P])
         assert gaps_of(P, found.points).max() <= found.radius < 8 * size
-    far = Places.of([np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [1e300]])])
-    assert np.isfinite(far.points).all() and far.points.max() > 2.0**20
+    far = Places.of([np.array([[-1e300], [0.0], [1.0], [2.0], [3.0], [4.0], [1e300]])])
+    assert np.isfinite(far.points).all() and far.points.max() > 2.0**20 and far.points.min() < -(2.0**20)
 
 
 def test_bumps_know_places_of_any_size_apart():

@@ -2,8 +2,10 @@
 
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq, minimize
 
 from geogp.field import FieldOptions, LocalField
 from geogp.field.noise.gaps import MOST, STEEPEST, learned_in_gaps, log_factor
@@ -74,6 +76,87 @@ def test_less_variance_where_neighbours_disagree_is_not_believed():
     assert at is not None and at[0] > 0.4
     say, k, s, fold, square = rows(0.6, seed=1)
     assert learned_in_gaps(say, k, -s, fold, square) is None
+
+
+def test_it_follows_no_steeper_than_its_bound():
+    at = learned_in_gaps(*rows(4.0, seed=0, n=20_000))
+    assert at is not None and float(at[0]) == 1.5
+
+
+def by_hand(y, k, s, noise, rows, share=1.0):
+    """b and the log of the factor on the noise, and that factor without b, by another search."""
+
+    def cost(at):
+        log_a = np.minimum(np.clip(at[0] * 6.75 * k**2 * (1 - k) * s, -1.5, 1.5), -np.log(k))
+        total = k * np.exp(log_a) + noise * np.exp(at[1])
+        return 0.5 * (at[0] / 0.5) ** 2 + 0.5 * share * (y**2 / total + np.log(total))[rows].sum()
+
+    def density(at):
+        log_a = np.minimum(np.clip(at[0] * 6.75 * k**2 * (1 - k) * s, -1.5, 1.5), -np.log(k))
+        total = k * np.exp(log_a) + noise * np.exp(at[1])
+        return -0.5 * share * (y**2 / total + np.log(total))
+
+    exact = {"xatol": 1e-6, "fatol": 1e-10}
+    bounds = [(0.0, 1.5), (-1.5, 1.5)]
+    with_b = minimize(cost, [0.3, 0.0], bounds=bounds, method="Nelder-Mead", options=exact).x
+    level = minimize(lambda at: cost([0.0, at[0]]), [0.0], method="Nelder-Mead", options=exact).x[0]
+    return with_b, level, density
+
+
+def few(seed, n=600):
+    """As `rows`, beside what they are made of."""
+    say, k, s, fold, square = rows(0.9, seed, n)
+    y2_and_log = -2.0 * say(0.0, 0.0)
+    g = torch.Generator().manual_seed(seed)
+    torch.rand(n, generator=g), torch.randn(n, generator=g)
+    noise = 1.0 / torch.randint(1, 30, (n,), generator=g).double()
+    total = k + noise
+    y = ((y2_and_log - total.log()) * total).clamp_min(0.0).sqrt()
+    return say, k, s, fold, square, (y.numpy(), k.numpy(), s.clamp(-3.0, 3.0).numpy(), noise.numpy())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_the_likeliest_under_its_prior(seed):
+    say, k, s, fold, square, made = few(seed)
+    at = learned_in_gaps(say, k, s, fold, square)
+    assert at is not None
+    expected, _, _ = by_hand(*made, slice(None))
+    np.testing.assert_allclose(at.numpy(), expected, atol=8e-3)  # as near as its search goes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_believed_from_three_nats_on_that_unseen_rows_gain(seed):
+    """Rows that say the same, but less loudly; each judged by what was learned of the other folds."""
+    say, k, s, fold, square, made = few(seed)
+
+    def gain(share):
+        each = np.zeros(len(fold))
+        for part in range(3):
+            seen, unseen = (fold != part).numpy(), (fold == part).numpy()
+            with_b, level, density = by_hand(*made, seen, share)
+            each[unseen] = (density(with_b) - density([0.0, level]))[unseen]
+        return each.sum()
+
+    just = brentq(lambda share: gain(share) - 3.0, 0.01, 1.0, xtol=1e-3)
+    for share, believed in ((0.97 * just, False), (1.03 * just, True)):
+        at = learned_in_gaps(lambda a, level, c=share: c * say(a, level), k, s, fold, square)
+        assert (at is not None) == believed
+
+
+def test_the_spread_counts_up_to_three_sd_and_what_is_known_up_to_all():
+    k, far, further = (
+        torch.full((1,), 0.1).double(),
+        torch.tensor([3.0]).double(),
+        torch.tensor([9.0]).double(),
+    )
+    b = torch.tensor(0.4).double()
+    assert torch.equal(log_factor(b, k, far), log_factor(b, k, further))
+    assert torch.equal(log_factor(b, k, -far), log_factor(b, k, -further))
+    assert float(log_factor(b, torch.tensor([1.2]).double(), far)) == 0.0
+    assert float(
+        log_factor(torch.tensor(1.5).double(), torch.tensor([0.2]).double(), -further)
+    ) == pytest.approx(max(-1.5 * 6.75 * 0.04 * 0.8 * 3.0, -1.5))
+    assert float(log_factor(torch.tensor(9.0).double(), torch.tensor([0.2]).double(), -further)) == -1.5
 
 
 def test_rows_of_one_fold_say_nothing():

@@ -99,7 +99,8 @@ def test_kernels_are_never_rounded(drawn: torch.Generator) -> None:
 
 
 def test_the_process_is_left_as_it_was() -> None:
-    before = torch.get_float32_matmul_precision()
+    before = "highest"
+    torch.set_float32_matmul_precision(before)
     with pytest.raises(RuntimeError), products_in("bfloat16"), rounded(asked()):
         assert torch.get_float32_matmul_precision() == PRECISIONS["bfloat16"]
         torch.ones(2, 3) @ torch.ones(2, 3)

@@ -86,3 +86,54 @@ def test_thinning_keeps_the_rows_where_they_are_and_the_number_bounded():
     assert len(few) == 3 and (few[row] == P[:3].repeat(2, axis=0)).all()
     line, _ = thinned(np.stack([np.linspace(0, 1, 2000), np.zeros(2000)], axis=1), 100)
     assert 50 < len(line) <= 100
+
+
+def by_hand(P, y, noise, solves, nu=None):
+    """Mean (places,) at the places of rows that each have one of their own, by dense algebra."""
+    K = 0.7 * matern(torch.cdist(P / 40, P / 40), "matern32")
+    by_place, by_row = torch.ones_like(y), torch.ones_like(y)
+    for _ in range(solves):
+        variance = 0.3 + noise / by_row
+        g = K @ torch.linalg.solve(K + torch.diag(variance / by_place), y)
+        if nu is not None:
+            by_place = (nu + 1) / (nu + (y - g) ** 2 / variance)
+            by_row = (nu + 1) / (nu + 0 * y)  # a row is its place's mean
+    return g
+
+
+@pytest.mark.parametrize("nu, solves", [(None, 1), (4.0, 4)])
+def test_places_seen_once_count_and_weights_are_renewed_three_times(nu, solves):
+    P, y, noise = data(places=80, quarters=1)
+    y = y + 3.0 * (torch.arange(80) % 9 == 0)
+    surface = fit_regional(Region.of(P, 40.0), torch.arange(80), y, noise, degrees_of_freedom=nu, **SOME)
+    at, _ = surface.at_observations(torch.arange(80))
+    torch.testing.assert_close(at, by_hand(P, y, noise, solves, nu), rtol=1e-5, atol=1e-5)
+
+
+def test_between_nodes_it_is_the_same_however_far_from_its_places():
+    P, y, noise = data()
+    surface = fit_regional(Region.of(P, 4.0), torch.arange(len(y)), y, noise, **SOME)
+    rng = np.random.default_rng(1)
+    for reach in (1.0, 30.0, 200.0, 900.0):
+        new = torch.from_numpy(50 + (50 + reach) * rng.uniform(-1, 1, (400, 2)))
+        (g, variance), (near, spread) = surface(new), surface.between_nodes(new)
+        torch.testing.assert_close(near, g, rtol=0, atol=1e-3)
+        torch.testing.assert_close(spread, variance, rtol=0.05, atol=0)
+    far = torch.tensor([[1e12, -1e12]]).double()
+    near, spread = surface.between_nodes(far)
+    assert float(near) == pytest.approx(0.0, abs=1e-9) and float(spread) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 30, 100])
+def test_the_finest_grid_with_few_enough_cells_is_taken(most):
+    P = np.random.default_rng(most).uniform(0, 1, (300, 2))
+    low, span = P.min(0), np.ptp(P, axis=0).max()
+
+    def cells(across):
+        return {tuple(c) for c in np.minimum((P - low) / span * across, across - 1).astype(int).tolist()}
+
+    few = [across for across in range(1, 40) if len(cells(across)) <= most]
+    assert few == list(range(1, len(few) + 1))  # here more cells are always more
+    assert len(thinned(P, most)[0]) == len(cells(few[-1]))
+    assert len(thinned(P[:most], most)[0]) == most  # as many as may be stay as they are
+    assert np.array_equal(np.sort(thinned(P[:most], most)[0], axis=0), np.sort(P[:most], axis=0))

@@ -50,6 +50,43 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_result(monkeypatch):
         torch.testing.assert_close(again.state()[0][name], value, rtol=0, atol=0)
 
 
+def number(value, computed):
+    """What computes a stage of that number, and writes down that it did."""
+    return lambda: computed.append(value) or {"value": torch.tensor(float(value))}
+
+
+def test_a_stage_of_stages_keeps_each_of_them_under_its_name():
+    reports, done, computed = [], [], []
+
+    def two(inner):
+        one, other = (inner.once(name, number(i, computed)) for i, name in enumerate("ab", 1))
+        return {"sum": one["value"] + other["value"]}
+
+    whole = Stages(report=lambda known: reports.append(dict(known)), progress=done.append)
+    whole.once("first", number(0, computed))
+    assert whole.of_stages("both", two)["sum"] == 3.0
+    names = ["first/value", "both.a/value", "both.b/value", "both/sum"]
+    assert [set(report) for report in reports] == [set(names[:k]) for k in (1, 2, 3, 4)]
+    assert done == [1, 2, 3, 4] and whole.done == 4 and computed == [0, 1, 2]
+    # An earlier attempt that came to the second of the two goes on there, and one that is done has nothing to do.
+    for known, again in ((reports[1], [2]), (reports[3], [])):
+        computed.clear()
+        later = Stages(known)
+        later.once("first", number(0, computed))
+        assert later.of_stages("both", two)["sum"] == 3.0
+        assert computed == again and set(later.known) == set(names)
+
+
+def test_pieces_are_taken_one_by_one_with_a_moment_before_each():
+    ticks, heard = [], []
+    stages = Stages(report=lambda known: ticks.append(1), tell=heard.append)
+    assert [(piece, len(ticks)) for piece in stages.between("xy")] == [("x", 1), ("y", 2)]
+    stages.tell("the next")
+    assert heard == ["the next"]
+    Stages().tell("nobody")
+    Stages().tick()
+
+
 def test_within_a_stage_there_is_a_moment_to_stop():
     X, y = world(500)
     ticks = []

@@ -151,8 +151,6 @@ class RegionalSurface:
         return self._moments([self.region.basis[self.region.site[i]] for i in rows.split(ROWS_AT_ONCE)])
 
     def _moments(self, pieces: list[Tensor]) -> tuple[Tensor, Tensor]:
-        if not pieces:
-            return self.coefficients.new_zeros(0), self.coefficients.new_zeros(0)
         mean = [phi @ self.coefficients for phi in pieces]
         half = [phi @ self._half.T for phi in pieces]
         # What the basis cannot carry at a place is unknown there.

@@ -88,26 +88,34 @@ def test_thinning_keeps_the_rows_where_they_are_and_the_number_bounded():
     assert 50 < len(line) <= 100
 
 
-def by_hand(P, y, noise, solves, nu=None):
-    """Mean (places,) at the places of rows that each have one of their own, by dense algebra."""
-    K = 0.7 * matern(torch.cdist(P / 40, P / 40), "matern32")
-    by_place, by_row = torch.ones_like(y), torch.ones_like(y)
+def by_hand(P, y, noise, quarters, solves, nu=None):
+    """Mean (places,) at places that each have so many rows, by dense algebra."""
+    K = 0.7 * matern(torch.cdist(P[::quarters] / 40, P[::quarters] / 40), "matern32")
+    by_place, by_row = torch.ones(len(K)).double(), torch.ones_like(y)
     for _ in range(solves):
-        variance = 0.3 + noise / by_row
-        g = K @ torch.linalg.solve(K + torch.diag(variance / by_place), y)
+        weight = (by_row / noise).reshape(-1, quarters)
+        mean = (weight * y.reshape(-1, quarters)).sum(1) / weight.sum(1)
+        variance = 0.3 + 1.0 / weight.sum(1)
+        g = K @ torch.linalg.solve(K + torch.diag(variance / by_place), mean)
         if nu is not None:
-            by_place = (nu + 1) / (nu + (y - g) ** 2 / variance)
-            by_row = (nu + 1) / (nu + 0 * y)  # a row is its place's mean
+            by_place = (nu + 1) / (nu + (mean - g) ** 2 / variance)
+            by_row = (nu + 1) / (nu + (y - mean.repeat_interleave(quarters)) ** 2 / noise)
     return g
 
 
+@pytest.mark.parametrize("quarters", [1, 4])
 @pytest.mark.parametrize("nu, solves", [(None, 1), (4.0, 4)])
-def test_places_seen_once_count_and_weights_are_renewed_three_times(nu, solves):
-    P, y, noise = data(places=80, quarters=1)
-    y = y + 3.0 * (torch.arange(80) % 9 == 0)
-    surface = fit_regional(Region.of(P, 40.0), torch.arange(80), y, noise, degrees_of_freedom=nu, **SOME)
-    at, _ = surface.at_observations(torch.arange(80))
-    torch.testing.assert_close(at, by_hand(P, y, noise, solves, nu), rtol=1e-5, atol=1e-5)
+def test_weights_of_places_and_rows_are_renewed_three_times(nu, solves, quarters):
+    """Of averages whose noise is large and small, some rows and some places odd."""
+    P, y, noise = data(places=80, quarters=quarters)
+    n = torch.arange(len(y))
+    y, noise = y + 3.0 * (n // quarters % 9 == 0) + 2.0 * (n % 7 == 0), 8.0 * noise.square()
+    surface = fit_regional(Region.of(P, 40.0), n, y, noise, degrees_of_freedom=nu, **SOME)
+    at, _ = surface.at_observations(n[::quarters])
+    expected = by_hand(P, y, noise, quarters, solves, nu)
+    torch.testing.assert_close(at, expected, rtol=1e-5, atol=1e-5)
+    if nu is not None:
+        assert (expected - by_hand(P, y, noise, quarters, solves - 1, nu)).abs().max() > 1e-4
 
 
 def test_between_nodes_it_is_the_same_however_far_from_its_places():
@@ -137,3 +145,10 @@ def test_the_finest_grid_with_few_enough_cells_is_taken(most):
     assert len(thinned(P, most)[0]) == len(cells(few[-1]))
     assert len(thinned(P[:most], most)[0]) == most  # as many as may be stay as they are
     assert np.array_equal(np.sort(thinned(P[:most], most)[0], axis=0), np.sort(P[:most], axis=0))
+
+
+def test_of_no_places_it_says_nothing():
+    P, y, noise = data()
+    surface = fit_regional(Region.of(P, 40.0), torch.arange(len(y)), y, noise, **SOME)
+    for said in (surface(P[:0]), surface.at_observations(torch.arange(0)), surface.between_nodes(P[:0])):
+        assert [tuple(part.shape) for part in said] == [(0,), (0,)]

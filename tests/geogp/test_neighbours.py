@@ -182,3 +182,87 @@ def test_of_each_cell_the_place_nearest_to_its_centre_is_kept(wide):
         if where not in best or off[i] < off[best[where]]:
             best[where] = i
     assert kept.tolist() == sorted(best.values()) and len(kept) == 49
+
+
+def dealt_by_hand(d2, group, k):
+    """Columns beyond the nearer half of k that are taken in turns over the groups, each of them nearest first."""
+    order = np.argsort(d2, kind="stable")
+    order = order[np.isfinite(d2[order])]
+    near = round(0.5 * k)
+    turns, seen = [], {}
+    for rank, column in enumerate(order[near:]):
+        turns.append((seen.setdefault(group[column], 0), rank, column))
+        seen[group[column]] += 1
+    return {column for _, _, column in sorted(turns)[: max(k - near, 0)]}
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+@pytest.mark.parametrize("k", [4, 12, 24])
+def test_of_rows_that_were_found_those_are_dealt_that_fewer_would_have_dealt(in_time, k):
+    X = space_time(seed=4) if in_time else np.random.default_rng(4).uniform(0, 10, (400, 2))
+    scale = np.array([2.0, 2.0, 0.7])[: X.shape[1]]
+    search = neighbours.build(X, scale=scale, time_axis=2 if in_time else None)
+    Q = np.random.default_rng(5).uniform(0, 10, (25, X.shape[1]))
+    Q[:5] = X[:5]
+    index = neighbours.query(search, Q, 40)
+    index[3, 30:] = MISSING
+    found = neighbours.dealt(search, Q, index, k)
+    assert found.shape == index.shape
+    for q, rows, told in zip(Q, index, found):
+        offset = ((X[rows] - q) / scale)[:, :2]
+        turn = np.arctan2(offset[:, 1], offset[:, 0]) / (2 * np.pi) + 0.5
+        group = np.where((offset == 0).all(axis=1), 8, np.minimum(np.floor(8 * turn), 7))
+        d2 = np.where(rows == MISSING, np.inf, (((X[rows] - q) / scale) ** 2).sum(axis=1))
+        assert set(np.flatnonzero(told)) == dealt_by_hand(d2, group, k)
+
+
+def test_what_cannot_be_searched_is_refused():
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    search = neighbours.build(X)
+    with pytest.raises(ValueError, match="k must be at least 1; got 0"):
+        neighbours.query(search, X, 0)
+    for other in (X[:, :1], X[0]):
+        with pytest.raises(ValueError, match=r"places have shape .* the reference has 2 columns"):
+            neighbours.query(search, other, 3)
+    for scale in (np.ones(3), np.array([1.0, 0.0]), np.array([1.0, -1.0]), np.array([1.0, np.nan])):
+        with pytest.raises(ValueError, match="scale must hold 2 positive lengths"):
+            neighbours.build(X, scale=scale)
+
+
+def test_unsaid_scales_are_the_spread_of_space_and_that_of_time():
+    X = np.random.default_rng(0).normal(size=(300, 3)) * [1.0, 7.0, 30.0]
+    alike = np.sqrt(X[:, :2].var(axis=0).mean())
+    np.testing.assert_allclose(neighbours.build(X, time_axis=2).scale, [alike, alike, X[:, 2].std()])
+    np.testing.assert_allclose(neighbours.build(X[:, :2]).scale, [alike, alike])
+    assert neighbours.build(np.ones((4, 3)), time_axis=2).scale.tolist() == [1.0, 1.0, 1.0]
+
+
+def lattice(a, b, apart):
+    return apart * np.stack(np.meshgrid(np.arange(a), np.arange(b)), -1).reshape(-1, 2).astype(float)
+
+
+@pytest.mark.parametrize("places, sizes", [
+    ((60, 60), [3600, 400, 100, 25]),  # cells of three places along a side, then of twice as many, down to 48
+    ((24, 18), [432, 48]),
+    ((12, 8), [96, 12]),
+    ((19, 5), [95]),  # a few dozen are searched as they are
+    ((7, 6), [42]),
+])  # fmt: skip
+@pytest.mark.parametrize("apart", [0.01, 5.0])
+def test_tiers_are_thinned_to_cells_that_double(places, sizes, apart):
+    tiers = neighbours._thin(lattice(*places, apart))
+    assert [len(tier.place) for tier in tiers] == sizes
+
+
+def test_one_neighbour_is_the_nearest_and_all_of_them_are_in_order():
+    rng = np.random.default_rng(0)
+    X, Q = rng.normal(size=(60, 2)), rng.normal(size=(9, 2))
+    search = neighbours.build(X, scale=np.ones(2))
+    order = np.argsort(np.linalg.norm(X[None] - Q[:, None], axis=-1), axis=1)
+    assert (neighbours.query(search, Q, 1)[:, 0] == order[:, 0]).all()
+    assert (neighbours.query(search, Q, 60) == order).all()
+    in_time = np.column_stack([X, np.arange(60.0) % 6])
+    search = neighbours.build(in_time, time_axis=2)
+    index = neighbours.query(search, np.column_stack([Q, np.full(9, 9.0)]), 60, latest=np.full(9, 2.0))
+    for row in index:
+        assert sorted(row[row != MISSING]) == np.flatnonzero(in_time[:, 2] <= 2.0).tolist()

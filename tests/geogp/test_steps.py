@@ -45,6 +45,17 @@ def test_steps_are_those_of_torch(total, rise, beta2):
         torch.testing.assert_close(p, q.detach(), rtol=0, atol=1e-12)
 
 
+def test_nothing_said_a_fifth_of_the_cycle_rises():
+    found = []
+    for said in ({}, {"rise": 0.2, "beta2": 0.999}, {"rise": 0.4}):
+        x, b, loss = problem()
+        steps = Steps([Group([x, b], 0.1)], total=30, **said)
+        for _ in range(30):
+            steps.down(loss())
+        found.append(x.detach().clone())
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
 def test_a_parameter_without_gradient_stays():
     x, b, _ = problem()
     before = b.detach().clone()

@@ -152,3 +152,10 @@ def test_of_no_places_it_says_nothing():
     surface = fit_regional(Region.of(P, 40.0), torch.arange(len(y)), y, noise, **SOME)
     for said in (surface(P[:0]), surface.at_observations(torch.arange(0)), surface.between_nodes(P[:0])):
         assert [tuple(part.shape) for part in said] == [(0,), (0,)]
+
+
+def test_as_many_cells_as_may_be_are_not_too_many():
+    corners = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    P = (corners[:, None] + 1e-9 * np.arange(3)[:, None]).reshape(-1, 2)
+    sites, row = thinned(P, 4)
+    assert len(sites) == 4 and np.abs(sites[row] - P).max() < 1e-8

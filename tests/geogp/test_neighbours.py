@@ -81,6 +81,16 @@ def test_the_future_can_be_left_out():
     assert (~there[Q[:, 2] == 0]).all()
 
 
+@pytest.mark.parametrize("visits", [1, 2, 3])
+def test_every_row_of_a_place_is_a_candidate(visits):
+    X = space_time(places=200, visits=visits)
+    search = neighbours.build(X, scale=np.array([1.0, 1.0, 0.3]), time_axis=2)
+    Q = X[::7] + [0.01, 0.0, 0.1]
+    distance = np.linalg.norm((X[None] - Q[:, None]) / search.scale, axis=-1)
+    index = neighbours.query(search, Q, 24)
+    assert (index[:, :12] == np.argsort(distance, axis=1)[:, :12]).all()
+
+
 @pytest.mark.parametrize("latest", [None, 40.0])
 def test_of_a_long_history_the_rows_about_the_time_are_taken(latest):
     """Three places of 10, 64 and 500 visits: what is near in time is found at each, whenever it is asked for."""
@@ -266,3 +276,9 @@ def test_one_neighbour_is_the_nearest_and_all_of_them_are_in_order():
     index = neighbours.query(search, np.column_stack([Q, np.full(9, 9.0)]), 60, latest=np.full(9, 2.0))
     for row in index:
         assert sorted(row[row != MISSING]) == np.flatnonzero(in_time[:, 2] <= 2.0).tolist()
+
+
+def test_cells_that_no_whole_number_counts_stay_apart():
+    """2^32 columns of 2^32 cells: the first of the last column would have the number of the very first."""
+    cell = np.array([[0.0, 0.0], [2.0**32, 0.0], [0.0, 2.0**32 - 1.0]])
+    assert neighbours._first_of_each(cell, np.zeros(3)).tolist() == [0, 1, 2]

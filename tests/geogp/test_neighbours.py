@@ -282,3 +282,11 @@ def test_cells_that_no_whole_number_counts_stay_apart():
     """2^32 columns of 2^32 cells: the first of the last column would have the number of the very first."""
     cell = np.array([[0.0, 0.0], [2.0**32, 0.0], [0.0, 2.0**32 - 1.0]])
     assert neighbours._first_of_each(cell, np.zeros(3)).tolist() == [0, 1, 2]
+
+
+def test_a_crowd_on_one_side_does_not_hide_what_lies_on_the_others():
+    near, far = np.linspace(1.0, 2.0, 450), np.linspace(5.0, 6.0, 7)
+    d2 = np.concatenate([near, far])[None]
+    group = np.concatenate([np.zeros(450), np.arange(1, 8)]).astype(np.int8)[None]
+    found = neighbours._deal(d2, group, 32, 0.5)[0]
+    assert set(range(450, 457)) < set(found.tolist()) and found[:16].tolist() == list(range(16))

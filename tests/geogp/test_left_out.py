@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import geogp
-from geogp.field import FieldOptions, left_out
+from geogp.field import FieldOptions, choose, left_out
 from geogp.field.frame import frame_of
 from geogp.field.noise import fit as noise_fit
 
@@ -51,3 +51,43 @@ def test_what_is_found_is_that_of_each_set_alone(rows, monkeypatch):
         # None of the rows that are left out is a neighbour, and none is known.
         assert not np.isin(a.neighbours.numpy(), a.rows.numpy()).any()
         assert not a.known[a.rows].any()
+
+
+def test_of_few_rows_none_are_left_out(rows):
+    for n, some in ((399, False), (400, True)):
+        frame = frame_of(rows[:n].numpy(), (0, 1), None)
+        assert bool(left_out.leave_out(frame.coordinates(rows[:n]), frame, FieldOptions())) == some
+
+
+@pytest.mark.parametrize("k", [1, 4, 9])
+def test_the_nearest_others_are_the_nearest_and_never_the_row_itself(k):
+    P = torch.rand(60, 2, generator=torch.Generator().manual_seed(k)).double()
+    away = torch.cdist(P, P).fill_diagonal_(torch.inf)
+    assert torch.equal(left_out.nearest_others(P, k), away.argsort(1)[:, :k])
+    crowd = torch.cat([P, P[:1].repeat(20, 1)])  # more at one place than are asked for
+    found = left_out.nearest_others(crowd, k)
+    assert found.shape == (80, k) and (found != torch.arange(80)[:, None]).all()
+    for i in (0, *range(60, 80)):
+        assert (crowd[found[i]] == P[0]).all()
+    few = left_out.nearest_others(P[:3], 5)
+    assert ((few >= 0).sum(1) == 2).all() and (few[:, 2:] == -1).all()
+
+
+def test_the_horizon_is_the_farthest_that_was_left_out():
+    X = torch.rand(900, 3, generator=torch.Generator().manual_seed(0)).double()
+    X[:, 2] = (12 * X[:, 2]).floor()
+    frame = frame_of(X.numpy(), (0, 1), 2)
+    C = frame.coordinates(X)
+    out = left_out.leave_out(C, frame, FieldOptions())
+    ahead = [
+        float(frame.times(C[o.rows]).max() - frame.times(C[o.reference]).max())
+        for o in out
+        if o.kind == "future"
+    ]
+    assert len(set(ahead)) > 1 and left_out.horizon_of(out, C, frame) == pytest.approx(max(ahead))
+    assert left_out.horizon_of([o for o in out if o.kind != "future"], C, frame) == 0.0
+
+
+def test_sides_count_less_than_what_most_predictions_are_like():
+    kinds = ("rows", "blocks", "future", "sides")
+    assert [choose._share(kind) for kind in kinds] == [1.0, 1.0, 1.0, 0.3]

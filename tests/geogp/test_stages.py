@@ -71,10 +71,12 @@ def test_a_stage_of_stages_keeps_each_of_them_under_its_name():
     # An earlier attempt that came to the second of the two goes on there, and one that is done has nothing to do.
     for known, again in ((reports[1], [2]), (reports[3], [])):
         computed.clear()
-        later = Stages(known)
+        done.clear()
+        later = Stages(known, progress=done.append)
         later.once("first", number(0, computed))
         assert later.of_stages("both", two)["sum"] == 3.0
         assert computed == again and set(later.known) == set(names)
+        assert done == [3, 4][: 2 * len(again)]
 
 
 def test_pieces_are_taken_one_by_one_with_a_moment_before_each():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import geogp
 from geogp.basis.model import in_double
+from geogp.basis.residuals.places import Places
 from geogp.basis.statistics import (
     Statistic,
     add_rows,
@@ -287,3 +288,30 @@ def test_rows_are_weighed_by_what_was_asked(residual, how):
     with torch.no_grad():
         expected = from_rows(phi, data.y.double() - 0.3, weight)
     same(statistic_of(model, data, **how), expected)
+
+
+def test_places_of_rows_go_with_their_statistic():
+    """Of a residual that grows from them: those of both parts where both know them, else of the one that does."""
+    phi, y, noise = draw(n=6)
+    plain = from_rows(phi, y, noise)
+    one, other = (replace(plain, places=Places.of([np.array(P)])) for P in ([[0.0], [2.0]], [[2.0], [1.0]]))
+    assert merge(one, other).places.points.tolist() == [[0.0], [1.0], [2.0]]
+    for parts in ((one, plain), (plain, one)):
+        assert merge(*parts).places.points.tolist() == [[0.0], [2.0]]
+    assert merge(plain, plain).places is None
+
+
+@pytest.mark.parametrize("residual", ["distance", "none"])
+def test_a_statistic_of_rows_knows_their_places_where_the_residual_grows_from_them(residual):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 9, (80, 2))
+    small = {"rank": 8, "hidden": 8, "epochs": 2, "random_state": 0, "target_transform": "identity"}
+    model = geogp.GPRegressor("dbk-silu", spatial=(0, 1), residual=residual, **small).fit(X, X[:, 0])
+    basis = model.engine_.model
+    rows = Data(torch.from_numpy(X[:30]), torch.zeros(30), None)
+    places = statistic_of(basis, rows).places
+    if residual == "none":
+        assert places is None
+    else:
+        expected = in_double(basis).encoder.standardise(rows.X).numpy()
+        np.testing.assert_allclose(places.points, np.unique(expected, axis=0), rtol=0, atol=1e-12)

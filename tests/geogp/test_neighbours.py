@@ -290,3 +290,17 @@ def test_a_crowd_on_one_side_does_not_hide_what_lies_on_the_others():
     group = np.concatenate([np.zeros(450), np.arange(1, 8)]).astype(np.int8)[None]
     found = neighbours._deal(d2, group, 32, 0.5)[0]
     assert set(range(450, 457)) < set(found.tolist()) and found[:16].tolist() == list(range(16))
+
+
+def test_a_tier_keeps_of_each_cell_the_place_nearest_to_its_centre():
+    P = np.random.default_rng(0).uniform(3.0, 9.0, (500, 2))
+    first, second, *_ = neighbours._thin(P)
+    away = np.sort(np.linalg.norm(P[:, None] - P, axis=-1), axis=1)[:, 1]
+    size, low = 3.0 * np.median(away), P.min(axis=0)
+    best: dict[tuple[int, int], tuple[float, int]] = {}
+    for i, place in enumerate(P):
+        cell = np.floor((place - low) / size)
+        off = np.linalg.norm(place - (low + (cell + 0.5) * size))
+        best[tuple(cell)] = min(best.get(tuple(cell), (np.inf, 0)), (off, i))
+    assert first.place.tolist() == list(range(500))
+    assert second.place.tolist() == sorted(i for _, i in best.values())

@@ -317,16 +317,20 @@ def fit_smooth_noise(
     per_epoch = n // batch
     steps = Steps(groups, total=epochs * per_epoch, rise=0.15)
     features = model.standardised(rows.features)
+    told = torch.stack(
+        [rows.mean, rows.variance, rows.drift_variance, rows.counts, rows.value, rows.weight], -1
+    )
     history = []
     for _ in range(epochs):
         order = torch.stack([_shuffled(some, n, generator) for some in own])
         total = 0.0
         for i in range(per_epoch):
             j = order[:, i * batch : (i + 1) * batch]
-            outputs = model.said_of(features[j])
-            parts = model.parts(outputs, rows.mean[j], rows.variance[j], prior_variance, rows.counts[j])
-            parts = replace(parts, latent_variance=parts.latent_variance + rows.drift_variance[j])
-            loss = -(rows.weight[j] * parts.log_density(rows.value[j])).mean(1)
+            mean, variance, drift_variance, counts, value, weight = _rows(told, j).unbind(-1)
+            outputs = model.said_of(_rows(features, j))
+            parts = model.parts(outputs, mean, variance, prior_variance, counts)
+            parts = replace(parts, latent_variance=parts.latent_variance + drift_variance)
+            loss = -(weight * parts.log_density(value)).mean(1)
             steps.down(loss.sum())
             total += loss.mean().item()
         history.append(total / per_epoch)
@@ -334,6 +338,11 @@ def fit_smooth_noise(
     if model.members > 1:
         model.believe(rows, prior_variance, without)
     return history
+
+
+def _rows(table: Tensor, at: Tensor) -> Tensor:
+    """(E, N, F) rows of a table (.., F), each copied whole, where table[at] copies number by number."""
+    return table.index_select(0, at.flatten()).view(*at.shape, -1)
 
 
 def _shuffled(some: Tensor, n: int, generator: torch.Generator) -> Tensor:

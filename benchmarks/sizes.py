@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.out is not None:
         machine.write_text(options.out, json.dumps(fit(sizes[0])))
         return 0
-    found = [machine.in_fresh("benchmarks.sizes", "--rows", str(n)) for n in sizes]
+    found = of_each(sizes)
     rows = [one for one in found if isinstance(one, dict)]
     if rows:
         print("\n".join(markdown(list(rows[0]), [[f"{v:,.0f}" for v in row.values()] for row in rows])))
@@ -80,6 +80,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(one, str):
             print(f"{n} rows: {one}", file=sys.stderr)
     return int(len(rows) < len(found))
+
+
+def of_each(sizes: Sequence[int]) -> list[dict[str, float] | str]:
+    """What `fit` says of each size in a process of its own, or why that ended without."""
+    return [machine.in_fresh("benchmarks.sizes", "--rows", str(n)) for n in sizes]
+
+
+def section(device: str, quick: bool) -> list[dict[str, float]]:
+    """Of `benchmarks.speed`; only sizes that could be fitted."""
+    found = of_each((800,) if quick else (100_000, 1_000_000, 10_000_000))
+    return [one for one in found if isinstance(one, dict)]
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from benchmarks.machine import device_asked, in_fresh, write_text
 from benchmarks.tables import markdown
 
 SECTIONS = (
-    "training", "prediction", "on-all-rows", "epochs", "fields", "local", "grid", "convergence", "streaming", "ingest",
-    "archive", "export",
+    "training", "prediction", "on-all-rows", "epochs", "fields", "sizes", "local", "grid", "convergence", "streaming",
+    "ingest", "archive", "export",
 )  # fmt: skip
 #: A number that got worse by more than this is named.
 WORSE = 0.1

@@ -18,7 +18,7 @@ assert geogp
 import torch  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from benchmarks import growth  # noqa: E402
+from benchmarks import growth, sizes  # noqa: E402
 from benchmarks.machine import best_seconds, clock_of, interleaved, synced  # noqa: E402
 from geogp.basis.build import Shape, Size, build  # noqa: E402
 from geogp.basis.initialise import warm_start  # noqa: E402
@@ -399,6 +399,7 @@ SECTIONS: dict[str, tuple[str, Callable[[str, bool], list[Row]]]] = {
     "on-all-rows": ("A step on all rows", growth.on_all_rows),
     "epochs": ("An epoch, and the weights' statistics", growth.epochs),
     "fields": ("A field beside other libraries", growth.fields),
+    "sizes": ("A fit of the default, of more and more rows", sizes.section),
     "local": ("Local Gaussian process", locally),
     "grid": ("A map of the default field", grid),
     "convergence": ("A default fit", convergence),

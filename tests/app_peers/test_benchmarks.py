@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 
 import geogp
-from benchmarks import accuracy, cases, clouds, maps, page, sizes, slices, small, speed, tables, targets
+from benchmarks import (
+    accuracy,
+    cases,
+    clouds,
+    maps,
+    page,
+    sizes,
+    slices,
+    small,
+    speed,
+    tables,
+    targets,
+    timings,
+)
 from benchmarks.cases import CASES, Problem
 from benchmarks.measure import known
 from data_pipelines import synthetic
@@ -151,9 +164,14 @@ def test_every_target_belongs_to_a_case_and_every_peer_is_known():
     assert known("geogp") and known("knn") and not known("nobody")
 
 
+def part_of_readme(heading: str) -> str:
+    text = (page.FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    return text.split(f"## {heading}")[1].split("## ")[0]
+
+
 def test_the_readmes_figures_are_those_that_were_printed():
     """Each cell of its table, from the kept results; and the command beside it names cases that there are."""
-    text = (page.FOLDER.parent / "README.md").read_text(encoding="utf-8").split("## How good it is")[1]
+    text = part_of_readme("How good it is")
     names = {
         "`geogp`": "geogp",
         "LightGBM that sees what the neighbours measured": "lightgbm-neighbours",
@@ -176,6 +194,21 @@ def test_the_readmes_figures_are_those_that_were_printed():
     assert (
         "`splits/hawaii_fixed.parquet`" in text
     )  # the rows are those of this file, not of the built-in rule
+
+
+def test_the_readmes_speeds_are_those_that_were_printed():
+    text = part_of_readme("How fast it is")
+    kept = (page.FOLDER / "SPEED.md").read_text(encoding="utf-8")
+    cells = {cell.strip() for line in kept.splitlines() if line.startswith("|") for cell in line.split("|")}
+    told = [line.split("|")[1:4] for line in text.splitlines() if line.startswith("| ")][1:]
+    figures = [f for row in told for cell in row[1:] for f in re.findall(r"[\d.,]*\d", cell)]
+    assert len(told) == 11 and len(figures) == 30 and set(figures) <= cells
+    rows = {f for work, _, _ in told for f in re.findall(r"\d[\d,]*(?= rows)", work)}
+    assert rows == {"100,000", "1,000,000", "10,000,000", "16,000", "7,000,000"} and rows <= cells
+
+
+def test_each_section_of_the_speed_benchmark_has_its_function():
+    assert set(speed.SECTIONS) == set(timings.SECTIONS)
 
 
 def test_thinning_keeps_rows_together():

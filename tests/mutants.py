@@ -6,6 +6,7 @@ which lines each test passes and for how long: a mutant meets the tests of its l
 survives them meets all tests of its module. `tests/faults/mutants.toml` says which those are and which survivors change
 nothing; without a module all of them are measured. What was found is kept in `tests/faults/mutants.json` and printed as
 a table by `python -m tests.mutants --table`. A module of a hundred mutants takes a quarter of an hour of one core.
+`--again` before the modules: tests were only added to, so those mutants that were noticed are not tried again.
 """
 
 import ast
@@ -210,8 +211,11 @@ def played(
     return done[1] == 0, seen
 
 
-def measured(file: str, tests: Sequence[str]) -> tuple[int, list[str]]:
-    """(how many mutants, what was changed in each that survived). Runs in the copy, whose file it writes over."""
+def measured(file: str, tests: Sequence[str], only: Sequence[str] | None = None) -> tuple[int, list[str]]:
+    """(how many mutants, what was changed in each that survived). Runs in the copy, whose file it writes over.
+
+    only : those that are tried, None for all; the others are taken for noticed
+    """
     path = Path(file).resolve()
     source = path.read_text(encoding="utf-8")
     for _ in range(2):  # the second time without the imports, which the first says
@@ -229,6 +233,8 @@ def measured(file: str, tests: Sequence[str]) -> tuple[int, list[str]]:
     total, survived = 0, []
     for first, last, what, changed in mutants(source):
         total += 1
+        if only is not None and what not in only:
+            continue
         for stale in path.parent.glob(f"__pycache__/{path.stem}.*"):
             stale.unlink()
         path.write_text(changed, encoding="utf-8")
@@ -258,6 +264,12 @@ def digest(file: str, tests: Sequence[str]) -> str:
     return hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in (file, *tests))).hexdigest()[:16]
 
 
+def survivors(file: str) -> list[str] | None:
+    """What survived of a module that is still as it was then; None of any other."""
+    row = json.loads(FOUND.read_text(encoding="utf-8")).get(file, {}) if FOUND.exists() else {}
+    return row["survived"] if row.get("source") == digest(file, ()) else None
+
+
 def table() -> str:
     """What was found so far, a row a module."""
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
@@ -277,15 +289,18 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--table"]:
         print(table(), end="")
     elif arguments[:1] == ["--here"]:
-        _, file, out = arguments
-        Path(out).write_text(json.dumps(measured(file, plan[file]["tests"])), encoding="utf-8")
+        _, file, only, out = arguments
+        found = measured(file, plan[file]["tests"], json.loads(only))
+        Path(out).write_text(json.dumps(found), encoding="utf-8")
     else:
-        for file in arguments or plan:
+        again = arguments[:1] == ["--again"]
+        for file in arguments[again:] or plan:
+            only = survivors(file) if again else None
             with tempfile.TemporaryDirectory() as folder:
                 copied(Path(folder) / "copy")
                 out = Path(folder) / "out.json"
                 subprocess.run(
-                    [sys.executable, "-m", "tests.mutants", "--here", file, str(out)],
+                    [sys.executable, "-m", "tests.mutants", "--here", file, json.dumps(only), str(out)],
                     cwd=Path(folder) / "copy",
                     env=os.environ | {"PYTHONPATH": str(Path(folder) / "copy"), "OMP_NUM_THREADS": "1"},
                     check=True,
@@ -295,6 +310,7 @@ def main(arguments: list[str]) -> None:
             found[file] = {
                 "mutants": total,
                 "survived": survived,
+                "source": digest(file, ()),
                 "sha256": digest(file, plan[file]["tests"]),
             }
             FOUND.write_text(json.dumps({k: found[k] for k in plan if k in found}, indent=1) + "\n")

@@ -10,8 +10,6 @@ from geogp.estimator import GPRegressor
 from geogp.field import FieldOptions, LocalField, LocalKernel
 from geogp.field.conditioned import Conditioned
 from geogp.field.drift import PRIOR_SD, Drift, Whitened
-from geogp.field.frame import ISOTROPIC
-from geogp.field.likelihood.metric import learned_metric
 from geogp.field.local_gp import LocalGP
 from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
@@ -131,30 +129,6 @@ def test_far_from_the_data_the_plane_levels_off():
     near, next_, far, farther = field.moments(away).location.tolist()
     assert near < next_ < far and far == pytest.approx(farther, abs=1e-6)
     assert far - near < 2.2 * (near - float(y.mean()))
-
-
-@pytest.mark.parametrize("turn", [np.eye(2), np.diag([0.5, 1.0]), [[0.6, 0.8], [-0.8, 0.6]]])
-def test_the_metric_undoes_what_is_done_to_the_axes(turn):
-    rng = np.random.default_rng(0)
-    P = rng.uniform(0, 40.0, (900, 2))
-    rough = np.array([[2.0, 0.0], [0.0, 0.5]])
-    distance = np.linalg.norm((P[:, None] - P[None]) @ rough, axis=-1)
-    y = np.linalg.cholesky(np.exp(-distance / 8.0) + 1e-8 * np.eye(900)) @ rng.standard_normal(900)
-    S = np.array(turn)
-    M = np.reshape(learned_metric(torch.from_numpy(P @ S.T), torch.from_numpy(y)), (2, 2))
-    shape = (M @ S).T @ (M @ S)
-    shape /= np.sqrt(np.linalg.det(shape))
-    wanted = rough.T @ rough
-    np.testing.assert_allclose(
-        np.log(np.linalg.eigvalsh(shape)), np.log(np.linalg.eigvalsh(wanted)), atol=0.6
-    )
-    assert abs(shape[0, 1]) < 0.5 and shape[0, 0] > 2 * shape[1, 1]
-
-
-def test_few_rows_or_an_isotropic_field_keep_the_metric_of_the_map():
-    P, y, _ = plane(slope=0.0)
-    assert learned_metric(torch.from_numpy(P), torch.from_numpy(y)) == ISOTROPIC
-    assert learned_metric(torch.from_numpy(P[:50]), torch.from_numpy(y[:50])) == ISOTROPIC
 
 
 def test_further_columns_carry_what_they_explain():

@@ -9,6 +9,7 @@ import geogp
 from geogp.field import FieldOptions, choose, left_out
 from geogp.field.frame import frame_of
 from geogp.field.noise import fit as noise_fit
+from geogp.holdout import left_out_kinds
 
 
 @pytest.fixture
@@ -51,6 +52,27 @@ def test_what_is_found_is_that_of_each_set_alone(rows, monkeypatch):
         # None of the rows that are left out is a neighbour, and none is known.
         assert not np.isin(a.neighbours.numpy(), a.rows.numpy()).any()
         assert not a.known[a.rows].any()
+
+
+@pytest.mark.parametrize("asked", [300, 100_000])
+def test_they_are_those_of_the_places_and_times_and_no_more_than_there_are(rows, asked):
+    X = torch.cat([rows, (8 * rows[:, :1] * rows[:, 1:]).floor()], dim=1)
+    frame = frame_of(X.numpy(), (0, 1), 2)
+    C, o = frame.coordinates(X), FieldOptions(n_targets=asked, neighbours=40)
+    plan = left_out_kinds(
+        C[:, :2].numpy(), C[:, 2].numpy(), n_targets=min(asked, 1200), block_sizes=o.block_sizes, sides=True
+    )
+    out = left_out.leave_out(C, frame, o)
+    assert {"rows", "blocks", "sides", "future"} == {one.kind for one in out}
+    for one, said in zip(out, plan, strict=True):
+        assert one.kind == said.kind and one.reference.tolist() == said.reference.tolist()
+        assert one.rows.tolist() == said.target.tolist()
+
+
+def test_where_as_many_are_asked_for_as_there_are_all_that_are_known_are_neighbours(rows):
+    frame = frame_of(rows[:400].numpy(), (0, 1), None)
+    for out in left_out.leave_out(frame.coordinates(rows[:400]), frame, FieldOptions(neighbours=450)):
+        assert (out.neighbours.sort(1).values == out.reference).all()
 
 
 def test_of_few_rows_none_are_left_out(rows):

@@ -148,6 +148,11 @@ def test_each_square_is_unknown_to_one_member_of_three():
     assert torch.equal(without[3:].sum(0), torch.ones(9).long())
     assert torch.equal(without[:, 0], without[:, 1]) and torch.equal(without[:, 3], without[:, 5])
     assert not Dealt.of(square, members=1).without.any()
+    three = Dealt.of(square[2:5], members=3), Dealt.of(square[1:], members=3)
+    assert not three[0].without.any()  # two squares are too few to deal
+    assert torch.equal(three[1].without, Dealt.of(square[1:], members=3, seed=0).without)
+    few = Dealt.of(torch.tensor([4, 7, 9]), members=3).without
+    assert few.sum(0).tolist() == few.sum(1).tolist() == [1, 1, 1]
     outputs = torch.arange(54.0).reshape(6, 9, 1)
     alone = mean_of_those(outputs, without)
     for row in range(9):

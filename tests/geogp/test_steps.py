@@ -56,6 +56,13 @@ def test_nothing_said_a_fifth_of_the_cycle_rises():
     assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
 
 
+def test_a_cycle_whose_rise_is_one_step_starts_at_its_highest_rate():
+    x = torch.tensor([3.0], dtype=torch.float64, requires_grad=True)
+    steps = Steps([Group([x], 0.1)], total=5, rise=0.2)
+    steps.down(x.square().sum())
+    assert x.item() == pytest.approx(2.9, abs=1e-6)  # Adam's first step is as long as the rate
+
+
 def test_a_parameter_without_gradient_stays():
     x, b, _ = problem()
     before = b.detach().clone()

@@ -1,0 +1,290 @@
+"""What a field is conditioned on, put together by hand: prior means, what errs together, cells, what is left without some."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from geogp.calibrate import Calibration
+from geogp.field import FieldOptions
+from geogp.field.conditioned import Conditioned
+from geogp.field.drift import Drift
+from geogp.field.frame import SPACINGS, frame_of
+from geogp.field.joint import FieldJoint
+from geogp.field.local_gp import LocalGP
+from geogp.field.predict.moments import FieldMoments, by_pieces, moments_of
+from geogp.field.predict.outlook import noise_inputs, outlook, outlooks
+from geogp.field.predict.pairs import correlation
+from geogp.field.trend import Trend
+from geogp.predictive import standard_moments
+
+LINE = Trend(0.3, 0.2, 0.4, 0.7, newest=1.0, span=2.0)
+
+
+def known_of(n=160, places=None, nu=None, counts_differ=True, **options) -> tuple[Conditioned, torch.Tensor]:
+    """Rows at places (n of them, or fewer that come again) and times, given a kernel, a drift and a trend; and their raw inputs."""
+    rng = np.random.default_rng(0)
+    at = rng.uniform(0, 100.0, (places or n, 2))[np.arange(n) % (places or n)]
+    X = np.column_stack([at, np.arange(n) * 7 % 12 / 4.0, rng.normal(size=n)])
+    frame = frame_of(X, (0, 1), 2)
+    o = FieldOptions(**({"neighbours": 12, "smooth": False} | options))
+    kernel = o.starting_kernel(frame)
+    gp = LocalGP(kernel, 0.1, 0.5, nu, torch.tensor([0.4, -0.2]).double(), ())
+    C = frame.coordinates(torch.from_numpy(X))
+    counts = (
+        torch.from_numpy(rng.integers(1, 30, n).astype(float)) if counts_differ else torch.ones(n).double()
+    )
+    value = torch.from_numpy(np.sin(X[:, 0] / 9) + 0.4 * rng.normal(size=n))
+    q = 1 + 3
+    root = torch.from_numpy(0.2 * rng.normal(size=(q, q)))
+    drift = Drift.over(C, 2)
+    drift = replace(drift, weights=torch.from_numpy(0.5 * rng.normal(size=q)), covariance=root @ root.T)
+    seen = gp.observed(C, value, counts)
+    known = Conditioned(o, frame, counts_differ, LINE, drift, gp, seen, horizon=0.25, learned_until=0.5)
+    return known, torch.from_numpy(X)
+
+
+def ahead(X: torch.Tensor, years: float) -> torch.Tensor:
+    out = X.clone()
+    out[:, 2] += years
+    return out
+
+
+def test_the_mean_before_neighbours_is_trend_and_drift_and_count_shift():
+    known, X = known_of()
+    C, n = known.frame.coordinates(X[:9]), torch.arange(1.0, 10.0).double()
+    shift = 0.4 / n - 0.2 / n.sqrt()
+    level = 0.3 + 0.2 * LINE.levelled(C[:, 2]) + shift
+    torch.testing.assert_close(known.level(C, n), level)
+    torch.testing.assert_close(known.prior_mean(C, n), level + known.drift.columns(C) @ known.drift.weights)
+    torch.testing.assert_close(known.left.value, known.seen.value - known.drift(known.seen.X))
+
+
+def test_the_mean_walks_only_beyond_what_was_played_through():
+    known, X = known_of()
+    assert known.latest == known.seen.X[:, 2].max()
+    for years in (0.0, 0.2, 0.5, 2.0):
+        C = known.frame.coordinates(ahead(X, years))
+        gap = (C[:, 2] - known.latest - 0.25).clamp_min(0.0)
+        torch.testing.assert_close(known.time_variance(C), 0.4 * gap + 0.7 * gap.square())
+    still = replace(known, frame=replace(known.frame, time=None))
+    assert still.time_variance(C).tolist() == [0.0] * len(C)
+
+
+def test_what_errs_together_is_the_drifts_doubt_and_the_walk():
+    known, X = known_of()
+    C = known.frame.coordinates(ahead(X[:30], 1.5))
+    leaning = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double()
+    F = known.common_factor(C, leaning)
+    open_ = known.drift.columns(C) - leaning
+    walk = known.time_variance(C).sqrt()
+    assert (walk > 0).any()
+    torch.testing.assert_close(F @ F.T, open_ @ known.drift.covariance @ open_.T + torch.outer(walk, walk))
+    torch.testing.assert_close(F[:, :-1].square().sum(-1), known.drift.extra(C, leaning)[1])
+
+
+@pytest.mark.parametrize(
+    ("n", "places", "rows", "nth"),
+    [
+        (160, None, 32, 32),
+        (160, 20, 24, 4),
+        (160, 80, 24, 8),
+        (40, 5, 24, 2),
+        (40, 1, 24, 0),
+        (20, None, 20, 0),
+    ],
+)
+def test_cells_rest_on_more_rows_where_places_are_seen_once(n, places, rows, nth):
+    known, _ = known_of(n, places)
+    assert known.rows_a_cell == rows
+    assert known.cells.nth == nth and known.cells.tree.n == (places or n)
+
+
+def test_neighbours_are_as_many_as_there_are():
+    known, X = known_of(10)
+    index = known.neighbours_of(known.frame.coordinates(X[:3]))
+    assert index.shape == (3, 10) and (index.sort(1).values == torch.arange(10)).all()
+
+
+@pytest.mark.parametrize("nu", [None, 5.0])
+def test_those_left_out_have_no_say_in_how_noisy_others_are(nu):
+    known, _ = known_of(nu=nu)
+    odd = replace(known, seen=replace(known.seen, noise_variance=known.seen.noise_variance + 3.0))
+    rows = torch.arange(0, 160, 2)
+    given = odd.left_given(rows, rows[5:9])
+    noise = odd.seen.noise_variance.clone()
+    noise[rows[5:9]] -= 3.0
+    torch.testing.assert_close(given.noise_variance, noise)
+    torch.testing.assert_close(given.value, odd.left.value)
+
+
+@pytest.mark.parametrize(("variance", "of_places"), [((0.2, 0.6), 0.2), ((0.01, 0.6), 0.15)])
+def test_what_is_regional_is_what_the_widest_part_carries(monkeypatch, variance, of_places):
+    from geogp.field import conditioned
+
+    known, _ = known_of(smooth=True)
+    kernel = replace(known.gp.kernel, log_variance=torch.tensor(variance).double().log())
+    known = replace(known, gp=replace(known.gp, kernel=kernel))
+    asked = {}
+    monkeypatch.setattr(conditioned, "fit_regional", lambda region, rows, *a, **k: asked.update(k, rows=rows))
+    assert known.regional is None and torch.equal(asked["rows"], torch.arange(160))
+    assert asked["prior_variance"] == pytest.approx(0.6) and asked["place_variance"] == pytest.approx(
+        of_places
+    )
+    assert known._region.lengthscale == 100.0 / SPACINGS and len(known._region.site) == 160
+    for options in ({"smooth": False}, {"smooth": True, "regional": None}):
+        assert known_of(**options)[0]._region is None
+
+
+def test_neighbours_tell_in_detail_where_the_noise_asks_for_it():
+    said = {
+        (smooth, testimony): known_of(smooth=smooth, testimony=testimony)[0].hears_in_detail
+        for smooth in (True, False)
+        for testimony in (True, False)
+    }
+    assert [key for key, hears in said.items() if hears] == [(True, True)]
+
+
+# -- the outlook at places, and their moments -----------------------------------------------------------
+
+
+def test_an_outlook_is_that_of_each_count():
+    known, X = known_of()
+    n = [torch.full((40,), 3.0).double(), torch.full((40,), 60.0).double()]
+    found = outlooks(known, ahead(X[:40], 1.0), n)
+    alone = outlook(known, ahead(X[:40], 1.0), n[1])
+    for name in ("counts", "prior_mean", "drift_variance", "time_variance", "open_variance", "inputs"):
+        assert torch.equal(getattr(found[1], name), getattr(alone, name))
+    C = known.frame.coordinates(ahead(X[:40], 1.0))
+    here = found[0]
+    assert torch.equal(here.coordinates, C) and torch.equal(here.counts, n[0])
+    torch.testing.assert_close(here.prior_mean, known.prior_mean(C, n[0]))
+    phi = known.drift.columns(C)
+    torch.testing.assert_close(here.open_variance, ((phi @ known.drift.covariance) * phi).sum(-1))
+    torch.testing.assert_close(here.drift_variance, known.drift.extra(C, here.around.leaning)[1])
+    torch.testing.assert_close(here.time_variance, known.time_variance(C))
+    torch.testing.assert_close(here.prior_variance, torch.full((40,), 0.3).double())
+    assert outlook(known, X[:4], None).counts.tolist() == [1.0] * 4
+
+
+def test_what_the_noise_is_told_stands_in_one_order():
+    known, X = known_of(smooth=True, regional=None)
+    later = ahead(X[:20], 1.0)
+    here = outlook(known, later, torch.full((20,), 4.0).double())
+    extra = here.inputs.shape[1] - here.around.features.shape[1] - here.around.testimony.shape[1]
+    time, *count, covariate = here.inputs[:, -extra:].unbind(1)
+    assert extra == 2 + len(count) and len(count) >= 1
+    torch.testing.assert_close(time, known.frame.coordinates(later)[:, 2].clamp_max(0.5))
+    assert torch.equal(covariate, X[:20, 3]) and all((c == c[0]).all() for c in count)
+    alike, _ = known_of(smooth=True, regional=None, counts_differ=False)
+    assert outlook(alike, later, None).inputs.shape[1] == here.inputs.shape[1] - len(count)
+    g, v = here.around.mean + 0.7, torch.full((20,), 0.2).double()
+    more = noise_inputs(known, here.around, here.counts, later, (g, v))
+    at = here.around.features.shape[1] + here.around.testimony.shape[1]
+    gap = torch.full((20,), 0.7).double()
+    unknown = here.around.variance / 0.3
+    torch.testing.assert_close(more[:, at : at + 4], torch.stack([g, gap, gap * unknown, v.log()], 1))
+
+
+@pytest.mark.parametrize("nu", [None, 6.0])
+def test_moments_are_those_of_the_field_its_drift_and_its_walk(nu):
+    known, X = known_of(nu=nu)
+    n = torch.full((30,), 5.0).double()
+    here = outlook(known, ahead(X[:30], 1.0), n)
+    m = moments_of(known, here, None)
+    torch.testing.assert_close(m.location, here.prior_mean + here.around.mean)
+    latent = here.around.variance + here.drift_variance
+    torch.testing.assert_close(m.latent_variance, latent + here.time_variance)
+    prior = torch.maximum(here.prior_variance + here.open_variance, latent) + here.time_variance
+    torch.testing.assert_close(m.prior_variance, prior)
+    torch.testing.assert_close(m.noise_variance, torch.full((30,), 0.1 + 0.5 / 5.0).double())
+    assert (m.degrees_of_freedom == (nu or 1e6)).all() and (m.log_skewness == 0).all()
+
+
+def moments(**changes) -> FieldMoments:
+    one = torch.ones(4).double()
+    m = FieldMoments(
+        2.0 * one, 0.3 * one, 0.5 * one, one, 5.0 * one, torch.tensor([0.0, 0.2, -0.2, 0.6]).double()
+    )
+    return replace(m, **changes)
+
+
+def test_the_mean_of_a_new_observation_leans_with_its_skewness():
+    m = moments()
+    shift, _ = standard_moments(m.degrees_of_freedom.numpy(), m.log_skewness.numpy())
+    np.testing.assert_allclose(m.mean, 2.0 + 0.8**0.5 * shift)
+    np.testing.assert_allclose(m.scale, 0.8**0.5)
+    assert m.mean[0] == 2.0 and m.mean[1] > 2.0 > m.mean[2]
+
+
+def test_calibration_moves_the_noise_alone_and_never_all_of_it():
+    m, group = moments(), np.zeros(4, dtype=np.int64)
+    assert m.calibrated(None, group) is m
+
+    class Factor(Calibration):
+        def __init__(self, value):
+            self.value = value
+
+        def factor(self, group):
+            return np.full(len(group), self.value)
+
+    wider = m.calibrated(Factor(1.5), group)
+    torch.testing.assert_close(wider.scale, 1.5 * m.scale)
+    assert torch.equal(wider.latent_variance, m.latent_variance)
+    torch.testing.assert_close(m.calibrated(Factor(0.1), group).noise_variance, 0.05 * m.noise_variance)
+
+
+def test_misses_are_one_at_the_ends_of_an_interval():
+    m = moments(log_skewness=torch.zeros(4).double())
+    half = 2.570581835636314 * 0.8**0.5  # the 97.5% quantile of a t with 5 degrees of freedom
+    miss = m.misses(torch.tensor([2.0 + half, 2.0 - half, 2.0, 2.0 + 2 * half]).double())
+    np.testing.assert_allclose(miss, [1.0, 1.0, 0.0, 2.0], atol=1e-9)
+
+
+@pytest.mark.parametrize("at_once", [7, 400])
+def test_places_told_in_pieces_come_back_in_order(monkeypatch, at_once):
+    from geogp.field.predict import moments as module
+
+    monkeypatch.setattr(module, "PLACES_AT_ONCE", at_once)
+    places = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double()
+
+    def told(rows):
+        x = places[rows, 0]
+        return [FieldMoments(*(x + k for k in range(6))), FieldMoments(*(x - k for k in range(6)))]
+
+    one, other = by_pieces(told, places)
+    for k, name in enumerate(FieldMoments.__dataclass_fields__):
+        torch.testing.assert_close(getattr(one, name), places[:, 0] + k)
+        torch.testing.assert_close(getattr(other, name), places[:, 0] - k)
+
+
+# -- one place at two times -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nu", [None, 5.0])
+def test_errors_at_two_times_go_together_as_in_the_exact_process(nu):
+    known, X = known_of(90, neighbours=90, nu=nu)
+    before, after = X[:25].clone(), ahead(X[:25], 1.0)
+    before[:, :2] += 1.3
+    after[:, :2] += 1.3
+    both = torch.cat([before, after])
+    C, n = known.frame.coordinates(both), torch.full((50,), 3.0).double()
+    latent = moments_of(known, outlook(known, both, n), None).latent_variance
+    index = known.neighbours_of(C)
+    made = known.predictors(C, index)
+    common = known.common_factor(C, made.of(known.columns, index))
+    joint = FieldJoint(known.gp.kernel, known.left, C, index, made, variance=latent.numpy(), common=common)
+    dense = joint.dense()
+    wanted = dense[np.arange(25), 25 + np.arange(25)]
+    sd = latent.sqrt().numpy()
+    found = correlation(known, C[:25], C[25:], torch.stack([latent[:25], latent[25:]]))
+    np.testing.assert_allclose(found, wanted / (sd[:25] * sd[25:]), atol=1e-6)
+    assert correlation(known, C[:0], C[:0], torch.zeros(2, 0).double()).shape == (0,)
+
+
+def test_a_place_goes_together_with_itself():
+    known, X = known_of()
+    C = known.frame.coordinates(X[:30] + 0.1)
+    latent = moments_of(known, outlook(known, X[:30] + 0.1, None), None).latent_variance
+    np.testing.assert_allclose(correlation(known, C, C, torch.stack([latent, latent])), 1.0, atol=1e-9)

@@ -1,0 +1,99 @@
+"""The metric that is learned: what it undoes, when it is learned, and that units are nothing to it."""
+
+import numpy as np
+import pytest
+import torch
+
+from geogp.field.frame import ISOTROPIC
+from geogp.field.likelihood import metric
+from geogp.field.likelihood.metric import learned_metric
+
+
+def lump(n: int = 900):
+    """As smooth in all directions."""
+    rng = np.random.default_rng(0)
+    P = rng.uniform(0, 40, (n, 2))
+    return P, np.sin(np.hypot(*(P - 20.0).T) / 4.0) + 0.3 * rng.standard_normal(n)
+
+
+def waves(n: int):
+    """Far rougher along the first axis."""
+    g = torch.Generator().manual_seed(0)
+    P = torch.rand(n, 2, generator=g).double()
+    noise = torch.randn(n, generator=g).double()
+    return P, torch.sin(40 * P[:, 0]) + torch.sin(4 * P[:, 1]) + 0.05 * noise
+
+
+@pytest.mark.parametrize("turn", [np.eye(2), np.diag([0.5, 1.0]), [[0.6, 0.8], [-0.8, 0.6]]])
+def test_the_metric_undoes_what_is_done_to_the_axes(turn):
+    rng = np.random.default_rng(0)
+    P = rng.uniform(0, 40.0, (900, 2))
+    rough = np.array([[2.0, 0.0], [0.0, 0.5]])
+    distance = np.linalg.norm((P[:, None] - P[None]) @ rough, axis=-1)
+    y = np.linalg.cholesky(np.exp(-distance / 8.0) + 1e-8 * np.eye(900)) @ rng.standard_normal(900)
+    S = np.array(turn)
+    M = np.reshape(learned_metric(torch.from_numpy(P @ S.T), torch.from_numpy(y)), (2, 2))
+    shape = (M @ S).T @ (M @ S)
+    shape /= np.sqrt(np.linalg.det(shape))
+    wanted = rough.T @ rough
+    np.testing.assert_allclose(
+        np.log(np.linalg.eigvalsh(shape)), np.log(np.linalg.eigvalsh(wanted)), atol=0.6
+    )
+    assert abs(shape[0, 1]) < 0.5 and shape[0, 0] > 2 * shape[1, 1]
+
+
+def test_few_rows_or_an_isotropic_field_keep_the_metric_of_the_map():
+    P, y = lump()
+    assert learned_metric(torch.from_numpy(P), torch.from_numpy(y)) == ISOTROPIC
+    assert learned_metric(torch.from_numpy(P[:50]), torch.from_numpy(y[:50])) == ISOTROPIC
+
+
+def test_units_are_nothing_to_it():
+    P, y = waves(600)
+    one = learned_metric(P, y)
+    assert one[0] > 1.5 * one[3]
+    for other in (learned_metric(1e3 * P, y), learned_metric(P, 1e-3 * y), learned_metric(P, y + 50.0)):
+        assert other == pytest.approx(one, rel=1e-6)
+
+
+def test_it_is_learned_from_500_rows_on_and_of_the_first_draw():
+    P, y = waves(500)
+    found = learned_metric(P, y)
+    assert found != ISOTROPIC and found == learned_metric(P, y, seed=0) != learned_metric(P, y, seed=1)
+    assert learned_metric(P[:499], y[:499]) == ISOTROPIC
+
+
+@pytest.mark.parametrize(("gain", "learned"), [(19.5, False), (20.0, True), (20.5, True)])
+def test_it_must_gain_twenty_nats(monkeypatch, gain, learned):
+    monkeypatch.setattr(metric._Fit, "log_likelihood", lambda fit, P: gain if fit.bends else 0.0)
+    assert (learned_metric(*waves(500)) != ISOTROPIC) == learned
+
+
+@pytest.mark.parametrize(("nats", "bends"), [(1.5, False), (2.5, True)])
+def test_a_ratio_of_axes_must_gain_two_nats_a_unit(monkeypatch, nats, bends):
+    P, y = waves(500)
+    monkeypatch.setattr(
+        metric._Fit,
+        "_density",
+        lambda fit, P, rows, before: (nats / len(P) * fit.shape[0]).expand(len(rows)),
+    )
+    fit = metric._Fit(y, 0, bends=True)
+    for _ in range(4):
+        fit.improve(P)
+    assert bool(fit.shape[0] > 1.0) == bends
+
+
+def test_what_bends_and_what_does_not_are_improved_as_far(monkeypatch):
+    calls = []
+    improve = metric._Fit.improve
+    monkeypatch.setattr(metric._Fit, "improve", lambda fit, P: (calls.append(fit.bends), improve(fit, P)))
+    learned_metric(*waves(500))
+    # What bends goes on from where the other one is after its first round.
+    assert calls == [False, True, True, False]
+
+
+def test_shapes_are_exponentials_of_what_has_no_trace():
+    fit = metric._Fit(torch.zeros(9).double(), 0, bends=True)
+    fit.shape.data = torch.tensor([0.4, -0.9]).double()
+    want = torch.matrix_exp(torch.tensor([[0.4, -0.9], [-0.9, -0.4]]).double())
+    torch.testing.assert_close(fit.metric().detach(), want)

@@ -11,7 +11,8 @@ from geogp.field.likelihood.restricted import Rows, restricted
 from geogp.field.likelihood.together import fit_all_together
 from geogp.field.likelihood.trained import Trained
 from geogp.field.local_gp import LocalGP
-from geogp.field.variation.crowding import Crowding
+from geogp.field.noise.rows import CLIP, PRIOR_SD, RANK
+from geogp.field.variation.crowding import EVEN, UNIT, Crowding
 
 N, M = 420, 900
 
@@ -111,6 +112,32 @@ def test_without_crowds_there_is_nothing_to_follow():
     angle = torch.linspace(0.0, 2.0 * torch.pi, 41)[:40].double()
     ring = torch.stack([angle.cos(), angle.sin()], 1)
     assert Crowding.over(ring) is None
+
+
+def log_density(P):
+    """By all distances."""
+    return -np.log(np.sort(np.linalg.norm(P[:, None] - P[None], axis=-1), axis=1)[:, RANK])
+
+
+@pytest.mark.parametrize("power", [1.3, 1.5, 3.0])
+def test_crowding_is_log_density_in_units_of_its_sd_or_of_a_half(power):
+    P = np.random.default_rng(1).random((300, 2)) ** power
+    crowding = Crowding.over(torch.from_numpy(P))
+    said = crowding.bumps.heard(P, torch.from_numpy(log_density(P)))
+    at_rows = crowding.bumps.shares(torch.from_numpy(P)) @ said
+    spread = float(at_rows.std(unbiased=False))
+    assert (spread < UNIT) == (power < 2) and spread > EVEN
+    z = ((v - at_rows.mean()) / max(spread, UNIT) for v in (said, at_rows))
+    for found, wanted in zip((crowding.at_centres, crowding.at_rows), z):
+        torch.testing.assert_close(found, wanted.clamp(-CLIP, CLIP))
+    assert np.corrcoef(crowding.at_rows, log_density(P))[0, 1] > 0.6
+
+
+def test_coefficients_have_the_prior_of_those_of_the_noise():
+    c = torch.tensor([0.3, -1.2, 2.0]).double()
+    prior = torch.distributions.Normal(0.0, PRIOR_SD)
+    constant = -prior.log_prob(torch.zeros(3).double()).sum()
+    torch.testing.assert_close(Crowding.penalty(c), -prior.log_prob(c).sum() - constant)
 
 
 def test_the_likelihood_is_that_of_a_dense_covariance():

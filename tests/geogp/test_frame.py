@@ -44,6 +44,22 @@ def test_without_time_or_where_it_stands_still_there_is_none():
         assert frame.times(C) is None and frame.newest(C) == 0.0 and torch.equal(frame.near(C), C[:, :2])
 
 
+def test_what_varies_little_is_a_coordinate_too():
+    little = X * [1.0, 1e-2, 1.0, 1e-2, 1.0, 1e-2]
+    frame = frame_of(little, (0, 2), 3)
+    assert frame.time == 3 and frame.others == (1, 5)
+    assert frame.time_unit == pytest.approx(0.4 * np.ptp(little[:, 3])) and frame.time_unit < 0.1
+    assert frame.other_units == pytest.approx(little[:, [1, 5]].std(0))
+
+
+def test_nothing_said_all_directions_are_alike():
+    frame = frame_of(X, (0, 2), None)
+    assert frame.metric == ISOTROPIC == (1.0, 0.0, 0.0, 1.0)
+    assert frame.space_unit == pytest.approx(3.5 * spacing(X[:, [0, 2]]))
+    C = frame.coordinates(torch.from_numpy(X)).numpy()
+    np.testing.assert_allclose(C[:, :2], (X - X.mean(0))[:, [0, 2]] / frame.space_unit, atol=1e-12)
+
+
 def test_a_line_has_northing_0_and_its_own_spacing():
     frame = frame_of(X[:, [1, 0]], (1,), None)
     C = frame.coordinates(torch.from_numpy(X[:, [1, 0]])).numpy()

@@ -1,0 +1,222 @@
+"""The plane of a field and its weights, by hand: columns, what is uncertain, what whitened rows tell of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from geogp.field import LocalKernel, drift
+from geogp.field.drift import Drift, Whitened, left_open
+from geogp.field.local_gp import LocalGP
+from geogp.field.observations import Observations
+from geogp.field.solve import conditional_moments
+
+
+def coordinates(n=40, seed=0):
+    """Places, years, and two covariates."""
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy(rng.normal(size=(n, 5)) * [4.0, 2.0, 1.0, 0.3, 5.0] + [7.0, -1.0, 0.0, 2.0, 0.0])
+
+
+@pytest.fixture
+def plane():
+    rng = np.random.default_rng(1)
+    root = torch.from_numpy(0.3 * rng.normal(size=(5, 5)))
+    return replace(
+        Drift.over(coordinates(), 2), weights=torch.from_numpy(rng.normal(size=5)), covariance=root @ root.T
+    )
+
+
+def test_columns_but_time_run_from_minus_one_to_one():
+    C = coordinates()
+    d = Drift.over(C, 2)
+    assert d.axes == (0, 1, 3, 4) and d.n_weights == 5
+    low, high = C[:, d.axes].amin(0), C[:, d.axes].amax(0)
+    torch.testing.assert_close(d.center, (low + high) / 2)
+    torch.testing.assert_close(d.scale, (high - low) / 2)
+    columns = d.columns(C)
+    torch.testing.assert_close(columns[:, 1:], (C[:, d.axes] - d.center) / d.scale)
+    assert (columns[:, 0] == 1).all()
+    assert (d.weights == 0).all() and torch.equal(d.covariance, 9.0 * torch.eye(5).double())
+    assert Drift.over(C, None).axes == (0, 1, 2, 3, 4)
+    assert Drift.over(C[:, :3], 2, n_space=1).axes == (0,) and Drift.over(C[:, :1], None).axes == (0,)
+
+
+def test_beyond_the_data_a_column_levels_off_after_two_half_extents():
+    d = Drift.over(coordinates(), 2)
+    for beyond in (0.3, 2.0, 50.0):
+        for side in (-1.0, 1.0):
+            C = torch.zeros(1, 5).double()
+            C[:, d.axes] = d.center + side * (1.0 + beyond) * d.scale
+            wanted = side * (1.0 + 2.0 * (1.0 - np.exp(-beyond / 2.0)))
+            torch.testing.assert_close(d.columns(C)[0, 1:], torch.full((4,), wanted).double())
+
+
+@pytest.mark.parametrize(("n", "n_space", "axes"), [(9, 2, (0, 1)), (8, 2, ()), (6, 1, (0,)), (5, 1, ())])
+def test_a_plane_takes_three_places_to_a_weight(n, n_space, axes):
+    C = coordinates(n)[:, :2]
+    assert Drift.over(C.repeat(5, 1), None, n_space=n_space).axes == axes
+
+
+@pytest.mark.parametrize(("n", "axes"), [(15, (0, 1, 3, 4)), (14, (0, 1))])
+def test_covariates_take_three_rows_to_a_weight(n, axes):
+    assert Drift.over(coordinates(n), 2).axes == axes
+
+
+@pytest.mark.parametrize(("kinds", "axes"), [(3, (0, 1, 3, 4)), (2, (0, 1))])
+def test_covariates_take_as_many_different_rows_as_weights(kinds, axes):
+    C = coordinates(30)
+    C[:, 3:] = C[torch.arange(30) % kinds, 3:]
+    assert Drift.over(C, 2).axes == axes
+
+
+def test_across_a_line_of_places_the_unit_is_that_along_it():
+    C = coordinates()
+    C[:, 1] = 3.0
+    d = Drift.over(C[:, :2], None)
+    assert d.scale[0] == d.scale[1] == 0.5 * (C[:, 0].max() - C[:, 0].min()) and d.center[1] == 3.0
+    C[:, 1], C[:, 0] = C[:, 0].clone(), 3.0
+    turned = Drift.over(C[:, :2], None)
+    assert torch.equal(turned.scale, d.scale)
+    # A covariate that stands still has its own unit; it stays a column of zeros.
+    C = coordinates()
+    C[:, 3] = 1.0
+    assert Drift.over(C, 2).scale[2] == 1.0
+
+
+def test_only_some_of_many_rows_are_counted(monkeypatch):
+    monkeypatch.setattr(drift, "SOME", 10)
+    C = coordinates(40)[:, :2]
+    C[torch.arange(40) % 4 != 0] = 0.0  # every fourth row differs, and these are looked at
+    assert Drift.over(C, None).axes == (0, 1)
+    assert Drift.over(C.roll(1, 0), None).axes == ()
+
+
+def test_what_it_says_and_how_it_errs_are_products_of_its_columns(plane):
+    A, B = coordinates(6, 2), coordinates(4, 3)
+    phi, psi = plane.columns(A), plane.columns(B)
+    torch.testing.assert_close(plane(A), phi @ plane.weights)
+    torch.testing.assert_close(plane.covariance_of(A, B), phi @ plane.covariance @ psi.T)
+    own = plane.covariance_of(A, A, diagonal=True)
+    torch.testing.assert_close(own, (phi @ plane.covariance @ phi.T).diagonal())
+    leaning = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).double()
+    open_ = phi - leaning
+    change, variance = plane.extra(A, leaning)
+    assert (change == 0).all()
+    torch.testing.assert_close(variance, (open_ @ plane.covariance @ open_.T).diagonal())
+    other = replace(plane, weights=plane.weights + 1.0, covariance=4.0 * plane.covariance)
+    change, wider = plane.extra(A, leaning, other)
+    torch.testing.assert_close(change, open_.sum(1))
+    torch.testing.assert_close(wider, 4.0 * variance)
+
+
+def test_a_variance_is_never_negative(plane):
+    odd = replace(plane, covariance=-plane.covariance)
+    assert (odd.extra(coordinates(6), torch.zeros(6, 5).double())[1] == 0).all()
+
+
+def test_alone_the_values_give_a_ridge_regression(plane):
+    C = coordinates()
+    rng = np.random.default_rng(4)
+    y, w = torch.from_numpy(rng.normal(size=40)), torch.from_numpy(rng.uniform(0.5, 2.0, 40))
+    phi = plane.columns(C)
+    precision = phi.T @ torch.diag(w) @ phi + torch.eye(5).double() / 9.0
+    found = plane.least_squares(C, y, w)
+    torch.testing.assert_close(found.covariance, torch.linalg.inv(precision))
+    torch.testing.assert_close(found.weights, torch.linalg.solve(precision, phi.T @ (w * y)))
+    assert found.axes == plane.axes and torch.equal(found.scale, plane.scale)
+
+
+@pytest.mark.parametrize(("n", "q"), [(2, 1), (9, 3), (40, 4), (4, 4), (3, 5), (5, 4)])
+def test_fitted_weights_leave_open_what_students_t_says(n, q):
+    free = n - q
+    wanted = n / free * (stats.t.ppf(0.975, free) / stats.norm.ppf(0.975)) ** 2 if free >= 1 else 1.0
+    assert left_open(n, q) == pytest.approx(wanted, rel=1e-9)
+
+
+# -- whitened rows --------------------------------------------------------------------------------------
+
+
+def test_rows_come_in_a_random_order_each_with_the_nearest_before_it():
+    P = torch.from_numpy(np.random.default_rng(0).normal(size=(400, 2)))
+    first, same, other = Whitened.of(P), Whitened.of(P, 0), Whitened.of(P, 1)
+    assert torch.equal(first.rows, same.rows) and not torch.equal(first.rows, other.rows)
+    assert first.rows.sort().values.tolist() == list(range(400)) and first.before.shape == (400, 24)
+    for at in (1, 10, 24, 25, 200, 399):
+        earlier = first.rows[:at]
+        near = earlier[torch.cdist(P[first.rows[at]][None], P[earlier])[0].argsort()[:24]]
+        found = first.before[at]
+        assert set(found[found >= 0].tolist()) == set(near.tolist())
+    assert (first.before[0] == -1).all()
+    assert len(Whitened.of(P, most=70).rows) == 70
+    assert Whitened.of(P[:1]).before.tolist() == [[-1]]
+
+
+@pytest.mark.parametrize(("n", "k"), [(150, 149), (151, 24), (10, 9)])
+def test_of_few_rows_all_earlier_ones(n, k):
+    P = torch.from_numpy(np.random.default_rng(0).normal(size=(n, 2)))
+    assert Whitened.of(P).before.shape == (n, k)
+
+
+def test_among_some_the_others_are_gone():
+    P = torch.from_numpy(np.random.default_rng(0).normal(size=(30, 2)))
+    w = Whitened.of(P)
+    reference = torch.tensor([0, 3, 4, 9, 29])
+    some = w.among(30, reference)
+    keep = [i for i, row in enumerate(w.rows.tolist()) if row in reference.tolist()]
+    assert some.rows.tolist() == w.rows[keep].tolist()
+    gone = torch.where(torch.isin(w.before[keep], reference), w.before[keep], -1)
+    assert torch.equal(some.before, gone) and (some.before == 0).any()
+
+
+def observed(n, nu, seed=0):
+    rng = np.random.default_rng(seed)
+    X = torch.from_numpy(rng.uniform(0, 6, (n, 2)))
+    kernel = LocalKernel(torch.zeros(1, 2).double(), torch.zeros(1).double(), ("matern32",))
+    gp = LocalGP(kernel, 0.2, 0.3, nu, torch.zeros(0).double(), ())
+    y = 2.0 + X[:, 0] + torch.from_numpy(rng.standard_t(3.0, n))
+    return gp, Observations(X, y, torch.ones(n).double(), torch.from_numpy(rng.uniform(0.2, 0.9, n)))
+
+
+@pytest.mark.parametrize("at_once", [7, 1024])
+def test_with_all_earlier_rows_the_weights_are_those_of_generalised_least_squares(monkeypatch, at_once):
+    monkeypatch.setattr(drift, "ROWS_AT_ONCE", at_once)
+    gp, seen = observed(60, None)
+    like = Drift.over(seen.X, None)
+    found = Whitened.of(seen.X).drift(like, gp, seen)
+    phi = like.columns(seen.X)
+    S = gp.kernel(seen.X, seen.X) + torch.diag(seen.noise_variance)
+    precision = phi.T @ torch.linalg.solve(S, phi) + torch.eye(3).double() / 9.0
+    torch.testing.assert_close(found.covariance, torch.linalg.inv(precision))
+    wanted = torch.linalg.solve(precision, phi.T @ torch.linalg.solve(S, seen.value))
+    torch.testing.assert_close(found.weights, wanted)
+
+
+def test_students_rows_are_weighed_by_how_well_they_agree():
+    """Three solves, each by weights from the one before: of one before another, written out row by row."""
+    gp, seen = observed(50, 4.0)
+    like = Drift.over(seen.X, None)
+    w = Whitened.of(seen.X)
+    start = like.least_squares(seen.X[w.rows], seen.value[w.rows], 1.0 / seen.noise_variance[w.rows])
+    phi = like.columns(seen.X)
+    left = seen.value - phi @ start.weights
+    both = torch.cat([left[:, None], phi], 1)
+    c = conditional_moments(gp.kernel, seen.X[w.rows], seen.X, both, seen.noise_variance, w.before, 4.0)
+    away = both[w.rows] - c.mean
+    Z, v, own = away[:, 1:], c.variance, seen.noise_variance[w.rows]
+    u = away[:, 0] + Z @ start.weights
+    weight = np.ones(50)
+    for _ in range(3):
+        P = torch.from_numpy(1.0 / (v.numpy() + own.numpy() / weight))
+        found = like.given(Z.T @ torch.diag(P) @ Z, Z.T @ (P * u))
+        for i in range(50):
+            noise = float(own[i]) / weight[i]
+            share = noise / (float(v[i]) + noise)
+            miss = float(u[i] - Z[i] @ found.weights)
+            expected = (share * miss) ** 2 + share * float(v[i])
+            weight[i] = (4.0 + 1.0) / (4.0 + expected / float(own[i]))
+    drifted = w.drift(like, gp, seen)
+    torch.testing.assert_close(drifted.weights, found.weights)
+    torch.testing.assert_close(drifted.covariance, found.covariance)

@@ -1,5 +1,6 @@
 """What a field is conditioned on, put together by hand: prior means, what errs together, cells, what is left without some."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +19,10 @@ from geogp.field.noise.smooth import new_smooth_noise
 from geogp.field.predict.moments import FieldMoments, by_pieces, moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook, outlooks
 from geogp.field.predict.pairs import correlation
-from geogp.field.surroundings import survey
+from geogp.field.state import restored, state_of
+from geogp.field.surroundings import NAMES, survey
 from geogp.field.trend import Trend
+from geogp.field.variation import Variation
 from geogp.field.variation.told import Told
 from geogp.predictive import standard_moments
 
@@ -369,3 +372,120 @@ def test_a_place_goes_together_with_itself():
     found = correlation(known, C, C, torch.stack([latent, latent]))
     np.testing.assert_allclose(found, 1.0, atol=1e-9)
     assert (found <= 1.0).all()
+
+
+# -- as tensors and facts, and back ---------------------------------------------------------------------
+
+
+def with_everything():
+    """A field with a kernel that varies, rows as noisy as places say, a smooth noise and a calibration."""
+    known, _ = known_of(smooth=True, nu=5.0, components=(("matern32", 5.0, 4.0), ("matern12", 26.0, 4.0)))
+    rng = np.random.default_rng(3)
+    bumps = replace(
+        Variation.flat(known.seen.X[:, :2], 4), blended=True, noise=torch.from_numpy(rng.normal(size=4)),
+        lengthscale=torch.from_numpy(rng.normal(size=4)), variance=torch.from_numpy(rng.normal(size=4)),
+    )  # fmt: skip
+    rows = ToldNoise.over(known.seen.X, known.seen.value, known.seen.counts).noise
+    kernel = replace(known.gp.kernel, variation=bumps)
+    gp = replace(known.gp, kernel=kernel, rows=rows, loss=(3.0, 2.0), variances=True, weighted=True)
+    known = replace(known, gp=gp, seen=gp.observed(known.seen.X, known.seen.value, known.seen.counts))
+    noise = new_smooth_noise(11, hidden=known.options.hidden, members=3, spread=3)
+    with torch.no_grad():
+        noise.intercept += 0.3
+        noise.trust.fill_(0.4)
+        noise.gaps.fill_(0.2)
+    return known, noise, Calibration(1.1, (1.0, 1.2), (30, 40), 0.95)
+
+
+def through_json(tensors, facts):
+    return tensors, json.loads(json.dumps(facts))
+
+
+def test_all_of_a_field_comes_back():
+    known, noise, calibration = with_everything()
+    again, noise_again, calibration_again = restored(*through_json(*state_of(known, noise, calibration)))
+    for name in ("options", "frame", "trend", "has_counts", "horizon", "learned_until", "device"):
+        assert getattr(again, name) == getattr(known, name)
+    for part in ("seen", "drift"):
+        for name, value in vars(getattr(known, part)).items():
+            other = getattr(getattr(again, part), name)
+            assert torch.equal(other, value) if isinstance(value, torch.Tensor) else other == value
+    assert again.gp.kernel.smoothness == ("matern32", "matern12") and again.gp.kernel.time_axis == 2
+    for name in ("tau2", "s2", "degrees_of_freedom", "loss", "weighted", "variances"):
+        assert getattr(again.gp, name) == getattr(known.gp, name)
+    for name, value in vars(known.gp.kernel.variation).items():
+        other = getattr(again.gp.kernel.variation, name)
+        assert torch.equal(other, value) if isinstance(value, torch.Tensor) else other == value
+    for a, b in zip(vars(again.gp.rows).values(), vars(known.gp.rows).values()):
+        assert torch.equal(a, b)
+    for name, value in noise.state_dict().items():
+        assert torch.equal(noise_again.state_dict()[name], value)
+    assert noise_again.spread == NAMES.index("log_spread") and not noise_again.training
+    assert calibration_again == calibration
+
+
+def test_a_bare_field_comes_back_bare():
+    known, _ = known_of()
+    tensors, facts = through_json(*state_of(known, None, None))
+    again, noise, calibration = restored(tensors, facts, device="cpu")
+    assert noise is None and calibration is None
+    assert again.gp.kernel.variation is None and again.gp.rows is None and facts["blended"] is False
+    assert torch.equal(again.seen.noise_variance, known.seen.noise_variance)
+
+
+def test_what_runs_of_before_do_not_say_is_as_it_was_then():
+    known, noise, _ = with_everything()
+    tensors, facts = through_json(*state_of(known, noise, None))
+    for name in ("learned_until", "weighted", "variances", "blended"):
+        del facts[name]
+    for name in ("regional", "metric", "testimony", "row_noise", "members"):
+        del facts["options"][name]
+    del tensors["kernel.width"], tensors["drift.axes"], tensors["kernel.noisier"]
+    facts["width"] = 0.7
+    again, _, _ = restored(tensors, facts)
+    assert again.learned_until == known.latest and not again.gp.weighted and not again.gp.variances
+    o = again.options
+    assert (o.regional, o.metric, o.testimony, o.row_noise, o.members) == (None, False, False, False, 1)
+    assert o.components == (("matern32", 5.0, 4.0), ("matern12", 26.0, 4.0)) and o.block_sizes == (10.0, 30.0)
+    assert again.drift.axes == (0, 1, 3)
+    bumps = again.gp.kernel.variation
+    assert bumps.width.tolist() == [0.7] * 4 and not bumps.blended and bumps.noise is None
+
+
+def test_a_noise_of_one_member_is_one_of_several_then():
+    known, _, _ = with_everything()
+    alone = new_smooth_noise(11, hidden=48, members=1, scales_surface=True)
+    tensors, facts = state_of(known, alone, None)
+    for name in [name for name in tensors if name.startswith("noise.") and tensors[name].dim() == 3]:
+        tensors[name] = tensors[name][0, 0] if name.endswith("bias") else tensors[name][0].T.contiguous()
+    del tensors["noise.trust"], tensors["noise.gaps"]
+    _, again, _ = restored(tensors, facts)
+    assert again.members == 1 and again.scales_surface
+    for name, value in alone.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"space": [0, 1, 3]}, "which columns are places"),
+        ({"space": [0, 1.0]}, "which columns are places"),
+        ({"time": True}, "which columns are places"),
+        ({"others": ["3"]}, "which columns are places"),
+    ],
+)
+def test_a_frame_whose_columns_are_none_is_refused(changes, words):
+    known, _ = known_of()
+    tensors, facts = through_json(*state_of(known, None, None))
+    facts["frame"] |= changes
+    with pytest.raises(ValueError, match=words):
+        restored(tensors, facts)
+
+
+@pytest.mark.parametrize("axes", [[0, 1], [0, 1, 9], [0, 1, 4]])
+def test_a_drift_with_other_columns_than_weights_is_refused(axes):
+    known, _ = known_of()
+    tensors, facts = through_json(*state_of(known, None, None))
+    tensors["drift.axes"] = torch.tensor(axes)
+    with pytest.raises(ValueError, match="other weights than columns"):
+        restored(tensors, facts)

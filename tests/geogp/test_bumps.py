@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from geogp.field import LocalKernel
+from geogp.field.noise.rows import ToldNoise, what_places_say
 from geogp.field.variation import Variation, bumps
+from geogp.field.variation.told import Told, following
 
 
 def of(P, m, **changes):
@@ -107,3 +110,49 @@ def test_on_a_device_it_is_the_same(some):
     for name in ("centres", "width", "lengthscale", "variance", "noise"):
         assert getattr(there, name).device.type == "meta"
     assert replace(some, noise=None).to("cpu").noise is None
+
+
+# -- what follows what places say -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(4)
+    X = torch.from_numpy(rng.uniform(0, 10, (70, 3)))
+    X[60:, :2] = X[:10, :2]
+    return X, torch.from_numpy(rng.normal(size=70)), torch.from_numpy(rng.integers(1, 9, 70) * 1.0)
+
+
+def test_lengths_and_variances_are_sums_of_what_is_said(rows):
+    told = Told.over(*rows, ToldNoise.over(*rows).noise)
+    assert told.start.bumps.blended and len(told.start.bumps.centres) == 30
+    assert (told.start.coefficients == 0).all() and told.start.coefficients.shape[1] == 2
+    says = told.says(torch.arange(70))
+    follows = replace(told.start, coefficients=torch.randn(says.shape[1], 2, dtype=torch.float64))
+    v = follows.variation(says)
+    torch.testing.assert_close(v.lengthscale, says @ follows.coefficients[:, 0])
+    torch.testing.assert_close(v.variance, says @ follows.coefficients[:, 1])
+    prior = torch.distributions.Normal(0.0, 0.5)
+    wanted = (prior.log_prob(torch.zeros(1).double()) - prior.log_prob(follows.coefficients)).sum()
+    torch.testing.assert_close(follows.penalty(), wanted)
+    kernel = LocalKernel(torch.zeros(1, 2).double(), torch.zeros(1).double(), ("matern32",))
+    assert following(kernel, None, says) is kernel and following(kernel, follows, None) is kernel
+    assert torch.equal(following(kernel, follows, says).variation.variance, v.variance)
+
+
+def test_centres_hear_the_places_of_some_rows_alone(rows):
+    X, value, counts = rows
+    told = Told.over(*rows, ToldNoise.over(*rows).noise)
+    for some in (torch.arange(70), torch.arange(0, 70, 2)):
+        said = told.noise.standardised(what_places_say(X[some], value[some], counts[some]))
+        first = {tuple(p): k for k, p in reversed(list(enumerate(X[some, :2].tolist())))}
+        places, numbers = np.array(list(first)), list(first.values())
+        torch.testing.assert_close(told.says(some), told.start.bumps.heard(places, said[numbers]))
+
+
+def test_centres_are_at_most_two_hundred():
+    X = torch.rand(900, 2, generator=torch.Generator().manual_seed(0)).double()
+    told = Told.over(
+        X, X[:, 0], torch.ones(900).double(), ToldNoise.over(X, X[:, 0], torch.ones(900).double()).noise
+    )
+    assert len(told.start.bumps.centres) == 200

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from geogp.field import observations
-from geogp.field.observations import canonical, canonical_order, counted, typical_precision
+from geogp.field.observations import Observations, canonical, canonical_order, counted, typical_precision
 
 
 def test_what_nobody_counts_is_one_measurement() -> None:
@@ -79,3 +79,18 @@ def test_place_comes_first_wherever_it_stands() -> None:
         assert found.dtype == y.dtype == n.dtype == torch.float64
     assert torch.equal(canonical(X, value, None)[1], canonical(X, value, None, (0, 1), None)[1])
     assert canonical(X, value, value + 5)[2].tolist() == (canonical(X, value, None)[1] + 5).tolist()
+
+
+def test_tables_are_joined_and_changed_by_rows():
+    rng = np.random.default_rng(0)
+    X, v = torch.from_numpy(rng.normal(size=(5, 3))), torch.from_numpy(rng.normal(size=5))
+    table = Observations(X, v, v + 1, v + 2)
+    assert len(table) == 5 and len(table.at(slice(0, 0))) == 0
+    alone = Observations.together([table])
+    both = Observations.together([table, table.at(torch.tensor([4, 0]))])
+    assert torch.equal(alone.X, X) and torch.equal(both.X, X[[0, 1, 2, 3, 4, 4, 0]])
+    assert torch.equal(both.noise_variance, (v + 2)[[0, 1, 2, 3, 4, 4, 0]])
+    changed = table.with_rows(torch.tensor([3, 1]), Observations(X[:2] * 9, v[:2], v[:2], v[:2]))
+    assert torch.equal(changed.X[[3, 1]], X[:2] * 9) and torch.equal(changed.counts[[3, 1]], v[:2])
+    assert torch.equal(changed.X[[0, 2, 4]], X[[0, 2, 4]])
+    assert table.to("meta").X.device.type == "meta"

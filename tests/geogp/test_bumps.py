@@ -35,6 +35,9 @@ def test_few_places_are_centres_themselves_as_wide_as_the_nearest_are_apart():
     assert v.lengthscale.tolist() == v.variance.tolist() == [0.0] * 4
     v.lengthscale[0] = 1.0
     assert v.variance[0] == 0.0
+    more = np.random.default_rng(0).normal(size=(8, 2))
+    away = np.sort(np.linalg.norm(more[:, None] - more[None], axis=-1), axis=1)[:, 1:4].mean(1)
+    np.testing.assert_allclose(np.sort(of(more, 8).width), np.sort(1.2 * away))
     assert of(P[:1], 4).width.tolist() == [1.0]
     assert of(P[:2], 4).width.tolist() == [1.2, 1.2]
 

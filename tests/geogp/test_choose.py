@@ -88,6 +88,7 @@ def test_a_gain_within_its_standard_error_is_none(gain, taken):
     spread = math.sqrt(0.75)  # of two above and two below: a variance of 1, a standard error of 1/2
     other = candidate(rows=[gain + spread, gain - spread, gain + spread, gain - spread])
     assert (choose._surely_better(simple, other) is other) == taken
+    assert choose._surely_better(simple, candidate(rows=[0.0] * 4)) is simple
 
 
 def test_two_sets_of_single_rows_then_a_gap():
@@ -327,6 +328,8 @@ def test_crowds_are_followed_where_rows_are_surely_likelier_and_gaps_lose_nothin
     t = replace(t, X=torch.sign(t.X) * t.X.abs() ** 3)  # crowded in the middle
     plain = candidate(rows=[0.0], blocks=[0.0])
     assert (t.crowded(plain) is not plain) == taken
+    least = replace(t, X=t.X[:400], y=t.y[:400], counts=t.counts[:400], stages=Stages())
+    assert (least.crowded(plain) is not plain) == taken
     line = torch.stack([t.X[:, 0], torch.zeros(500).double()], 1)
     for other in (
         replace(t, options=FieldOptions(varying=0)),
@@ -421,6 +424,12 @@ def test_in_time_single_rows_and_blocks_go_together_and_the_wide_part_alone_is_t
     assert len(best({"wide": 0.1}, in_time=True)[0].kernel.smoothness) == 1
     _, asked = best(in_time=True, left_out=SETS | {"blocks": []})
     assert asked[0][1] == [0, 10, 20]
+
+
+def test_a_single_part_in_time_is_tried_once():
+    Scripted.script, Scripted.asked = {"first": 0.0}, []
+    best_local_gp(trials_of(in_time=True, cls=Scripted), kernel_of(True, terms=1))
+    assert names(Scripted.asked) == ["first"]
 
 
 def test_heavy_tails_are_weighed_where_that_predicts_better(best):

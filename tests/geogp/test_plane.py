@@ -29,8 +29,9 @@ def plane():
     )
 
 
-def test_columns_but_time_run_from_minus_one_to_one():
-    C = coordinates()
+@pytest.mark.parametrize("unit", [1.0, 0.01])
+def test_columns_but_time_run_from_minus_one_to_one(unit):
+    C = unit * coordinates()
     d = Drift.over(C, 2)
     assert d.axes == (0, 1, 3, 4) and d.n_weights == 5
     low, high = C[:, d.axes].amin(0), C[:, d.axes].amax(0)

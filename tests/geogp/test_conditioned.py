@@ -433,6 +433,20 @@ def test_a_bare_field_comes_back_bare():
     assert torch.equal(again.seen.noise_variance, known.seen.noise_variance)
 
 
+def test_a_field_along_a_line_and_one_without_time_come_back():
+    known, _ = known_of()
+    for space, others in (((0,), (1, 3)), ((0, 1), (3,))):
+        frame = replace(known.frame, space=space, time=None, others=others, other_units=(1.0,) * len(others))
+        C = torch.randn(160, frame.n_axes, generator=torch.Generator().manual_seed(0)).double()
+        kernel = known.options.starting_kernel(frame)
+        gp = replace(known.gp, kernel=kernel)
+        seen = gp.observed(C, known.seen.value, known.seen.counts)
+        field = replace(known, frame=frame, gp=gp, seen=seen, drift=Drift.over(C, None))
+        again, _, _ = restored(*through_json(*state_of(field, None, None)))
+        assert again.frame == frame and again.drift.axes == tuple(range(frame.n_axes))
+        assert again.gp.kernel.time_axis is None and torch.equal(again.seen.X, C)
+
+
 def test_what_runs_of_before_do_not_say_is_as_it_was_then():
     known, noise, _ = with_everything()
     tensors, facts = through_json(*state_of(known, noise, None))

@@ -9,21 +9,12 @@ import torch
 from geogp.field import LocalKernel, surroundings
 from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
-from geogp.field.surroundings import (
-    HOLD,
-    NAMES,
-    NEAREST,
-    RANGES,
-    SAID,
-    SHARES,
-    TIMES,
-    Witnesses,
-    busyness_of,
-    count_features,
-    nowhere,
-    smallest,
-    survey,
-)  # fmt: skip
+from geogp.field.surroundings import NAMES, Witnesses, busyness_of, count_features, nowhere, smallest, survey
+
+#: What is told: means at these ranges and times, held to none by so much, and these quantiles of so many.
+RANGES, TIMES, HOLD = (0.7, 3.0, 10.0), (0.26, 1.6), 0.1
+SHARES, NEAREST = (0.1, 0.25, 0.5, 0.75, 0.9), 24
+SAID = 3 * 6 + 6 + 5
 
 
 def test_testimony_is_what_plain_sums_give():
@@ -90,6 +81,7 @@ def asked(seen, k=14, m=9):
     C = torch.from_numpy(np.column_stack([rng.uniform(0, 6, (m, 2)), rng.uniform(0, 1, m)]))
     C[:2, 2] += 1.5
     C[3, :2] = seen.X[0, :2]
+    C[4, :2] += 60.0  # far from all
     index = torch.from_numpy(np.stack([rng.permutation(len(seen))[:k] for _ in range(m)]))
     index[3, :2] = torch.tensor([0, 1])
     index[-1, 3:] = -1
@@ -184,7 +176,22 @@ def test_testimony_of_a_survey_is_in_the_share_that_rows_take_of_the_prior_varia
         assert (own.sum() > 0) == (at == 3)
         history = found.testimony[at, 3 * len(RANGES) * len(TIMES) :]
         assert float(history[1]) == pytest.approx(math.log(own.sum() + HOLD), abs=1e-5)
+        age = (C[at, 2] - seen.X[i, 2]).abs().numpy()
+        recent = (own * np.exp(-age / TIMES[0])).sum()
+        assert float(history[4]) == pytest.approx(math.log(recent + HOLD), abs=1e-5)
         assert float(history[2]) == pytest.approx(math.log((own > 0).sum() + 0.5), abs=1e-5)
+
+
+def test_quantiles_are_of_the_nearest_24_the_younger_first():
+    seen, kernel = rows()
+    there = Observations(seen.X.clone(), seen.value, seen.counts, seen.noise_variance)
+    there.X[:30, :2] = 3.0  # all at one place, at other times
+    there.X[:30, 2] = torch.linspace(0.0, 1.0, 30)
+    C = torch.tensor([[3.0, 3.0, 1.2]]).double()
+    found = survey(kernel, there, C, torch.arange(30)[None].flip(1), spacing=0.4, latest=1.0, in_detail=True)
+    known = 1.0 - float(found.variance) / 0.7
+    wanted = known * np.quantile((there.value[6:30] - found.mean).numpy(), SHARES)
+    np.testing.assert_allclose(found.testimony[0, -5:], wanted, rtol=2e-5, atol=2e-5)
 
 
 def test_without_time_nothing_is_old_and_no_gap():

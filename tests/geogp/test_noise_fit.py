@@ -1,0 +1,217 @@
+"""What the smooth noise is taught by: rows left out, each kind alike, validation rows as a kind of their own, and squares."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from geogp.calibrate import fit_calibration
+from geogp.field.left_out import LeftOut
+from geogp.field.noise import fit as noise_fit
+from geogp.field.noise.fit import (
+    calibration_of,
+    fit_noise,
+    fit_noise_and_calibration,
+    held_out_rows,
+    squares,
+)  # fmt: skip
+from geogp.field.noise.members import Dealt
+from geogp.field.noise.rows import ToldNoise
+from geogp.field.noise.smooth import new_smooth_noise
+from geogp.field.predict.moments import moments_of
+from geogp.field.predict.outlook import noise_inputs, outlook
+from geogp.field.stages import Stages
+from geogp.field.surroundings import NAMES
+from geogp.field.variation.told import Told
+from tests.geogp.test_conditioned import ahead, known_of
+
+SMALL = {"smooth": True, "hidden": 6, "members": 3, "epochs": 1, "n_targets": 40, "seed": 3}
+
+
+def left_out(known, kind, rows):
+    inside = torch.ones(len(known.seen), dtype=torch.bool)
+    inside[rows] = False
+    reference = torch.nonzero(inside)[:, 0]
+    near = known.frame.near(known.seen.X)
+    order = torch.cdist(near[rows], near[reference]).argsort(1)[:, :12]
+    return LeftOut(kind, inside, torch.as_tensor(rows), reference[order])
+
+
+@pytest.fixture(scope="module")
+def world():
+    known, X = known_of(nu=6.0, **SMALL)
+    value, counts = known.seen.value, known.seen.counts
+    noise = ToldNoise.over(known.seen.X, value, counts).noise
+    lengths = Told.over(known.seen.X, value, counts, noise)
+    some = torch.randn(len(noise.center), 2, generator=torch.Generator().manual_seed(0)).double()
+    gp = replace(known.gp, follows=replace(lengths.start, coefficients=0.3 * some))
+    known = replace(known, gp=gp, lengths=lengths)
+    out = [
+        left_out(known, kind, rows)
+        for kind, rows in (
+            ("rows", [3, 50, 90]), ("blocks", [7, 8, 9, 10]), ("sides", list(range(100, 125))), ("rows", [4, 5]), ("future", [11, 23]),
+        )
+    ]  # fmt: skip
+    return known, X, out
+
+
+def square_of(C, spacings):
+    cell = np.floor(C[:, :2].numpy() * 3.5 / spacings).astype(np.int64) + 2**30
+    return cell[:, 0] * 2**31 + cell[:, 1]
+
+
+def test_rows_are_told_by_what_is_known_without_them(world):
+    known, X, out = world
+    tables = dict(
+        zip(("rows", "blocks", "sides", "future"), held_out_rows(known, out, X, Stages()), strict=True)
+    )
+    assert {kind: len(t) for kind, t in tables.items()} == {"rows": 5, "blocks": 4, "sides": 25, "future": 2}
+    seen = dict.fromkeys(tables, 0)
+    for one in out:
+        start = seen[one.kind]
+        seen[one.kind] += len(one.rows)
+        t = tables[one.kind].at(slice(start, seen[one.kind]))
+        C, reference = known.seen.X[one.rows], one.reference
+        near = one.neighbours.unique()
+        gap = one.kind in ("blocks", "sides")
+        around = known.survey(
+            C, one.neighbours, known.frame.newest(known.seen.X[reference]),
+            given=known.left_given(reference, near), kernel=known.kernel_given(reference) if gap else None,
+        )  # fmt: skip
+        drift = known.drift_given(reference) if one.kind == "sides" else known.drift
+        change, uncertain = known.drift.extra(C, around.leaning, drift)
+        torch.testing.assert_close(t.mean, around.mean + change)
+        torch.testing.assert_close(t.variance, around.variance)
+        torch.testing.assert_close(t.drift_variance, uncertain)
+        assert (change.abs() > 1e-6).all() == (one.kind == "sides")
+        surface = known.regional_given(reference).at_observations(one.rows)
+        inputs = noise_inputs(known, around.moved(change), known.seen.counts[one.rows], X[one.rows], surface)
+        torch.testing.assert_close(t.features, inputs)
+        assert torch.equal(t.counts, known.seen.counts[one.rows]) and torch.equal(
+            t.value, known.left.value[one.rows]
+        )
+        assert (t.weight == (0.3 if one.kind == "sides" else 1.0)).all()
+        assert torch.allclose(t.vote, torch.tensor(0.3 * 10 / 25 if one.kind == "sides" else 1.0).double())
+        assert t.square.tolist() == square_of(C, 10.0).tolist() and (t.square >= 0).all()
+
+
+def test_a_side_of_few_rows_has_their_votes(world):
+    known, X, _ = world
+    (table,) = held_out_rows(known, [left_out(known, "sides", list(range(8)))], X, Stages())
+    assert (table.vote == 0.3).all() and (table.weight == 0.3).all()
+    bare = replace(known, options=replace(known.options, regional=None))
+    (other,) = held_out_rows(bare, [left_out(known, "rows", [3, 4])], X, Stages())
+    assert other.features.shape[1] == table.features.shape[1] - 4
+
+
+@pytest.fixture
+def taught(monkeypatch):
+    """What a fit of the noise is given, instead of the fit."""
+    asked = {}
+
+    def fit(model, rows, prior_variance, dealt, **how):
+        asked.update(how, model=model, rows=rows, prior=prior_variance, dealt=dealt)
+        model.last.bias.data.fill_(0.1)
+
+    monkeypatch.setattr(noise_fit, "fit_smooth_noise", fit)
+    return asked
+
+
+def test_each_kind_counts_alike_however_many_rows_it_has(world, taught):
+    known, X, out = world
+    kinds = held_out_rows(known, out, X, Stages())
+    stages = Stages()
+    model = fit_noise(known, kinds, stages)
+    rows, typical = taught["rows"], 36 / 4
+    weight = torch.cat([t.weight * typical / len(t) for t in kinds])
+    vote = torch.cat([t.vote * typical / len(t) for t in kinds])
+    torch.testing.assert_close(rows.weight, weight)
+    torch.testing.assert_close(rows.vote, vote)
+    assert torch.equal(rows.features, torch.cat([t.features for t in kinds]))
+    assert (taught["epochs"], taught["seed"]) == (1, 3) and taught["tick"] == stages.tick
+    assert taught["prior"] == known.gp.kernel.prior_variance
+    wanted = Dealt.of(rows.square, 3, 3)
+    assert torch.equal(taught["dealt"].without, wanted.without) and torch.equal(
+        taught["dealt"].square, wanted.square
+    )
+    fresh = new_smooth_noise(
+        rows.features.shape[1], hidden=6, members=3, seed=3, spread=NAMES.index("log_spread")
+    )
+    assert torch.equal(model.first.weight, fresh.first.weight) and model.spread == fresh.spread
+    assert not model.training and (model.last.bias == 0.1).all()
+    np.testing.assert_allclose(model.intercept.detach().exp(), [0.1, 0.5, 3.9, 1.0], rtol=1e-5)
+    assert any(name.startswith("members of the noise/") for name in stages.known)
+
+
+def test_where_counts_are_alike_none_is_of_single_tests_and_tails_begin_at_thirty(taught):
+    known, X = known_of(counts_differ=False, **SMALL)
+    kinds = held_out_rows(known, [left_out(known, "rows", [1, 2])], X, Stages())
+    model = fit_noise(known, kinds, Stages())
+    np.testing.assert_allclose(model.intercept.detach().exp(), [0.1, 1e-6, 27.9, 1.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [30, 100])
+def test_validation_rows_are_a_kind_that_cannot_outvote_the_rest(world, taught, n):
+    known, X, out = world
+    kinds = held_out_rows(known, out, X, Stages())
+    new = ahead(X[:n], 0.3)
+    new[:, :2] += 1.1
+    y, counts = torch.sin(new[:, 0]), torch.arange(1.0, n + 1.0).double()
+    noise, calibration = fit_noise_and_calibration(known, kinds, (new, y, counts), Stages())
+    order = noise_fit.canonical(new, y, counts, known.frame.space, known.frame.time)
+    here = outlook(known, order[0], order[2])
+    square = -1 - square_of(known.frame.coordinates(order[0]), 30.0)
+    rows = taught["rows"].at(slice(36, None))
+    keep = slice(None)
+    if n > 40:  # as many as of each other kind
+        keep = torch.from_numpy(np.sort(np.random.default_rng(3).choice(n, 40, replace=False)))
+    some = min(n, 40)
+    assert torch.equal(rows.features, here.inputs[keep]) and torch.equal(rows.counts, here.counts[keep])
+    torch.testing.assert_close(rows.value, (order[1] - here.prior_mean)[keep])
+    torch.testing.assert_close(rows.mean, here.around.mean[keep])
+    torch.testing.assert_close(rows.variance, here.around.variance[keep])
+    torch.testing.assert_close(rows.drift_variance, here.drift_variance[keep])
+    assert torch.equal(rows.square, torch.from_numpy(square)[keep])
+    share = torch.full((some,), min(1.0, 9.0 / some)).double()
+    torch.testing.assert_close(rows.weight, share)
+    torch.testing.assert_close(rows.vote, share)
+    both = torch.cat([*(t.square for t in kinds), torch.from_numpy(square)])
+    wanted = Dealt.of(both, 3, 3)
+    assert torch.equal(taught["dealt"].square, wanted.square) and torch.equal(
+        taught["dealt"].without, wanted.without
+    )
+    # Calibrated by members that have not learned from the squares they judge.
+    miss = moments_of(known, here, noise, wanted.rows(torch.from_numpy(square))).misses(order[1])
+    assert calibration == fit_calibration(miss, here.group, cluster=squares(known.frame, order[0]))
+
+
+def test_few_validation_rows_count_fully(world, taught):
+    known, X, out = world
+    kinds = held_out_rows(known, out, X, Stages())
+    fit_noise_and_calibration(known, kinds, (X[:5] + 0.1, X[:5, 0], None), Stages())
+    assert taught["rows"].weight[36:].tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_noise_that_is_there_is_calibrated_by_its_misses(world, smooth):
+    known, X, _ = world
+    noise = None
+    if smooth:
+        inputs = outlook(known, X, None).inputs
+        noise = new_smooth_noise(inputs.shape[1], hidden=6, members=3)
+        noise.start_from(inputs, 0.1, 0.2, 8.0)
+    y, counts = torch.sin(X[:, 0]), torch.arange(1.0, 161.0)
+    found = calibration_of(known, noise, (X.float(), y, counts))
+    here = outlook(known, X.float().double(), counts)
+    miss = moments_of(known, here, noise).misses(y)
+    assert found == fit_calibration(miss, here.group, cluster=squares(known.frame, X.float().double()))
+
+
+def test_rows_within_thirty_spacings_share_their_luck(world):
+    known, X, _ = world
+    wide = 40.0 * X
+    found, wanted = squares(known.frame, wide), square_of(known.frame.coordinates(wide), 30.0)
+    assert len(np.unique(found)) == len(np.unique(wanted)) > 20
+    pairs = {(a, b) for a, b in zip(found.tolist(), wanted.tolist())}
+    assert len(pairs) == len(np.unique(wanted))

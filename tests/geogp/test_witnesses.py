@@ -67,6 +67,7 @@ def rows(n=40, seed=0):
     X = torch.from_numpy(np.column_stack([rng.uniform(0, 6, (n, 2)), rng.integers(0, 5, n) / 4.0]))
     X[1, :2] = X[0, :2]
     counts = torch.from_numpy(rng.integers(1, 30, n) * 1.0)
+    counts[0] = 1.0
     seen = Observations(
         X, torch.from_numpy(rng.normal(size=n)), counts, torch.from_numpy(rng.uniform(0.2, 0.9, n))
     )

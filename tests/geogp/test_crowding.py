@@ -122,7 +122,8 @@ def log_density(P):
 @pytest.mark.parametrize("power", [1.3, 1.5, 3.0])
 def test_crowding_is_log_density_in_units_of_its_sd_or_of_a_half(power):
     P = np.random.default_rng(1).random((300, 2)) ** power
-    crowding = Crowding.over(torch.from_numpy(P))
+    times = np.random.default_rng(2).random((300, 1))
+    crowding = Crowding.over(torch.from_numpy(np.hstack([P, times])))
     said = crowding.bumps.heard(P, torch.from_numpy(log_density(P)))
     at_rows = crowding.bumps.shares(torch.from_numpy(P)) @ said
     spread = float(at_rows.std(unbiased=False))

@@ -8,15 +8,20 @@ import torch
 
 from geogp.calibrate import Calibration
 from geogp.field import FieldOptions, LocalField
+from geogp.field import fit as fit_module
 from geogp.field import local_field as module
-from geogp.field.frame import ISOTROPIC
+from geogp.field.drift import Drift, Whitened, left_open
+from geogp.field.frame import ISOTROPIC, frame_of
 from geogp.field.joint import FieldJoint
+from geogp.field.local_gp import LocalGP
+from geogp.field.noise.rows import ToldNoise
 from geogp.field.noise.smooth import new_smooth_noise
-from geogp.field.observations import canonical, canonical_order
+from geogp.field.observations import canonical, canonical_order, typical_precision
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import outlook, outlooks
 from geogp.field.predict.pairs import correlation
 from geogp.field.stages import Stages
+from geogp.field.trend import fit_trend
 from tests.geogp.test_conditioned import ahead, known_of
 
 CALIBRATION = Calibration(1.2, (1.1, 1.3, 0.9, 1.0, 1.4, 0.8), (900,) * 6, 0.95)
@@ -240,3 +245,74 @@ def test_on_a_line_or_unasked_no_metric_is_learned(steps, space, metric):
     X, y, counts = rows(600)
     LocalField.fit(X, y, counts, space=space, options=FieldOptions(metric=metric))
     assert "learned_metric" not in steps and steps["fit_conditioned"][1]["frame"].metric == ISOTROPIC
+
+
+@pytest.mark.parametrize(
+    ("n", "row_noise", "following", "few"),
+    [
+        (1200, True, True, False),
+        (1200, True, False, False),
+        (1200, False, True, False),
+        (300, True, True, True),
+    ],
+)
+def test_the_kernel_is_fitted_to_what_a_first_trend_and_plane_leave(
+    monkeypatch, n, row_noise, following, few
+):
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(n, 3, generator=g).double() * torch.tensor([9.0, 7.0, 1.0])
+    X[:, 2] = (6 * X[:, 2]).floor() / 4
+    counts = torch.randint(1, 9, (n,), generator=g).double()
+    y = X[:, 0] + 2 * X[:, 2] + torch.randn(n, generator=g).double()
+    frame, o = (
+        frame_of(X.numpy(), (0, 1), 2),
+        FieldOptions(row_noise=row_noise, following=following, seed=2, neighbours=10),
+    )
+    C = frame.coordinates(X)
+    asked = {}
+    gp = LocalGP(o.starting_kernel(frame), 0.2, 0.3, 5.0, torch.tensor([0.5, -0.2]).double(), ())
+
+    def best(trials, start):
+        asked.update(trials=trials, start=start)
+        return replace(gp, follows=trials.follows)
+
+    monkeypatch.setattr(fit_module, "best_local_gp", best)
+    stages = Stages()
+    known = fit_module.fit_conditioned(
+        C, y, counts, [], frame=frame, options=o, has_counts=True, stages=stages
+    )
+    t, weight = frame.times(C), typical_precision(counts)
+    left = y - fit_trend(t, y, weight)(t, n)
+    plane = Drift.over(C, 2).least_squares(C, left, weight)
+    trials = asked["trials"]
+    torch.testing.assert_close(trials.y, left - plane(C))
+    assert torch.equal(trials.X, C) and trials.per_count and trials.stages is stages and trials.few == few
+    told = row_noise and n >= 1000
+    assert (trials.told is not None) == told and (trials.follows is not None) == (told and following)
+    assert (known.lengths is not None) == (told and following)
+    if told:
+        assert torch.equal(trials.told.says, ToldNoise.over(C, left, counts).says)
+    fitted = gp.less_sure(left_open(n, 3)) if few else gp
+    assert known.gp.tau2 == pytest.approx(fitted.tau2) and (fitted.tau2 > 0.2) == few
+    value = y - gp.b(counts)
+    trend = fit_trend(t, value, weight)
+    assert known.trend == trend
+    torch.testing.assert_close(known.seen.value, value - trend(t, n))
+    drift = Whitened.of(frame.near(C), 2).drift(plane, known.gp, known.seen)
+    torch.testing.assert_close(known.drift.weights, drift.weights)
+    assert known.horizon == 0.0 and known.learned_until == C[:, 2].max() and known.has_counts
+    assert torch.equal(asked["start"].log_lengthscale, o.starting_kernel(frame).log_lengthscale)
+
+
+def test_along_a_line_the_plane_is_one(monkeypatch):
+    X = torch.rand(50, 1, generator=torch.Generator().manual_seed(0)).double()
+    frame, o = frame_of(X.numpy(), (0,), None), FieldOptions()
+    gp = LocalGP(o.starting_kernel(frame), 0.2, 0.3, None, torch.zeros(0).double(), ())
+    monkeypatch.setattr(fit_module, "best_local_gp", lambda trials, start: gp)
+    C = frame.coordinates(X)
+    known = fit_module.fit_conditioned(
+        C, X[:, 0], torch.ones(50).double(), [], frame=frame, options=o, has_counts=False, stages=Stages()
+    )
+    assert (
+        known.drift.axes == (0,) and not known.has_counts and known.device == "cpu" and known.lengths is None
+    )

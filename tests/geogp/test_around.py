@@ -145,6 +145,7 @@ def test_neighbourhoods_are_a_cell_and_a_time_those_of_most_places_first():
         ([3, 2, 2, 1], 10, 5, [[0, 1], [2, 3]]),
         ([3, 2, 2, 1], 10, 4, [[0], [1, 2], [3]]),
         ([9, 9], 10, 4, [[0], [1]]),
+        ([1] * 6, 2, 100, [[0, 1], [2, 3], [4, 5]]),
     ],
 )
 def test_pieces_are_of_so_many_neighbourhoods_and_places(count, most, places, pieces):

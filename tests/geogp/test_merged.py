@@ -285,3 +285,6 @@ def test_each_region_is_fitted_to_its_rows_and_said(merged, monkeypatch):
         )
         assert torch.equal(task.validation[0], held[0]) and task.options is options and task.device == "cpu"
     assert found.time == 2 and torch.equal(found.rows.X, rows.X)
+    monkeypatch.setattr(LocalField, "fit", lambda *given, **how: "one field")
+    few = rows.at(slice(0, 399))
+    assert fit_field(few.X, few.y, few.counts, options=options) == "one field"

@@ -45,8 +45,9 @@ def world():
     noise = ToldNoise.over(known.seen.X, value, counts).noise
     lengths = Told.over(known.seen.X, value, counts, noise)
     some = torch.randn(len(noise.center), 2, generator=torch.Generator().manual_seed(0)).double()
-    gp = replace(known.gp, follows=replace(lengths.start, coefficients=0.3 * some))
-    known = replace(known, gp=gp, lengths=lengths)
+    follows = replace(lengths.start, coefficients=0.3 * some)
+    gp = replace(known.gp, follows=follows, rows=replace(noise, coefficients=0.4 * some))
+    known = replace(known, gp=gp, lengths=lengths, seen=gp.observed(known.seen.X, value, counts))
     out = [
         left_out(known, kind, rows)
         for kind, rows in (
@@ -67,13 +68,14 @@ def test_rows_are_told_by_what_is_known_without_them(world):
         zip(("rows", "blocks", "sides", "future"), held_out_rows(known, out, X, Stages()), strict=True)
     )
     assert {kind: len(t) for kind, t in tables.items()} == {"rows": 5, "blocks": 4, "sides": 25, "future": 2}
-    seen = dict.fromkeys(tables, 0)
+    seen, zero = dict.fromkeys(tables, 0), False
     for one in out:
         start = seen[one.kind]
         seen[one.kind] += len(one.rows)
         t = tables[one.kind].at(slice(start, seen[one.kind]))
         C, reference = known.seen.X[one.rows], one.reference
         near = one.neighbours.unique()
+        zero |= bool(near[0] == 0)
         gap = one.kind in ("blocks", "sides")
         around = known.survey(
             C, one.neighbours, known.frame.newest(known.seen.X[reference]),
@@ -94,6 +96,7 @@ def test_rows_are_told_by_what_is_known_without_them(world):
         assert (t.weight == (0.3 if one.kind == "sides" else 1.0)).all()
         assert torch.allclose(t.vote, torch.tensor(0.3 * 10 / 25 if one.kind == "sides" else 1.0).double())
         assert t.square.tolist() == square_of(C, 10.0).tolist() and (t.square >= 0).all()
+    assert zero  # the first row of all tells, too
 
 
 def test_a_side_of_few_rows_has_their_votes(world):

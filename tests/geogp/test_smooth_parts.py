@@ -95,7 +95,7 @@ def test_nothing_said_a_network_is_48_wide_alone_and_says_nothing():
         48,
         6,
     )
-    assert SmoothNoise(3).first.weight.shape == (1, 3, 48)
+    assert SmoothNoise(3).first.weight.shape == (1, 3, 48) and not SmoothNoise(3).scales_surface
     with torch.no_grad():
         with_factor.intercept[0] = 0.7
     assert with_factor.prior_factor() == pytest.approx(math.exp(0.7))
@@ -159,6 +159,7 @@ def test_the_factor_of_earlier_runs_shrinks_or_grows_the_surface_where_it_is_kno
         p = model.parts(out, 0 * one, variance, 2.0 * one, one)
     log_a = 0.2 + np.array([0.0, 0.0, 1.0, -3.0]) * [0.75, 0.0, 0.75, 0.75]
     np.testing.assert_allclose(p.latent_variance, variance.numpy() * np.exp(log_a), rtol=1e-5)
+    np.testing.assert_allclose(p.noise_variance, math.exp(-4.0) + 1.0, rtol=1e-6)
 
 
 def believed(model, said, known, trust):
@@ -326,7 +327,7 @@ def test_nothing_said_it_learns_for_forty_epochs_of_batches_of_512(monkeypatch):
     few = world(30)
     fit_smooth_noise(lively(members=1), few, torch.tensor(0.8).double(), Dealt.of(few.square, 1))
     assert asked["total"] == 40 and believed_by == [3, 3, 3]
-    many = world(1100)
+    many = world(1024)
     fit_smooth_noise(lively(members=1), many, torch.tensor(0.8).double(), Dealt.of(many.square, 1), epochs=3)
     assert asked["total"] == 3 * 2
 
@@ -404,6 +405,46 @@ def test_belief_and_the_level_of_the_noise_are_the_likeliest():
             return -float((seen.vote * p.log_density(seen.value)).sum())
 
     assert at(float(level)) <= min(at(float(level) - 0.03), at(float(level) + 0.03))
+
+
+def test_what_gaps_teach_is_kept_beside_the_level(monkeypatch):
+    asked = {}
+
+    def learned(say, known, spread, fold, square):
+        asked.update(say=say, known=known, spread=spread, fold=fold, square=square)
+        return torch.tensor([0.7, 0.2]).double()
+
+    monkeypatch.setattr(smooth, "learned_in_gaps", learned)
+    rows, prior = world(120), torch.tensor(0.8).double()
+    model = lively(spread=2)
+    with torch.no_grad():
+        model.last.weight.mul_(0.3)
+    model.start_from(rows.features, 0.2, 0.5, 7.0)
+    start, without = model.intercept.detach().clone(), Dealt.of(rows.square, 3).rows(rows.square)
+    before = copy.deepcopy(model)
+    model.believe(rows, prior, without)
+    assert float(model.gaps) == pytest.approx(0.7)
+    torch.testing.assert_close(model.intercept.detach() - start, torch.tensor([0.2, 0.2, 0.0, 0.0]))
+    torch.testing.assert_close(asked["known"], rows.variance / 0.8)
+    torch.testing.assert_close(asked["spread"], rows.features[:, 2] / model.scale[2])
+    assert asked["fold"].tolist() == [int(torch.nonzero(own)[0]) for own in without.T]
+    assert torch.equal(asked["square"], rows.square)
+    with torch.no_grad():
+        out = before.outputs(rows.features)
+        said = (out * without.double()[..., None]).sum(0)
+        trust, known = model.trust, rows.variance / prior
+        share = believed(model, torch.ones(120, 5).double(), known, trust)[:, 0]
+        p = before.parts(believed(model, said, known, trust), rows.mean, rows.variance, prior, rows.counts)
+        doubt = 2.0 * share.square() * out[..., 0].var(0, unbiased=False) * (rows.variance + 0.1)
+        log_a = 0.3 * f64(120, seed=5)
+        latent = p.latent_variance + rows.drift_variance + doubt + rows.variance * (log_a.exp() - 1.0)
+        p = Parts(p.location, latent, p.noise_variance * math.exp(0.4), p.degrees_of_freedom, p.log_skewness)
+        wanted = rows.vote * p.log_density(rows.value)
+        torch.testing.assert_close(asked["say"](log_a, 0.4), wanted, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(smooth, "learned_in_gaps", lambda *_: None)
+    other = copy.deepcopy(before)
+    other.believe(rows, prior, without)
+    assert other.gaps == 0.0 and not torch.equal(other.intercept, before.intercept)
 
 
 def test_where_no_row_is_unseen_all_is_believed():

@@ -503,6 +503,9 @@ def test_a_mean_that_shifts_with_the_count_must_gain(best, still, kept, n):
     gp, _ = best(script, n=n, per_count=True)
     assert bool((gp.count_shift != 0).all()) == kept
     assert len(best(script, n=n)[0].count_shift) == 0
+    # What all rows have changed is judged anew, what they have not is as it was judged.
+    gp, _ = best({"still": -0.1, "again": -0.2}, n=n, per_count=True)
+    assert bool((gp.count_shift != 0).all()) == (n == 20_000)
 
 
 # -- how held-out rows judge ----------------------------------------------------------------------------

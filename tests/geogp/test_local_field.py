@@ -240,6 +240,17 @@ def test_the_metric_is_learned_of_what_a_plane_and_a_line_over_time_leave(steps)
     assert float((Z.T @ left).abs().max()) < 1e-8 and float(left.std()) > 0.9
 
 
+def test_a_plane_is_taken_away_whatever_the_units(steps):
+    X, _, counts = rows(600)
+    X = X.double() * torch.tensor([1e9, 1e-15, 1.0, 1e-9], dtype=torch.float64)
+    rough = torch.randn(600, generator=torch.Generator().manual_seed(2)).double()
+    LocalField.fit(X, rough + 2e-9 * X[:, 0] + 3e15 * X[:, 1], counts, time=2)
+    (_, left, _), _ = steps["learned_metric"]
+    P = canonical(X, rough, counts, (0, 1), 2)[0]
+    Z = (P - P.mean(0)) / P.std(0)
+    assert float((Z.T @ left).abs().max()) < 1e-6 and 0.9 < float(left.std()) < 1.1
+
+
 @pytest.mark.parametrize(("space", "metric"), [((0, 1), False), ((0,), True)])
 def test_on_a_line_or_unasked_no_metric_is_learned(steps, space, metric):
     X, y, counts = rows(600)

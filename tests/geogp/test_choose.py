@@ -152,6 +152,14 @@ def test_rows_left_out_are_told_of_by_kind():
     assert all(s is None for sets in plain.left_out.values() for _, _, s in sets)
 
 
+def test_of_many_rows_left_out_some_judge_what_is_fitted_to_the_others():
+    X = torch.from_numpy(np.random.default_rng(0).normal(size=(1700, 2)))
+    out = [left("rows", list(range(1600)), [1650], n=1700)]
+    t = Trials.of(X, X[:, 0], X[:, 0], out, FieldOptions(), per_count=False, stages=Stages(), near=X)
+    ((fitted, _, _),), ((judges, _, _),) = t.left_out["rows"], t.judges["rows"]
+    assert judges.tolist() == list(range(0, 1600, 2)) and fitted.tolist() == list(range(1, 1600, 2))
+
+
 def test_where_none_is_left_out_each_row_has_the_nearest_32():
     X = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 3)))
     y = X[:, 0]
@@ -469,7 +477,7 @@ def test_lengths_may_vary_where_rows_are_many_or_it_is_asked_for(best, n, in_tim
     tried = [a for a in asked if a[0] == "varying"]
     assert bool(tried) == bool(places)
     if places:
-        assert tried[0][1] == asked[0][1] and len(tried[0][2].variation.centres) == places
+        assert tried[0][1] == asked[0][1] and tried[0][2].variation.centres.shape == (places, 2)
         assert gp.kernel.variation is not None
         assert (
             best({}, n=n, in_time=in_time, options=FieldOptions(varying=varying))[0].kernel.variation is None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from geogp.calibrate import Calibration
-from geogp.field import FieldOptions
+from geogp.field import FieldOptions, neighbours
 from geogp.field.conditioned import Conditioned
 from geogp.field.drift import Drift
 from geogp.field.frame import SPACINGS, frame_of
@@ -16,6 +16,7 @@ from geogp.field.joint import FieldJoint
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.noise.smooth import new_smooth_noise
+from geogp.field.predict import pairs
 from geogp.field.predict.moments import FieldMoments, by_pieces, moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook, outlooks
 from geogp.field.predict.pairs import correlation
@@ -224,6 +225,8 @@ def test_what_the_noise_is_told_stands_in_one_order():
     assert torch.equal(covariate, X[:20, 3]) and all((c == c[0]).all() for c in count)
     alike, _ = known_of(smooth=True, regional=None, counts_differ=False)
     assert outlook(alike, later, None).inputs.shape[1] == here.inputs.shape[1] - len(count)
+    wider = torch.cat([later, later[:, :1]], 1)
+    assert torch.equal(noise_inputs(known, here.around, here.counts, wider), here.inputs)
     g, v = here.around.mean + 0.7, torch.full((20,), 0.2).double()
     more = noise_inputs(known, here.around, here.counts, later, (g, v))
     at = here.around.features.shape[1] + here.around.testimony.shape[1]
@@ -363,6 +366,18 @@ def test_errors_at_two_times_go_together_as_in_the_exact_process(nu):
     found = correlation(known, C[:25], C[25:], torch.stack([latent[:25], latent[25:]]))
     np.testing.assert_allclose(found, wanted / (sd[:25] * sd[25:]), atol=1e-6)
     assert correlation(known, C[:0], C[:0], torch.zeros(2, 0).double()).shape == (0,)
+
+
+def test_it_rests_on_what_each_time_rests_on_alone():
+    known, X = known_of(240)
+    C = known.frame.coordinates(X[:30] + 0.1)
+    times = np.concatenate([C[:, 2:3].numpy(), C[:, 2:3].numpy() + 0.8], axis=1)
+    asked, _ = pairs.asked_of(known, C, times)
+    found = pairs._of_both(known, asked)
+    for centre, rows in zip(asked.centre.numpy(), found.rows):
+        each = [neighbours.query(known.search, np.append(centre[:2], t)[None], 12)[0] for t in centre[2:]]
+        wanted = set(each[0]) | set(each[1])
+        assert sorted(rows[rows >= 0].tolist()) == sorted(wanted) and len(rows) == 24
 
 
 def test_a_place_goes_together_with_itself():

@@ -188,7 +188,7 @@ def test_quantiles_are_of_the_nearest_24_the_younger_first():
     there = Observations(seen.X.clone(), seen.value, seen.counts, seen.noise_variance)
     there.X[:30, :2] = 3.0  # all at one place, at other times
     there.X[:30, 2] = torch.linspace(0.0, 1.0, 30)
-    C = torch.tensor([[3.0, 3.0, 1.2]]).double()
+    C = torch.tensor([[3.0, 3.4, 1.2]]).double()
     found = survey(kernel, there, C, torch.arange(30)[None].flip(1), spacing=0.4, latest=1.0, in_detail=True)
     known = 1.0 - float(found.variance) / 0.7
     wanted = known * np.quantile((there.value[6:30] - found.mean).numpy(), SHARES)

@@ -1,0 +1,130 @@
+"""A query of neighbours written out place by place: candidates, their rows, and how they are dealt."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from geogp.field import neighbours
+from geogp.field.neighbours import MISSING
+
+
+def octant(offset):
+    """Of an offset on a plane, or which side on a line; 8 for none."""
+    if not np.any(offset):
+        return 8
+    if len(offset) == 1:
+        return int(offset[0] > 0)
+    return min(int((math.atan2(offset[1], offset[0]) / (2 * math.pi) + 0.5) * 8), 7)
+
+
+def by_hand(search, x, k, share=0.5, latest=None):
+    """Rows that a query finds for one place."""
+    t = search.time_axis
+    axes = [d for d in range(search.X.shape[1]) if d != t]
+    at, long = x[axes] / search.scale[axes], search.history
+    rows_a_place = search.n_rows / len(search.first)
+    places = set()
+    for depth, tier in enumerate(search.tiers):
+        m = math.ceil(1.5 * k / rows_a_place) + 16 if depth == 0 else (24 if rows_a_place < 2 else 12)
+        away = np.linalg.norm(search.place_space[tier.place] - at, axis=1)
+        places |= set(tier.place[np.argsort(away, kind="stable")[:m]].tolist())
+    candidates = []
+    for place in sorted(places):
+        offset = search.place_space[place] - at
+        rows = search.row[search.first[place] :][: search.count[place]]
+        if t is None:
+            rows = rows[:long]
+        else:
+            times = search.X[rows, t]
+            assert (np.diff(times) >= 0).all()
+            begin = (times <= x[t]).sum() - long // 2
+            if latest is not None:
+                begin = min(begin, (times <= latest).sum() - long)
+            rows = rows[min(max(begin, 0), max(len(rows) - long, 0)) :][:long]
+        for row in rows:
+            d2 = float((offset**2).sum())
+            if t is not None:
+                d2 += ((search.X[row, t] - x[t]) / search.scale[t]) ** 2
+                if latest is not None and search.X[row, t] > latest + 1e-9:
+                    continue
+            candidates.append((np.float32(d2), len(candidates), octant(offset), row))
+    candidates = sorted(candidates, key=lambda c: c[:2])[: 12 * k + 8 * 24]
+    near = round(share * k)
+    found, turns, rest = candidates[:near], {}, []
+    for rank, c in enumerate(candidates[near:]):
+        rest.append((turns.get(c[2], 0), rank, c))
+        turns[c[2]] = turns.get(c[2], 0) + 1
+    dealt = sorted(sorted(rest, key=lambda r: r[:2])[: k - near], key=lambda r: r[1])
+    out = [c[3] for c in found] + [c for _, _, (*_, c) in dealt]
+    return out + [MISSING] * (k - len(out))
+
+
+def lopsided(n, d, seed=0):
+    """Crowded on one side, and a few far away."""
+    return np.random.default_rng(seed).beta(0.6, 3.0, (n, d)) * [10.0, 4.0][:d]
+
+
+@pytest.mark.parametrize(("n", "d"), [(700, 2), (700, 1), (60, 2)])
+@pytest.mark.parametrize(("k", "share"), [(24, 0.5), (9, 0.5), (20, 0.2), (1, 0.5), (6, 1.0)])
+def test_over_space(n, d, k, share):
+    X = lopsided(n, d)
+    search = neighbours.build(X)
+    Q = np.concatenate([lopsided(20, d, 1), X[:5], [[30.0, -9.0][:d]]])
+    found = neighbours.query(search, Q, k, nearest_share=share)
+    assert found.tolist() == [by_hand(search, q, k, share) for q in Q]
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+@pytest.mark.parametrize("visits", [1, 2, 7, 90])
+def test_where_places_come_again(in_time, visits):
+    rng = np.random.default_rng(visits)
+    at = lopsided(max(400 // visits, 12), 2)
+    X = np.concatenate(
+        [np.repeat(at, visits, axis=0), rng.integers(0, 200, (len(at) * visits, 1)) / 40.0], axis=1
+    )
+    X = X[: -max(visits // 2, 1)]  # one place has fewer
+    X = X if in_time else X[:, :2]
+    search = neighbours.build(X, time_axis=2 if in_time else None)
+    Q = np.concatenate([X[::37] + 0.01, X[:3], X[:2] + 50.0])
+    for k in (8, 30):
+        found = neighbours.query(search, Q, k)
+        assert found.tolist() == [by_hand(search, q, k) for q in Q]
+
+
+@pytest.mark.parametrize("visits", [1, 5, 90])
+def test_of_the_rows_until_then(visits):
+    rng = np.random.default_rng(visits)
+    at = lopsided(max(400 // visits, 12), 2)
+    X = np.concatenate(
+        [np.repeat(at, visits, axis=0), rng.integers(0, 200, (len(at) * visits, 1)) / 40.0], axis=1
+    )
+    search = neighbours.build(X, time_axis=2)
+    Q = X[::29] + 0.02
+    latest = rng.uniform(-0.5, 5.0, len(Q))
+    latest[:3] = X[:3, 2]  # a row of that very time is one of them
+    found = neighbours.query(search, Q, 12, latest=latest)
+    assert found.tolist() == [by_hand(search, q, 12, latest=t) for q, t in zip(Q, latest)]
+
+
+def test_a_row_of_the_time_that_is_asked_for_stands_in_the_middle_of_a_long_history():
+    times = np.arange(200.0)
+    X = np.concatenate([np.zeros((200, 2)), times[:, None]], axis=1)
+    X = np.concatenate([X, X + [5.0, 0.0, 0.0]])
+    search = neighbours.build(X, time_axis=2, scale=np.array([1.0, 1.0, 1.0]))
+    for t in (0.0, 40.0, 99.5, 100.0, 199.0):
+        q = np.array([0.1, 0.0, t])
+        assert neighbours.query(search, q[None], 80)[0].tolist() == by_hand(search, q, 80)
+
+
+@pytest.mark.parametrize("scale", [[1.0, 1.0], [3.0, 0.5]])
+def test_when_all_are_asked_for_they_come_in_order(scale):
+    X = lopsided(40, 2)
+    search = neighbours.build(X, scale=np.array(scale))
+    found = neighbours.query(search, X[:6] + 0.1, 44)
+    away = np.linalg.norm((X[:6, None] + 0.1 - X[None]) / scale, axis=-1)
+    assert found[:, :40].tolist() == np.argsort(away, axis=1).tolist() and (found[:, 40:] == MISSING).all()
+    exactly = neighbours.query(search, X[:6] + 0.1, 40)
+    assert (exactly == found[:, :40]).all()
+    assert all(a <= b for row in np.sort(away, axis=1) for a, b in pairwise(row))

@@ -276,7 +276,7 @@ def _query_chunk(
     group = _direction(offset, d2)
     d2[places == MISSING] = np.inf
     slot = search.first[places]
-    if history > 1 or latest is not None:
+    if history > 1 or search.time_axis is not None:
         step = np.broadcast_to(np.arange(history), (*places.shape, history))
         if search.time_axis is not None and history < search.longest:
             step = step + _begin(search, places, X[:, search.time_axis], latest)[..., None]

@@ -36,6 +36,7 @@ WRITTEN = {
     ".github/SECURITY.md": "security.md",
     "benchmarks/RESULTS.md": "results.md",
     "benchmarks/NOTES.md": "notes.md",
+    "benchmarks/SPEED.md": "speed.md",
 }
 #: Tables and figures that `geogp reproduce NAME -o benchmarks/reproductions` wrote.
 REPRODUCED = ROOT / "benchmarks" / "reproductions"
@@ -117,7 +118,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
             ]
         },
         {"Reference": [{package: room(package)} for package in PACKAGES]},
-        {"Benchmarks": [{"Results": "results.md"}, {"Notes": "notes.md"}, {"Papers": papers}]},
+        {
+            "Benchmarks": [
+                {"Results": "results.md"},
+                {"Speed": "speed.md"},
+                {"Notes": "notes.md"},
+                {"Papers": papers},
+            ]
+        },
     ]
     return config
 

@@ -99,6 +99,8 @@ def test_what_errs_together_is_the_drifts_doubt_and_the_walk():
         (160, 20, 24, 4),
         (160, 80, 24, 8),
         (40, 5, 24, 2),
+        (40, 2, 24, 2),
+        (96, 12, 24, 4),
         (40, 1, 24, 0),
         (20, None, 20, 0),
     ],

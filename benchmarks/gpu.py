@@ -1,9 +1,9 @@
-"""What the default and the deep bases do on a GPU: the three lines that say whether a continent is an afternoon's work.
+"""What the default and the deep bases do on a GPU: the lines that say whether a continent is an afternoon's work.
 
     python -m benchmarks.gpu [--device cuda] [--quick] [--out gpu.json]
 
-A map of the default field (pixels a second, seconds for 10^8), maps of two deep bases, and 400 epochs of 413,000 rows (h 256, r
-1,024), of which as many steps are taken as show a step's time. `--device cpu --quick` shows that it runs.
+A map of the default field (pixels a second, seconds for 10^8), maps of two deep bases, 400 epochs of 413,000 rows (h 256, r
+1,024), of which as many steps are taken as show a step's time, and fits of the default. `--device cpu --quick` shows that it runs.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import geogp  # before torch: sets how OpenMP waits
 assert geogp
 import torch  # noqa: E402
 
-from benchmarks import machine, timings  # noqa: E402
+from benchmarks import machine, sizes, timings  # noqa: E402
 from benchmarks.tables import markdown  # noqa: E402
 from geogp.basis.objectives import Weights  # noqa: E402
 from geogp.basis.schedule import Schedule  # noqa: E402
@@ -46,18 +46,28 @@ def training(device: str, quick: bool) -> list[timings.Row]:
     """A long training, by the epochs of some of its rows."""
     hidden, rank, rows = (32, 32, 4096) if quick else (256, 1024, 2**17)
     found = []
-    for precision in PRECISIONS:
+    for precision, batch in [(precision, size) for size in (1024, 4096) for precision in PRECISIONS]:
         data = timings.map_data(rows, device)
         model = timings.deep_basis("dbk-silu", hidden, rank, data, device).train()
         loss = minibatch(model, method("dbk-silu").objective, Weights(), rows)
-        running = Training(model, data, loss, Schedule(epochs=EPOCHS, precision=precision), 0)
+        schedule = Schedule(epochs=EPOCHS, precision=precision, batch_size=batch)
+        running = Training(model, data, loss, schedule, 0)
         epoch = machine.synced(running.run_epoch, device)
         epoch()
         started = time.perf_counter()
         epoch()
         rate = rows / (time.perf_counter() - started)
-        what = f"dbk-silu, h {hidden}, r {rank:,}, {precision}"
+        what = f"dbk-silu, h {hidden}, r {rank:,}, batches of {batch:,}, {precision}"
         found.append(_row(what, rate, f"{EPOCHS} epochs of {ROWS:,} rows", EPOCHS * ROWS))
+    return found
+
+
+def default_fits(device: str, quick: bool) -> list[timings.Row]:
+    """Whole fits of the default, of made-up tiles in eight quarters."""
+    found = []
+    for n in (800,) if quick else (100_000, 1_000_000):
+        seconds = sizes.fit(n, device)["seconds"]
+        found.append(_row("fit of the default", n / seconds, f"{n:,} rows", n))
     return found
 
 
@@ -74,7 +84,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=None, help="also write the rows as JSON")
     options = parser.parse_args(argv)
     device = machine.device_asked(parser, options.device)
-    rows = [row for part in (default_map, deep_maps, training) for row in part(device, options.quick)]
+    rows = [
+        row
+        for part in (default_map, deep_maps, training, default_fits)
+        for row in part(device, options.quick)
+    ]
     cuda = device.startswith("cuda")
     what = torch.cuda.get_device_name(device) if cuda else machine.describe()["processor"]
     lines: list[Any] = [[r["what"], f"{r['a second']:,.0f}", r["of"], f"{r['seconds']:,.0f}"] for r in rows]

@@ -157,17 +157,22 @@ def _gpytorch(objective: str, hidden: int, rank: int, data: Data, device: str) -
 
 def prediction(device: str, quick: bool) -> list[Row]:
     """Mean, latent and noise variance of places: pixels a second."""
-    n = 8192 if quick else 65536
-    data = map_data(n, device)
+    n = 8192 if quick else 65536 if device == "cpu" else 2**22
+    few, data = (
+        map_data(8192, device),
+        map_data(n, "cpu"),
+    )  # pixels come from the CPU, and what is said goes back there
     rows: list[Row] = []
     for hidden, rank in SIZES[: 1 if quick else None]:
         for name in OURS:
-            model = deep_basis(name, hidden, rank, data, device).eval()
+            model = deep_basis(name, hidden, rank, few, device).eval()
 
             def predict(model: Any = model, rank: int = rank) -> None:
                 with torch.no_grad():
-                    for part in data.chunks(rows_at_once(rank)):
-                        model.moments(part.X, part.counts)
+                    for part in data.chunks(rows_at_once(rank, torch.device(device).type)):
+                        part = part.to(torch.device(device))
+                        m = model.moments(part.X, part.counts)
+                        torch.stack((m.mean, m.latent_variance, m.noise_variance, m.prior_variance)).cpu()
 
             seconds = _seconds(predict, device, at_least=0.2)
             rows.append({"what": name, "h": hidden, "r": rank, "pixels/s": n / seconds})
@@ -225,7 +230,8 @@ def grid(device: str, quick: bool) -> list[Row]:
         field = LocalField.fit(X, y, None, time=2, options=options, device=device)
         known = field.known
         for apart_m in (1000, 250, 125):  # places are some 500 m from the nearest
-            side = min(60 if quick else 300, int(1000.0 * places**0.5 / apart_m))
+            most = 60 if quick else 300 if device == "cpu" else 2000
+            side = min(most, int(1000.0 * places**0.5 / apart_m))
             at = torch.arange(side, dtype=torch.float64) * apart_m
             pixels = torch.cartesian_prod(at, at, torch.tensor([0.25 * (visits - 1)], dtype=torch.float64))
             some = known.frame.coordinates(pixels[:: max(1, len(pixels) // 1000)])

@@ -101,7 +101,8 @@ class Encoder(nn.Module):
         if not len(self.frequencies):
             return Z
         assert self.spatial is not None
-        phase = Z[:, list(self.spatial)] @ self.frequencies.T
+        # Columns by their numbers would send these to the device, at every step.
+        phase = torch.stack([Z[:, i] for i in self.spatial], 1) @ self.frequencies.T
         bounded = Z / (1.0 + (Z / 8.0).square()).sqrt()
         return torch.cat([bounded, math.sqrt(2.0) * torch.sin(phase), math.sqrt(2.0) * torch.cos(phase)], 1)
 

@@ -89,7 +89,7 @@ def spread_of(model: LowRankGP, data: Data) -> Spread:
             surface, fixed = (
                 (variance + own, floor) if model.residual.scales_with_basis else (variance, own + floor)
             )
-            fixed = torch.as_tensor(fixed, dtype=own.dtype).expand_as(own)
+            fixed = torch.as_tensor(fixed, dtype=own.dtype, device=own.device).expand_as(own)
             parts.append([part.y, model.constant_mean + mean, fixed, surface, noise, variance])
     return Spread(*(torch.cat(column).double() for column in zip(*parts)))
 

@@ -14,6 +14,7 @@ from geogp.basis.data_parallel import Share
 from geogp.basis.model import LowRankGP, Trainable
 from geogp.basis.objectives import OBJECTIVES, Terms, Weights
 from geogp.basis.quasi_newton import QuasiNewton
+from geogp.basis.recorded import RecordedSteps
 from geogp.basis.schedule import Schedule
 from geogp.data import Data, n_batches
 from geogp.densities import gaussian_crps, gaussian_nll
@@ -92,13 +93,15 @@ class Loss:
 
     name : for people
     backward : fills the gradients of a model from one batch and returns the loss
+    repeats : of every batch of a size it does the same, draws nothing and asks nobody: a GPU may repeat a recording of it
     """
 
     name: str
     backward: Callable[[Data], Tensor]
+    repeats: bool = False
 
     @classmethod
-    def of(cls, name: str, value: Callable[[Data], Tensor]) -> "Loss":
+    def of(cls, name: str, value: Callable[[Data], Tensor], *, repeats: bool = False) -> "Loss":
         """A loss of one batch at a time, by automatic differentiation."""
 
         def backward(batch: Data) -> Tensor:
@@ -106,7 +109,7 @@ class Loss:
             loss.backward()
             return loss
 
-        return cls(name, backward)
+        return cls(name, backward, repeats)
 
 
 def terms_of(model: LowRankGP, batch: Data, n_total: int) -> Terms:
@@ -131,7 +134,9 @@ def minibatch(model: LowRankGP, objective: str, weights: Weights, n_total: int) 
     loss_of = OBJECTIVES[objective]
     share = Share.here()
     if share is None:
-        return Loss.of(objective, lambda batch: loss_of(terms_of(model, batch, n_total), weights))
+        return Loss.of(
+            objective, lambda batch: loss_of(terms_of(model, batch, n_total), weights), repeats=True
+        )
 
     def backward(batch: Data) -> Tensor:
         own = terms_of(model, share.of(batch), n_total)
@@ -255,19 +260,35 @@ class Training:
         averaged = bool(schedule.average) and not schedule.quasi_newton
         self.average = ParameterAverage(model, schedule.average) if averaged else None
         self.optimiser: QuasiNewton | torch.optim.AdamW
+        self.on_device = data.y.device.type != "cpu"
         if schedule.quasi_newton:
             self.optimiser, self.peaks = QuasiNewton(model.parameters()), []
         else:
             self.optimiser = torch.optim.AdamW(parameter_groups(model, schedule), fused=True)
             self.peaks = [g["lr"] for g in self.optimiser.param_groups]
+        recorded = self.on_device and loss.repeats and not schedule.quasi_newton
+        self.moved = RecordedSteps(self._move) if recorded else self._move
+        self._put_rates_there()
         self.progress = Progress()
+
+    def _put_rates_there(self) -> None:
+        """On a device the learning rates lie, too, where a recorded step reads them."""
+        if isinstance(self.optimiser, torch.optim.AdamW) and self.on_device:
+            for group in self.optimiser.param_groups:
+                group["capturable"], group["lr"] = (
+                    True,
+                    torch.tensor(float(group["lr"]), device=self.data.y.device),
+                )
 
     def state(self) -> dict:
         """What `go_on_from` takes."""
+        optimiser = self.optimiser.state_dict()
+        for group in optimiser["param_groups"]:
+            group["lr"] = float(group["lr"])
         return {
             "progress": self.progress,
             "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimiser": optimiser,
             "average": {} if self.average is None else self.average.values,
         }
 
@@ -276,6 +297,7 @@ class Training:
         self.progress = state["progress"]
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
+        self._put_rates_there()
         if self.average is not None:
             self.average = ParameterAverage(self.model, self.schedule.average, state.get("average"))
 
@@ -298,13 +320,17 @@ class Training:
         generator = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + epoch)
         if not self.model.training:  # walking the modules costs as much as a small step
             self.model.train()
-        total = 0.0
+        # On a device losses are added up where they lie: a look at each would wait for its step.
+        total: float | Tensor = 0.0
+        if self.on_device:
+            total = torch.zeros((), dtype=torch.float64, device=self.data.y.device)
         batches = [self.data] if self.schedule.quasi_newton else self.data.shuffled(self.size, generator)
         for step, batch in enumerate(batches):
             self._set_rate((epoch + step / self.steps) / self.epochs)
             total += self._step(batch)
             if self.average is not None:
                 self.average.update(epoch * self.steps + step + 1)
+        total = float(total)
         if not math.isfinite(total):
             raise NumericalFailure(
                 f"the {self.loss.name} loss became {total} in epoch {epoch + 1}; lower the learning rate "
@@ -317,17 +343,26 @@ class Training:
             return
         rate = self.schedule.rate(share)
         for group, peak in zip(self.optimiser.param_groups, self.peaks):
-            group["lr"] = rate * peak
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * peak)
+            else:
+                group["lr"] = rate * peak
 
-    def _step(self, batch: Data) -> float:
+    def _step(self, batch: Data) -> float | Tensor:
         if isinstance(self.optimiser, QuasiNewton):
             return self.optimiser.step(lambda: self.loss.backward(batch))
+        loss = self.moved(batch)
+        return loss if self.on_device else float(loss)
+
+    def _move(self, batch: Data) -> Tensor:
+        """Move the parameters by a batch; its loss before."""
+        assert not isinstance(self.optimiser, QuasiNewton)
         self.optimiser.zero_grad(set_to_none=True)
         with products_in(self.schedule.precision):
             loss = self.loss.backward(batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), LONGEST_GRADIENT)
         self.optimiser.step()
-        return float(loss.detach())
+        return loss.detach()
 
     def look(self, watch: Watch) -> float | None:
         """Score of the averaged model after this epoch, where it is time for one; the best is kept."""

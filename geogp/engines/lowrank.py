@@ -35,8 +35,9 @@ log = logging.getLogger(__name__)
 #: Up to this many rows predictions are computed in float64: then a row's result does not depend on the rest of
 #: its batch (float32 matrix products round differently for each batch size), and costs nothing that matters.
 EXACT_ROWS = 512
-#: Numbers of phi taken through the weights at once where the basis is wide, so that they stay in a core's cache.
-IN_CACHE = 2**20
+#: Numbers of phi taken through the weights at once where the basis is wide, so that they stay in a core's cache; and on a GPU,
+#: which has more to do at once and keeps some ten times as many bytes of them, 2.5 GiB.
+IN_CACHE, ON_DEVICE = 2**20, 2**26
 #: Functions from which on a product takes so long that all the cores of a large machine are worth their while.
 WIDE = 512
 
@@ -113,11 +114,12 @@ class LowRankEngine(Engine):
             n = None if counts is None else counts[part].to(self.device)
             m = model.moments(X[part].to(self.device), n)
             values = (m.mean, m.latent_variance, m.noise_variance, m.prior_variance)
-            mean, latent, noise, prior = (v.cpu() for v in values)
+            mean, latent, noise, prior = torch.stack(values).cpu()  # one wait for the device, not four
             tails = None if nu is None else torch.full_like(mean, nu)
             return Moments(mean, latent, noise, prior, degrees_of_freedom=tails)
 
-        return in_pieces(told, len(X), rows_at_once(rank), self.device, wide=rank >= WIDE)
+        size = rows_at_once(rank, self.device.type)
+        return in_pieces(told, len(X), size, self.device, wide=rank >= WIDE)
 
     def features(self, X: Float[Tensor, "N D"]) -> Float[Tensor, "N r"]:
         """phi(x) on the CPU: (N, r)."""
@@ -315,14 +317,20 @@ def choose_trace(
     return replace(weights, trace=min(scores, key=lambda alpha: scores[alpha]))
 
 
-def rows_at_once(rank: int) -> int:
-    """Places that a basis of `rank` functions predicts at once.
+def rows_at_once(rank: int, kind: str = "cpu") -> int:
+    """Places that a basis of `rank` functions predicts at once on a kind of device.
 
     Examples
     --------
     >>> [rows_at_once(rank) for rank in (16, 512, 1024, 4096)]
     [4096, 2048, 1024, 1024]
+    >>> rows_at_once(1024, "cuda")
+    65536
     """
+    if kind != "cpu":
+        return max(
+            CHUNK, ON_DEVICE // max(rank, 128)
+        )  # a narrow basis has activations of the network beside it
     return min(CHUNK, max(CHUNK // 4, IN_CACHE // rank))
 
 

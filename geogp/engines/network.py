@@ -55,6 +55,7 @@ class NetworkEngine(LowRankEngine):
     @classmethod
     def fit(cls, plan: Plan, data: Data, validation: Data | None, hooks: Hooks = Hooks()) -> Self:
         model, progress = train_network(plan, data, validation, hooks)
+        data = data.to(model.constant_mean.device)
         cls.settle_residual(plan, model, data, hooks)
         facts = progress.facts()
         enough = validation is not None and len(validation) >= ENOUGH

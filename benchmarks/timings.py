@@ -4,7 +4,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -216,24 +216,13 @@ def locally(device: str, quick: bool) -> list[Row]:
 
 def grid(device: str, quick: bool) -> list[Row]:
     """Pixels of a map of the default field, by cells that share neighbours, against places with neighbours of their own."""
-    from geogp.field import FieldOptions, LocalField
     from geogp.field.predict.around import around
 
-    rng = np.random.default_rng(0)
     rows: list[Row] = []
-    for what, places, visits in (("places seen 8 times", 4000, 8), ("places seen once", 20_000, 1)):
-        places = places // 16 if quick else places
-        P = rng.uniform(0, 1000.0 * places**0.5, (places, 2)).repeat(visits, 0)
-        X = torch.from_numpy(np.column_stack([P, np.tile(np.arange(visits) / 4.0, places)]))
-        y = torch.sin(X[:, 0] / 9000) + 0.5 * torch.from_numpy(rng.standard_t(5.0, len(X)))
-        options = FieldOptions(steps=10, n_targets=1000, epochs=2, metric=False)
-        field = LocalField.fit(X, y, None, time=2, options=options, device=device)
+    for what, field, side_m, visits in grid_fields(device, quick):
         known = field.known
         for apart_m in (1000, 250, 125):  # places are some 500 m from the nearest
-            most = 60 if quick else 300 if device == "cpu" else 2000
-            side = min(most, int(1000.0 * places**0.5 / apart_m))
-            at = torch.arange(side, dtype=torch.float64) * apart_m
-            pixels = torch.cartesian_prod(at, at, torch.tensor([0.25 * (visits - 1)], dtype=torch.float64))
+            pixels = pixels_of(side_m, apart_m, visits, most=60 if quick else 300)
             some = known.frame.coordinates(pixels[:: max(1, len(pixels) // 1000)])
             C = known.frame.coordinates(pixels)
             work = (
@@ -254,6 +243,27 @@ def grid(device: str, quick: bool) -> list[Row]:
                 }
             )
     return rows
+
+
+def grid_fields(device: str, quick: bool) -> Iterator[tuple[str, Any, float, int]]:
+    """What a field is of, the field, the side of its square in metres, and at how many times each place was seen."""
+    from geogp.field import FieldOptions, LocalField
+
+    rng = np.random.default_rng(0)
+    for what, places, visits in (("places seen 8 times", 4000, 8), ("places seen once", 20_000, 1)):
+        places = places // 16 if quick else places
+        P = rng.uniform(0, 1000.0 * places**0.5, (places, 2)).repeat(visits, 0)
+        X = torch.from_numpy(np.column_stack([P, np.tile(np.arange(visits) / 4.0, places)]))
+        y = torch.sin(X[:, 0] / 9000) + 0.5 * torch.from_numpy(rng.standard_t(5.0, len(X)))
+        options = FieldOptions(steps=10, n_targets=1000, epochs=2, metric=False)
+        field = LocalField.fit(X, y, None, time=2, options=options, device=device)
+        yield what, field, 1000.0 * places**0.5, visits
+
+
+def pixels_of(side_m: float, apart_m: float, visits: int, *, most: int) -> torch.Tensor:
+    """Pixels of a square from one of its corners, at the last time; `most` of them along a side."""
+    at = torch.arange(min(most, int(side_m / apart_m)), dtype=torch.float64) * apart_m
+    return torch.cartesian_prod(at, at, torch.tensor([0.25 * (visits - 1)], dtype=torch.float64))
 
 
 def _one_by_one(known: Any, C: torch.Tensor) -> None:

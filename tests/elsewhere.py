@@ -5,9 +5,10 @@ So the tests of devices mean the same on a machine without a GPU; on one that ha
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
+from geogp.basis import recorded
 from geogp.engines import asked
 
 THERE = torch.device("cuda", 0)
@@ -167,6 +169,12 @@ def _submit(self: ThreadPoolExecutor, work: Any, /, *args: Any, **kwargs: Any) -
     return _honest_submit(self, within)
 
 
+def _kept(work: Callable[[], Tensor]) -> tuple[recorded.Tape, Tensor]:
+    """A recording that does the work again."""
+    loss = there(torch.zeros(()))
+    return SimpleNamespace(replay=lambda: loss.copy_(work())), loss
+
+
 @contextmanager
 def pretended() -> Iterator[str]:
     """The name of a device that this process takes for one meanwhile."""
@@ -175,6 +183,7 @@ def pretended() -> Iterator[str]:
     patch = pytest.MonkeyPatch()
     patch.setattr(asked, "device_named", lambda name: "cuda" if name == "cuda" else honest(name))
     patch.setattr(ThreadPoolExecutor, "submit", _submit)  # a mode is one of its thread
+    patch.setattr(recorded, "_on_cuda", _kept)
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     try:
         with Moves():

@@ -72,6 +72,8 @@ class Posterior(nn.Module):
 
     #: (r,)
     mean: Tensor
+    #: True where a determinant is factorised at every step, as of `geogp.basis.expansions.Expansion`.
+    factorises = False
 
     def current(self) -> "WeightPosterior | LowRankWeights":
         """The distribution as it is now."""
@@ -118,6 +120,8 @@ class VariationalPosterior(Posterior):
 
 class LowRankPosterior(Posterior):
     """S = V V' + diag(d)^2 with V (r, k): O(N r k) instead of O(N r^2) a step."""
+
+    factorises = True
 
     def __init__(self, rank: int, n_factors: int = 16):
         super().__init__()
@@ -198,7 +202,9 @@ class Prior(Posterior):
         """Nothing to start from: the weights are solved for."""
 
     def current(self) -> WeightPosterior:
-        return WeightPosterior(self.mean, torch.eye(len(self.mean)).to(self.mean))
+        return WeightPosterior(
+            self.mean, torch.eye(len(self.mean), dtype=self.mean.dtype, device=self.mean.device)
+        )
 
 
 class PointWeights(WeightPosterior):
@@ -217,7 +223,7 @@ class PointPosterior(Posterior):
         self.mean = nn.Parameter(torch.zeros(rank))
 
     def current(self) -> PointWeights:
-        return PointWeights(self.mean, torch.zeros(len(self.mean), 1).to(self.mean))
+        return PointWeights(self.mean, self.mean.new_zeros(len(self.mean), 1))
 
     def initialise(self, mean: Float[Tensor, " r"], scale: float) -> None:
         with torch.no_grad():

@@ -65,7 +65,7 @@ class RecordedSteps:
             try:
                 self._tapes[size] = self._recorded(batch)
             except RuntimeError as error:  # torch's, of what no graph holds; nothing of the step was done
-                log.info("steps are not recorded: %s", str(error).splitlines()[0])
+                log.warning("steps are not recorded: %s", str(error).splitlines()[0])
                 self._impossible = True
                 return self._step(batch)
         tape, place, loss = self._tapes[size]
@@ -88,7 +88,13 @@ def _copied(batch: Data, place: Data) -> None:
 
 
 def _on_cuda(work: Callable[[], Tensor]) -> tuple[Tape, Tensor]:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        loss = work()
+    stream, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            loss = work()
+    except RuntimeError:
+        # torch stays on the recording's stream where one fails, and its memory goes with the graph.
+        torch.cuda.set_stream(stream)
+        torch.cuda.synchronize()
+        raise
     return graph, loss.detach()

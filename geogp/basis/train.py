@@ -134,8 +134,9 @@ def minibatch(model: LowRankGP, objective: str, weights: Weights, n_total: int) 
     loss_of = OBJECTIVES[objective]
     share = Share.here()
     if share is None:
+        repeats = not (model.expansion.factorises or model.posterior.factorises)
         return Loss.of(
-            objective, lambda batch: loss_of(terms_of(model, batch, n_total), weights), repeats=True
+            objective, lambda batch: loss_of(terms_of(model, batch, n_total), weights), repeats=repeats
         )
 
     def backward(batch: Data) -> Tensor:

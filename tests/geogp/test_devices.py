@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from geogp.basis.build import Shape, Size, build
+from geogp.basis.expansions import EXPANSIONS, expansion_named
 from geogp.basis.initialise import warm_start
 from geogp.basis.objectives import Weights
 from geogp.basis.recorded import FIRST, RecordedSteps
@@ -26,7 +27,15 @@ from tests import elsewhere
 
 #: Of a local field: enough that each part of it is fitted.
 FEW = {"steps": 4, "n_targets": 150, "epochs": 2, "metric": False, "neighbours": 12}
-SMALL = {"time": 2, "epochs": 3, "rank": 32, "hidden": 16, "random_state": 0, "fourier_scales": (1.0,)}
+#: A GPU records the fourth step.
+SMALL = {
+    "time": 2,
+    "epochs": 6 if torch.cuda.is_available() else 3,
+    "rank": 32,
+    "hidden": 16,
+    "random_state": 0,
+    "fourier_scales": (1.0,),
+}
 #: Of which there is one kind only that is not carried by tensors.
 ON_THE_CPU = ("gp-averaged",)
 
@@ -166,13 +175,23 @@ def test_epochs_there_learn_what_epochs_here_do(name: str, device: str) -> None:
     assert all(b < a for (a, _), (b, _) in pairwise(losses))
 
 
-def test_a_step_there_waits_for_nothing(device: str) -> None:
-    """Of an epoch the order of the rows goes there, and the mean loss comes back."""
-    running = training("dbk-silu", device)
+TRAINED = [name for name, row in METHODS.items() if row.engine in ("lowrank", "network")]
+
+
+@pytest.mark.parametrize("name", ["dbk-silu", "dbk-rbf", *sorted({*TRAINED} - {"dbk-silu", "dbk-rbf"})])
+def test_a_step_that_may_be_recorded_waits_for_nothing(name: str, device: str) -> None:
+    """Of an epoch the order of the rows goes there, and the mean loss comes back. One that factorises a matrix looks at it."""
+    running = training(name, device)
     if torch.cuda.is_available():
-        running.run_epoch()
+        plain, batches = training(name, device), []
+        plain.moved = plain._move
+        for _ in range(3):
+            assert running.run_epoch() == pytest.approx(plain.run_epoch(), rel=1e-3, abs=1e-4)
         batches = list(running.data.shuffled(100, torch.Generator().manual_seed(0)))
-        torch.cuda.set_sync_debug_mode("error")
+        assert isinstance(running.moved, RecordedSteps) == running.loss.repeats
+        if isinstance(running.moved, RecordedSteps):
+            assert list(running.moved._tapes) == [100]
+            torch.cuda.set_sync_debug_mode("error")
         try:
             for batch in batches:
                 running._step(batch)
@@ -183,7 +202,35 @@ def test_a_step_there_waits_for_nothing(device: str) -> None:
     running.run_epoch()
     elsewhere.COUNTED.clear()
     running.run_epoch()
-    assert elsewhere.COUNTED == {"brought": 1, "waits": 1}
+    if running.loss.repeats:
+        assert elsewhere.COUNTED == {"brought": 1, "waits": 1}
+    else:
+        assert elsewhere.COUNTED["waits"] > 1
+
+
+@pytest.mark.parametrize("name", [name for name, kind in EXPANSIONS.items() if kind.is_basis])
+def test_a_basis_says_whether_it_waits(name: str, device: str) -> None:
+    if torch.cuda.is_available():
+        return  # what waits is counted where a device is pretended
+    basis = expansion_named(name)(2, 216).double().to(torch.device(device))
+    if not list(basis.parameters()):
+        return
+    h = torch.rand(30, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
+        torch.device(device)
+    )
+    basis.initialise(h)
+    elsewhere.COUNTED.clear()
+    basis(h).square().sum().backward()
+    assert (elsewhere.COUNTED["waits"] > 0) == basis.factorises and not elsewhere.COUNTED["brought"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no recording fails where there is none")
+def test_what_cannot_be_recorded_goes_on_as_it_was(device: str) -> None:
+    plain, forced = training("sv-rbf", device), training("sv-rbf", device)
+    forced.moved = RecordedSteps(forced._move)
+    for _ in range(4):
+        assert forced.run_epoch() == pytest.approx(plain.run_epoch(), rel=1e-2, abs=1e-2)
+    assert not forced.moved._tapes
 
 
 def test_training_goes_on_there_from_where_it_stood_here(device: str) -> None:
@@ -201,14 +248,6 @@ def test_training_goes_on_there_from_where_it_stood_here(device: str) -> None:
     again = training("dbk-silu", "cpu")
     again.go_on_from({**back, "model": {k: v.cpu() for k, v in back["model"].items()}})
     assert np.isfinite(again.run_epoch())
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="nothing is recorded without a GPU")
-def test_steps_on_a_gpu_are_recorded(device: str) -> None:
-    running = training("dbk-silu", device)
-    for _ in range(2):
-        running.run_epoch()
-    assert isinstance(running.moved, RecordedSteps) and list(running.moved._tapes) == [100]
 
 
 def test_a_loss_that_runs_away_is_said_there_too(device: str) -> None:

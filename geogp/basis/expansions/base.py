@@ -24,6 +24,8 @@ class Expansion(nn.Module):
     is_basis: ClassVar[bool] = True
     #: True when the expansion approximates a base kernel whose exact value is known (`base_kernel`).
     has_base_kernel = False
+    #: True where phi takes a factor of a matrix, which may have none: a step looks, and waits for the device to say so.
+    factorises = False
 
     def initialise(self, h: Float[Tensor, "n H"]) -> None:
         """Place the basis from a sample of backbone outputs h (n, H). Default: nothing to place."""

@@ -43,6 +43,7 @@ class Concatenation(Expansion):
         made = [part(n_inputs, r) for part, r in zip(parts, ranks)]
         self.parts = cast("Sequence[Expansion]", nn.ModuleList(made))
         self.rank = sum(part.rank for part in made)
+        self.factorises = any(part.factorises for part in made)
 
     def forward(self, h: Float[Tensor, "N H"]) -> Float[Tensor, "N r"]:
         return torch.cat([part(h) for part in self.parts], 1) / len(self.parts) ** 0.5

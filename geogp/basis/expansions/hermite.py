@@ -57,7 +57,9 @@ class Hermite(Expansion):
     def __init__(self, n_inputs: int, rank: int):
         super().__init__()
         self.rank = rank
-        self.register_buffer("degrees", torch.tensor(leading_degrees(n_inputs, rank)))
+        degrees = leading_degrees(n_inputs, rank)
+        self.highest = max(map(max, degrees))
+        self.register_buffer("degrees", torch.tensor(degrees))
         self.register_buffer("centre", torch.zeros(n_inputs))
         self.register_buffer("spread", torch.ones(n_inputs))
         # eps^2 = 1 / (2 lengthscale^2); a first lengthscale of one standard deviation.
@@ -87,7 +89,7 @@ class Hermite(Expansion):
         first = (ALPHA**2 / total).pow(0.25) * beta2.pow(0.25) * torch.exp(-delta2 * x.square())
         terms = [first]
         root = ratio.sqrt()
-        for n in range(int(self.degrees.max())):
+        for n in range(self.highest):
             # Far out the exponential is exactly zero: there the product with an unbounded u is zero too.
             following = root * ((2.0 / (n + 1)) ** 0.5 * u * terms[n])
             if n > 0:

@@ -41,6 +41,7 @@ class Lattice(Expansion):
     """
 
     formula = "φ(h) = L' w(h), w cubic weights on a lattice"
+    factorises = True
     far = (
         "that of the outermost lattice points",
         "that of the outermost lattice points: up to the prior's where they lie beyond the data",

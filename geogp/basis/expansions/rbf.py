@@ -35,6 +35,7 @@ class RBF(Expansion):
     formula = "φ(h) = K_ZZ^(-1/2) k_Z(h)"
 
     has_base_kernel = True
+    factorises = True
 
     def __init__(self, n_inputs: int, rank: int):
         super().__init__()

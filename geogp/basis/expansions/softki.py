@@ -42,6 +42,7 @@ class SoftKI(Expansion):
     """
 
     formula = "φ(h) = L' s(h), K_ZZ = L L', s the softmax of -‖h/T - z‖"
+    factorises = True
     far = (
         "that of the outermost inducing points",
         "that of the outermost inducing points: up to the prior's where they lie beyond the data",

@@ -60,11 +60,11 @@ class RBF(Expansion):
         """Inducing points at a sample of h, lengthscale at the median distance between them."""
         with torch.no_grad():
             n = len(h)
-            rows = torch.randperm(n, device=h.device)[: self.rank]
+            rows = torch.randperm(n)[: self.rank].to(h.device)  # drawn on the CPU: a seed places alike on any device
             if n < self.rank:  # fewer rows than inducing points: the rest sit around the rows
-                extra = torch.randint(0, n, (self.rank - n,), device=h.device)
+                extra = torch.randint(0, n, (self.rank - n,)).to(h.device)
                 spread = h.std(0, unbiased=False).clamp_min(1e-3)
-                around = h[extra] + spread * torch.randn(len(extra), h.shape[1], device=h.device)
+                around = h[extra] + spread * torch.randn(len(extra), h.shape[1]).to(h.device)
                 Z = torch.cat([h[rows], around])
             else:
                 Z = h[rows]

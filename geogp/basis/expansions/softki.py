@@ -112,12 +112,12 @@ def k_means(h: Float[Tensor, "n H"], k: int, n_steps: int = 10) -> Float[Tensor,
     With fewer than k rows the rest are scattered around the rows.
     """
     n = len(h)
-    rows = torch.randperm(n, device=h.device)[:k]
+    rows = torch.randperm(n)[:k].to(h.device)  # drawn on the CPU: a seed places alike on any device
     centres = h[rows].clone()
     if n < k:
         spread = h.std(0, unbiased=False).clamp_min(1e-3)
-        extra = torch.randint(0, n, (k - n,), device=h.device)
-        around = h[extra] + spread * torch.randn(k - n, h.shape[1], device=h.device, dtype=h.dtype)
+        extra = torch.randint(0, n, (k - n,)).to(h.device)
+        around = h[extra] + spread * torch.randn(k - n, h.shape[1], dtype=h.dtype).to(h.device)
         return torch.cat([centres, around])
     for _ in range(n_steps):
         nearest = squared_distances(h, centres).argmin(1)

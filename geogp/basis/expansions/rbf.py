@@ -60,7 +60,8 @@ class RBF(Expansion):
         """Inducing points at a sample of h, lengthscale at the median distance between them."""
         with torch.no_grad():
             n = len(h)
-            rows = torch.randperm(n)[: self.rank].to(h.device)  # drawn on the CPU: a seed places alike on any device
+            # Drawn on the CPU, so that a seed places alike on any device.
+            rows = torch.randperm(n)[: self.rank].to(h.device)
             if n < self.rank:  # fewer rows than inducing points: the rest sit around the rows
                 extra = torch.randint(0, n, (self.rank - n,)).to(h.device)
                 spread = h.std(0, unbiased=False).clamp_min(1e-3)

@@ -112,7 +112,8 @@ def k_means(h: Float[Tensor, "n H"], k: int, n_steps: int = 10) -> Float[Tensor,
     With fewer than k rows the rest are scattered around the rows.
     """
     n = len(h)
-    rows = torch.randperm(n)[:k].to(h.device)  # drawn on the CPU: a seed places alike on any device
+    # Drawn on the CPU, so that a seed places alike on any device.
+    rows = torch.randperm(n)[:k].to(h.device)
     centres = h[rows].clone()
     if n < k:
         spread = h.std(0, unbiased=False).clamp_min(1e-3)

@@ -5,7 +5,7 @@ nearest rows, the other half is dealt out over eight directions (and, for data t
 place's own history counts as one more direction, so that it cannot flood the set).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -46,8 +46,8 @@ class NeighbourSearch:
     count: Index
     row: Index
     place_space: Array
-    time_axis: int | None = None
-    history: int = field(default=1)
+    time_axis: int | None
+    history: int
 
     @property
     def n_rows(self) -> int:
@@ -135,11 +135,11 @@ def _thin(P: Array) -> list[_Tier]:
     tiers = [_Tier(cKDTree(P), np.arange(len(P)))]
     if len(P) < 4 * PER_TIER:
         return tiers
-    low, extent = P.min(axis=0), float(np.ptp(P, axis=0).max())
+    low = P.min(axis=0)
     # About nine places a cell at the second tier, where they are as dense as usual.
     size = 3.0 * float(np.median(tiers[0].tree.query(sampled(P), k=[2])[0]))
     kept = np.arange(len(P))
-    while len(kept) > 2 * PER_TIER and size < 2.0 * extent:
+    while len(kept) > 2 * PER_TIER:
         cell = np.floor((P[kept] - low) / size)
         off = ((P[kept] - low - (cell + 0.5) * size) ** 2).sum(axis=1)
         kept = kept[_first_of_each(cell, off)]

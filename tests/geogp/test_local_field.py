@@ -251,6 +251,15 @@ def test_a_plane_is_taken_away_whatever_the_units(steps):
     assert float((Z.T @ left).abs().max()) < 1e-6 and 0.9 < float(left.std()) < 1.1
 
 
+def test_a_plane_is_taken_away_where_a_place_is_in_the_middle_of_all(steps):
+    X = torch.cartesian_prod(torch.arange(-10.0, 11.0), torch.arange(-10.0, 11.0)).double()
+    rough = torch.randn(441, generator=torch.Generator().manual_seed(2)).double()
+    LocalField.fit(X, rough + 3 * X[:, 0] - X[:, 1], torch.ones(441).double())
+    (_, left, _), _ = steps["learned_metric"]
+    Z = torch.cat([torch.ones(441, 1).double(), canonical(X, rough, torch.ones(441), (0, 1), None)[0]], 1)
+    assert float((Z.T @ left).abs().max()) < 1e-8 and 0.9 < float(left.std()) < 1.1
+
+
 @pytest.mark.parametrize(("space", "metric"), [((0, 1), False), ((0,), True)])
 def test_on_a_line_or_unasked_no_metric_is_learned(steps, space, metric):
     X, y, counts = rows(600)

@@ -115,7 +115,74 @@ def test_a_row_of_the_time_that_is_asked_for_stands_in_the_middle_of_a_long_hist
     search = neighbours.build(X, time_axis=2, scale=np.array([1.0, 1.0, 1.0]))
     for t in (0.0, 40.0, 99.5, 100.0, 199.0):
         q = np.array([0.1, 0.0, t])
-        assert neighbours.query(search, q[None], 80)[0].tolist() == by_hand(search, q, 80)
+        for k in (80, 120):
+            assert neighbours.query(search, q[None], k)[0].tolist() == by_hand(search, q, k)
+
+
+@pytest.mark.parametrize("last", [150, 50, 3])
+@pytest.mark.parametrize("latest", [None, 20.0, 47.5, 148.5])
+def test_histories_of_different_length_are_each_taken_about_the_time(last, latest):
+    """The last place in order has as many rows as the first, fewer than a window holds, or next to none."""
+    X = np.array([(x, 0.0, t) for x, visits in ((0.0, 150), (5.0, last)) for t in range(visits)])
+    search = neighbours.build(X, time_axis=2, scale=np.ones(3))
+    for t in (0.0, 33.5, 49.0, 120.0, 148.9):
+        q = np.array([4.9, 0.1, t])
+        found = neighbours.query(search, q[None], 120, latest=None if latest is None else np.array([latest]))
+        assert found[0].tolist() == by_hand(search, q, 120, latest=latest)
+
+
+def test_due_west_is_the_last_of_eight_directions():
+    offset = np.array([[[-1.0, 0.0], [-1.0, -1e-9], [0.0, 0.0], [1.0, 0.0]]])
+    groups = neighbours._direction(offset, (offset**2).sum(-1))
+    assert groups.tolist() == [[octant(o) for o in offset[0]]] == [[7, 0, 8, 4]]
+
+
+def dealt_by_hand(d2, group, k, share):
+    order = sorted((c for c in range(len(d2)) if np.isfinite(d2[c])), key=lambda c: (np.float32(d2[c]), c))
+    near, rest = order[: round(share * k)], order[round(share * k) :]
+    turn = [sum(group[c] == group[other] for other in rest[:i]) for i, c in enumerate(rest)]
+    best = sorted(range(len(rest)), key=lambda i: (turn[i], i))[: k - len(near)]
+    found = near + [rest[i] for i in sorted(best)]
+    return found + [MISSING] * (k - len(found))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_columns_are_dealt_however_many_there_are_and_are_asked_for(share):
+    rng = np.random.default_rng(0)
+    for M in (1, 2, 3, 5, 9, 40):
+        for k in (1, 2, 3, 4, 5, 8, 9, 12, 41):
+            d2, group = (
+                rng.permuted(rng.integers(0, 3 * M, (30, M)) / 2.0, axis=1),
+                rng.integers(0, 9, (30, M)),
+            )
+            d2[::7, ::3] = np.inf
+            found = neighbours._deal(d2, group.astype(np.int8), k, share)
+            assert found.tolist() == [dealt_by_hand(*row, k, share) for row in zip(d2, group)]
+
+
+@pytest.mark.parametrize("more", [1, 2, 40])
+def test_of_more_columns_than_can_be_dealt_the_nearest_are_kept(more):
+    """The farthest column that is kept is the only one of its direction, so it is dealt."""
+    k = 4
+    keep = 12 * k + 8 * neighbours.PER_TIER
+    rng = np.random.default_rng(more)
+    d2 = np.array([rng.permutation(keep + more) for _ in range(60)]).astype(float)
+    group = (d2 == keep - 1).astype(np.int8)
+    found = neighbours._deal(d2, group, k, 0.5)
+    assert np.take_along_axis(d2, found, axis=1).tolist() == [[0, 1, 2, keep - 1]] * 60
+    assert found.tolist() == [dealt_by_hand(*row, k, 0.5) for row in zip(d2, group)]
+
+
+def test_a_row_of_values_is_ranked_as_a_table_is():
+    values = np.array([3.0, 1.0, 2.0, 1.0])
+    assert (np.sort(neighbours.ranked(values)) & neighbours.LOWER).tolist() == [1, 3, 2, 0]
+    assert neighbours.ranked(np.stack([values, values]))[1].tolist() == neighbours.ranked(values).tolist()
+
+
+def test_cells_two_a_side_and_beyond_any_whole_number_stay_apart():
+    cell = np.array([[0.0, 0.0], [1.0, 2.0**63], [0.0, 2.0**63], [1.0, 0.0], [1.0, 0.0]])
+    kept = neighbours._first_of_each(cell, np.array([1.0, 1.0, 1.0, 2.0, 1.0]))
+    assert kept.tolist() == [0, 1, 2, 4]
 
 
 @pytest.mark.parametrize("scale", [[1.0, 1.0], [3.0, 0.5]])
@@ -127,4 +194,6 @@ def test_when_all_are_asked_for_they_come_in_order(scale):
     assert found[:, :40].tolist() == np.argsort(away, axis=1).tolist() and (found[:, 40:] == MISSING).all()
     exactly = neighbours.query(search, X[:6] + 0.1, 40)
     assert (exactly == found[:, :40]).all()
+    often = neighbours.query(search, np.tile(X[:6] + 0.1, (30, 1)), 44)
+    assert (often == np.tile(found, (30, 1))).all()
     assert all(a <= b for row in np.sort(away, axis=1) for a, b in pairwise(row))

@@ -118,9 +118,10 @@ def test_weights_of_places_and_rows_are_renewed_three_times(nu, solves, quarters
         assert (expected - by_hand(P, y, noise, quarters, solves - 1, nu)).abs().max() > 1e-4
 
 
-def test_between_nodes_it_is_the_same_however_far_from_its_places():
+@pytest.mark.parametrize("lengthscale", [4.0, 40.0])
+def test_between_nodes_it_is_the_same_however_far_from_its_places(lengthscale):
     P, y, noise = data()
-    surface = fit_regional(Region.of(P, 4.0), torch.arange(len(y)), y, noise, **SOME)
+    surface = fit_regional(Region.of(P, lengthscale), torch.arange(len(y)), y, noise, **SOME)
     rng = np.random.default_rng(1)
     for reach in (1.0, 30.0, 200.0, 900.0):
         new = torch.from_numpy(50 + (50 + reach) * rng.uniform(-1, 1, (400, 2)))

@@ -133,6 +133,19 @@ def test_tables_have_the_time_that_is_told(tmp_path, monkeypatch) -> None:
         assert a == b and b"2023-11-14" in a
 
 
+def test_a_time_that_is_not_told_is_the_clock_s_in_whole_seconds(monkeypatch) -> None:
+    from datetime import UTC, datetime
+
+    from geogp.storage import clock
+    from maps import clock as other
+
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    before = datetime.now(UTC)
+    assert clock.now().microsecond == 0
+    for found in (clock.now(), other.now()):
+        assert -1 <= (found - before).total_seconds() < 60
+
+
 @pytest.mark.parametrize("text", ["yesterday", "1e9", "9" * 30])
 def test_a_time_that_is_none_is_one_sentence(monkeypatch, text) -> None:
     from geogp.storage import clock

@@ -127,8 +127,11 @@ def test_histories_of_different_length_are_each_taken_about_the_time(last, lates
     search = neighbours.build(X, time_axis=2, scale=np.ones(3))
     for t in (0.0, 33.5, 49.0, 120.0, 148.9):
         q = np.array([4.9, 0.1, t])
-        found = neighbours.query(search, q[None], 120, latest=None if latest is None else np.array([latest]))
-        assert found[0].tolist() == by_hand(search, q, 120, latest=latest)
+        for k in (120, 140):  # some of what both windows hold, and all of it
+            found = neighbours.query(
+                search, q[None], k, latest=None if latest is None else np.array([latest])
+            )
+            assert found[0].tolist() == by_hand(search, q, k, latest=latest)
 
 
 def test_due_west_is_the_last_of_eight_directions():
@@ -171,6 +174,23 @@ def test_of_more_columns_than_can_be_dealt_the_nearest_are_kept(more):
     found = neighbours._deal(d2, group, k, 0.5)
     assert np.take_along_axis(d2, found, axis=1).tolist() == [[0, 1, 2, keep - 1]] * 60
     assert found.tolist() == [dealt_by_hand(*row, k, 0.5) for row in zip(d2, group)]
+
+
+@pytest.mark.parametrize("k", [4, 150])
+def test_of_thousands_of_columns_none_is_taken_for_another(k):
+    """They are parted, not sorted, on the way to those kept and to those dealt: in rows enough that where one part ends
+    it may be a column too early. The farthest that is kept is the only one of its direction."""
+    n, near, keep = 1500, k // 2, 12 * k + 8 * neighbours.PER_TIER
+    rng = np.random.default_rng(5)
+    d2 = rng.permuted(np.tile(np.arange(keep + 1000), (n, 1)), axis=1)
+    direction = rng.integers(0, 8, (n, keep + 1000)).astype(np.int8)  # of the nearest, the next, ...
+    direction[:, keep - 1] = 8
+    found = neighbours._deal(d2.astype(float), np.take_along_axis(direction, d2, axis=1), k, 0.5)
+    rest = direction[:, near:keep]
+    turn = sum((rest == one) * ((rest == one).cumsum(axis=1) - 1) for one in range(9))
+    dealt = np.sort(np.argsort(turn, axis=1, kind="stable")[:, : k - near], axis=1) + near
+    assert (np.take_along_axis(d2, found, axis=1)[:, near:] == dealt).all()
+    assert (np.take_along_axis(d2, found, axis=1)[:, :near] == np.arange(near)).all()
 
 
 def test_a_row_of_values_is_ranked_as_a_table_is():

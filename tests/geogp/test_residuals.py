@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from geogp.basis.expansions.linear import Linear
-from geogp.basis.residuals import RESIDUALS, places
+from geogp.basis.expansions.rbf import RBF
+from geogp.basis.residuals import RESIDUALS, Residual, places
 from geogp.basis.residuals.bumps import bumps
 from geogp.basis.residuals.distance import Distance, variogram
 from geogp.basis.residuals.places import Places
@@ -368,3 +369,38 @@ def test_what_inducing_points_miss_is_cut_at_nothing_and_none_is_none():
     assert nystrom.variance(Base(), phi, phi, phi).tolist() == [0.75, 0.0, 0.0]
     assert RESIDUALS["none"](Base()).variance(Base(), phi, phi, phi).tolist() == [0.0] * 3
     assert nystrom.reverts_to_prior and nystrom.needs_base_kernel
+
+
+# -- what each says of itself ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in RESIDUALS if not RESIDUALS[name].carried_by])
+def test_a_residual_takes_the_basis_values_that_it_says_it_takes(name):
+    """A step that makes no features for its sake hands on none worth reading."""
+    basis = RBF(2, 3)
+    residual = RESIDUALS[name](basis).eval()
+    Z = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+    told = [residual.variance(basis, Z, Z, phi) for phi in (torch.zeros(5, 3), torch.full((5, 3), torch.nan))]
+    assert residual.takes_phi == (not torch.equal(*told)), told
+
+
+def test_a_residual_says_no_more_of_itself_than_it_does():
+    """Only one that is taught asks for rows left out, only one that moves names what moves; a bare one refuses."""
+    for one in RESIDUALS.values():
+        assert one.learns_by_trial == (one.take is not Residual.take) == (one.taught is not Residual.taught)
+        assert bool(one.moved_by_rows) == (one.grown_from is not Residual.grown_from)
+        assert bool(one.carried_by) == (one.variance is Residual.variance)
+    assert {name for name, one in RESIDUALS.items() if one.reverts_to_prior} == {
+        "nystrom",
+        "distance",
+        "local",
+    }
+    # The distance term alone was learned in the target's own units, from rows left out.
+    assert {name for name, one in RESIDUALS.items() if not one.scales_with_basis} == {"distance"}
+    assert {name for name, one in RESIDUALS.items() if one.in_precision} == {"unit"}
+    bare, Z = Residual(RBF(2, 3)), torch.zeros(1, 2)
+    assert not bare.reverts_to_prior and bare.takes_phi and bare.scales_with_basis
+    with pytest.raises(NotImplementedError):
+        bare.variance(RBF(2, 3), Z, Z, Z)
+    with pytest.raises(NotImplementedError):
+        bare.grown_from(Places.of([np.zeros((1, 2))]))

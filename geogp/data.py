@@ -188,6 +188,8 @@ class Moments:
         squared scale latent + noise variance; its variance is nu / (nu - 2) times that
     log_skewness : (N,), or None where a new observation is symmetric; see `Predictive`. The mean is that of
         the new observation either way
+    bent : (N,) how strongly the engine's `warp` bends the scale on which a new observation is so, or None where it has none: all
+        the above are on that scale
     """
 
     mean: Float[Tensor, " N"]
@@ -197,18 +199,20 @@ class Moments:
     in_units: Float[Tensor, " N"] | None = None
     degrees_of_freedom: Float[Tensor, " N"] | None = None
     log_skewness: Float[Tensor, " N"] | None = None
+    bent: Float[Tensor, " N"] | None = None
 
     #: Rows of `stack`.
-    PLANES: ClassVar[int] = 6
+    PLANES: ClassVar[int] = 7
 
-    def stack(self) -> Float[Tensor, "6 N"]:
-        """(6, N) float32, what a grid keeps of each pixel: infinite degrees of freedom for a Gaussian, and
-        skewness 0 for a symmetric observation."""
+    def stack(self) -> Float[Tensor, "7 N"]:
+        """(7, N) float32, what a grid keeps of each pixel: infinite degrees of freedom for a Gaussian, and
+        skewness 0 for a symmetric observation, and 0 where no scale is bent."""
         nu, skew = self.degrees_of_freedom, self.log_skewness
         nu = torch.full_like(self.mean, torch.inf) if nu is None else nu
         skew = torch.zeros_like(self.mean) if skew is None else skew
+        bent = torch.zeros_like(self.mean) if self.bent is None else self.bent
         return torch.stack(
-            [self.mean, self.latent_variance, self.noise_variance, self.prior_variance, nu, skew]
+            [self.mean, self.latent_variance, self.noise_variance, self.prior_variance, nu, skew, bent]
         ).float()
 
     def checked(self) -> "Moments":
@@ -220,9 +224,9 @@ class Moments:
         return self
 
     @classmethod
-    def unstack(cls, values: Float[Tensor, "6 N"]) -> "Moments":
-        """What `stack` made (6, N)."""
-        mean, latent, noise, prior, nu, skew = values
+    def unstack(cls, values: Float[Tensor, "7 N"]) -> "Moments":
+        """What `stack` made (7, N)."""
+        mean, latent, noise, prior, nu, skew, bent = values
         return cls(
             mean,
             latent,
@@ -230,6 +234,7 @@ class Moments:
             prior,
             degrees_of_freedom=None if bool(torch.isinf(nu).all()) else nu,
             log_skewness=skew if bool(skew.any()) else None,
+            bent=bent if bool(bent.any()) else None,
         )
 
     @classmethod

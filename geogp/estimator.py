@@ -1,4 +1,4 @@
-"""GPRegressor: every method of the table behind scikit-learn's face."""
+"""GPRegressor: every method of the table behind scikit-learn's face; long because all that they take is named here."""
 
 import hashlib
 import weakref
@@ -33,7 +33,7 @@ from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
 from geogp.predictive import Predictive
-from geogp.transforms import Identity, Transform, quartiles, transform_for, unit_of
+from geogp.transforms import Identity, Transform, Warped, quartiles, transform_for, unit_of
 
 Array = NDArray[np.float64]
 
@@ -349,14 +349,25 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if moments.in_units is not None:
             location = moments.in_units.numpy()
         nu, skew = (None, None) if latent else (moments.degrees_of_freedom, moments.log_skewness)
+        bent = None if latent or moments.bent is None else moments.bent.numpy()
         return Predictive(
             location=location,
             scale=self.target_sd_ * np.sqrt(np.maximum(variance.double().numpy(), 1e-30)),
             degrees_of_freedom=None if nu is None else nu.double().numpy(),
-            transform=self.transform_,
+            transform=self._bent(bent),
             log_skewness=None if skew is None else skew.double().numpy(),
             least=self.engine_.least,
         )
+
+    def scale_of_new(self, counts: float | None = None) -> Transform:
+        """`transform_`, bent as the method bends it for averages of `counts` measurements (default `typical_count_`)."""
+        warp = self.engine_.warp
+        return self._bent(None if warp is None else warp.strength(self._counts(counts, 1)).reshape(-1)[:1])
+
+    def _bent(self, strength: Array | None) -> Transform:
+        warp = self.engine_.warp
+        own = None if warp is None else warp.scaled(self.target_mean_, self.target_sd_)
+        return self.transform_ if own is None or strength is None else Warped(self.transform_, own, strength)
 
     def predict(
         self,
@@ -401,8 +412,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         )
         covariance = DenseJoint(S, moments.latent_variance).S
         if not latent:
-            noise = moments.new_variance().double() - moments.latent_variance.double()
-            covariance = covariance + np.diag(noise.numpy())
+            total = np.square(self.distribution(moments).sd() / self.target_sd_)
+            covariance = covariance + np.diag(np.maximum(total - np.diag(covariance), 0.0))
         return self.distribution(moments, latent=latent).mean(), self.target_sd_**2 * covariance
 
     def interval(
@@ -474,7 +485,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return model
 
     def _with_engine(self, engine: Engine) -> "GPRegressor":
-        """A copy of this fitted estimator that is carried by another engine."""
+        """This fitted estimator, carried by another engine."""
         out = copy(self)
         out.engine_ = engine
         return out

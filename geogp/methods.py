@@ -73,7 +73,7 @@ _ROWS = [
     Method("geogp",
         "local field with a level and a noise that know counts and surroundings, skewed Student-t, "
         "calibrated",
-        OWN, "geogp/field; Vecchia 1988; Katzfuss and Guinness 2021",
+        OWN, "geogp/field; Vecchia 1988; Snelson et al. 2004; Katzfuss and Guinness 2021",
         engine="local", encoder="none", backbone="identity", expansion="none", residual="local",
         objective="vecchia", noise="smooth", posterior="solved", without_position="gp-averaged",
         without_position_once="dbk-rbf", reverts_to_prior=True,

@@ -17,7 +17,7 @@ from scipy.special import betaln, gammaln, ndtr, ndtri, stdtr, stdtrit
 
 from geogp.densities import standard_log_density
 from geogp.errors import InvalidInput, check_level
-from geogp.transforms import Identity, Transform
+from geogp.transforms import Identity, Transform, Warped
 
 Array = NDArray[np.float64]
 
@@ -73,6 +73,7 @@ class Predictive:
             scale=self.scale[index],
             degrees_of_freedom=df,
             log_skewness=skew,
+            transform=self.transform.rows(index) if isinstance(self.transform, Warped) else self.transform,
         )
 
     # -- the standard distribution: location 0, scale 1 ----------------------------------------------
@@ -181,6 +182,12 @@ class Predictive:
         """Mean of y: (N,), infinite where a tail is too heavy to have one, NaN where both are."""
         if isinstance(self.transform, Identity):
             return self.location + self.scale * self._standard_moments()[0]
+        bent = self.transform
+        if isinstance(bent, Warped) and isinstance(bent.inner, Identity):
+            # Beyond the knots y and the working scale are a constant apart.
+            ends = (np.full(len(self), bent.warp.knots[k]) for k in (0, -1))
+            mean = self.location + self.scale * self._standard_moments()[0]
+            return mean + self._held(lambda y: y - bent.forward(y), *ends)
         out = np.zeros(len(self))
         for y, heavy, end in zip(self._tails(), self._heavy(1), (-np.inf, np.inf)):
             with np.errstate(over="ignore", invalid="ignore"):

@@ -6,12 +6,14 @@ A plane of n pixels is n codes of 16 bits: 0 no value, 1..steps evenly (on a log
 The differences of neighbouring codes are stored, their high bytes and then their low bytes, deflated.
 """
 
+import base64
 import json
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Bool, Num
 from numpy.typing import NDArray
 
@@ -102,3 +104,69 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         v = ends[0] * (ends[1] / ends[0]) ** t if log else ends[0] + t * (ends[1] - ends[0])
         out[name] = np.where(codes == 0, np.nan, v)
     return header, out
+
+
+def packs_of(
+    parts: xr.Dataset, extra: Mapping[str, Any] | None = None, about: Mapping[str, Any] | None = None
+) -> tuple[bytes, bytes | None]:
+    """Planes of a quarter: at the usual number of tests, and at the others, if there are any.
+
+    Parameters
+    ----------
+    parts : from `app.workflow.distributions`
+    extra : further planes by name, (values, scale, steps, ends) as `pack` takes them
+    about : what else the headers say, JSON-able
+    """
+    known, names = parts["known"].values, ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
+
+    def plane(name: str, values: Any) -> Any:
+        log = name in ("scale", "latent_sd", "surface_sd", "prior_sd", "nearest_m")
+        fine = name in ("location", "scale", "surface")
+        v = np.maximum(values, 1.0) if name == "nearest_m" else values
+        return (v, "log" if log else "linear", FINE if fine else STEPS, None)
+
+    working = parts["working"].values
+    header = {
+        **(about or {}),
+        "quarter": str(parts.attrs.get("quarter") or ""),
+        "least": parts.attrs.get("least"),
+        "table": {
+            "low": float(working[0]),
+            "high": float(working[-1]),
+            "values": _values(parts["value"].values),
+        },
+    }
+    first: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    # Where the scale of new observations is bent: their values, by the number of tests as planes are named.
+    bent: tuple[dict[str, str], dict[str, str]] = {}, {}
+    usual = parts.attrs.get("tests")
+    for i in range(parts.sizes["count"]):
+        n = None if "count" not in parts.coords else float(parts["count"].values[i])
+        mark = "" if n is None else f"_{short(n)}"
+        into = first if n is None or n == usual else others
+        into.update({name + mark: plane(name, parts[name].values[i]) for name in names})
+        if "value_of_new" in parts:
+            bent[into is others][mark] = _values(parts["value_of_new"].values[i])
+    for name in ("surface", "surface_sd", "prior_sd", "nearest_m"):
+        if name in parts:
+            first[name] = plane(name, parts[name].values)
+    first |= dict(extra or {})
+
+    def packed(planes: dict[str, Any], own: dict[str, str]) -> bytes:
+        return pack(known, planes, header | ({"table": header["table"] | {"new": own}} if own else {}))
+
+    return packed(first, bent[0]), packed(others, bent[1]) if others else None
+
+
+def _values(nodes: Any) -> str:
+    return base64_of(nodes.astype("<f8").tobytes())
+
+
+def short(value: float) -> str:
+    """A number as the page's script writes it: `short` of words.js."""
+    return f"{value:.10g}"
+
+
+def base64_of(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

@@ -1,10 +1,9 @@
 """What a page is made of: layers with legends and words, region and names as JSON, and planes as `maps.packing` packs them.
 
 A page shows a Dataset's own planes (`of_values`), or computes every layer, level, threshold and number of tests itself
-from the distributions of a quarter (`of_distributions`, with `packs_of`); its script is the same.
+from the distributions of a quarter (`of_distributions`, with `maps.packing.packs_of`); its script is the same.
 """
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +19,7 @@ from maps.colours import Scale, Suppressing, scales, suppressing, table
 from maps.grid import geobox_of
 from maps.layers import GROUPS, LAYERS, MEASURED, WITHIN, Layer
 from maps.mercator import MercatorGrid, mercator_grid
-from maps.packing import FINE, STEPS, pack
+from maps.packing import STEPS, base64_of, pack, short
 from maps.region import Lines, around, lines_of, places_of, polygon
 from maps.render import frame
 from maps.words import (
@@ -106,7 +105,7 @@ def of_values(
         if band.threshold is None:
             entry["plane"] = band.name
         else:
-            entry["planes"] = {_short(b.threshold or 0.0): b.name for b in own}
+            entry["planes"] = {short(b.threshold or 0.0): b.name for b in own}
         layers.append(entry)
         if band.key in ("median", "lower", "upper", "exceedance"):
             readout[band.key] = entry
@@ -160,7 +159,7 @@ def of_distributions(
     credit: str = "",
     added: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The page of distributions, but for their planes: see `packs_of`.
+    """The page of distributions, but for their planes: see `maps.packing.packs_of`.
 
     Parameters
     ----------
@@ -209,51 +208,6 @@ def of_distributions(
         "subtitle": subtitle(ds),
         "hatched": False,
     }
-
-
-def packs_of(
-    parts: xr.Dataset, extra: Mapping[str, Any] | None = None, about: Mapping[str, Any] | None = None
-) -> tuple[bytes, bytes | None]:
-    """Planes of a quarter: at the usual number of tests, and at the others, if there are any.
-
-    Parameters
-    ----------
-    parts : from `app.workflow.distributions`
-    extra : further planes by name, (values, scale, steps, ends) as `pack` takes them
-    about : what else the headers say, JSON-able
-    """
-    known, names = parts["known"].values, ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
-
-    def plane(name: str, values: Any) -> Any:
-        log = name in ("scale", "latent_sd", "surface_sd", "prior_sd", "nearest_m")
-        fine = name in ("location", "scale", "surface")
-        v = np.maximum(values, 1.0) if name == "nearest_m" else values
-        return (v, "log" if log else "linear", FINE if fine else STEPS, None)
-
-    working = parts["working"].values
-    header = {
-        **(about or {}),
-        "quarter": str(parts.attrs.get("quarter") or ""),
-        "least": parts.attrs.get("least"),
-        "table": {
-            "low": float(working[0]),
-            "high": float(working[-1]),
-            "values": base64_of(parts["value"].values.astype("<f8").tobytes()),
-        },
-    }
-    first: dict[str, Any] = {}
-    others: dict[str, Any] = {}
-    usual = parts.attrs.get("tests")
-    for i in range(parts.sizes["count"]):
-        n = None if "count" not in parts.coords else float(parts["count"].values[i])
-        mark = "" if n is None else f"_{_short(n)}"
-        into = first if n is None or n == usual else others
-        into.update({name + mark: plane(name, parts[name].values[i]) for name in names})
-    for name in ("surface", "surface_sd", "prior_sd", "nearest_m"):
-        if name in parts:
-            first[name] = plane(name, parts[name].values)
-    first |= dict(extra or {})
-    return pack(known, first, header), pack(known, others, header) if others else None
 
 
 # -- layers ------------------------------------------------------------------------------------------------
@@ -475,15 +429,6 @@ def _focus(grid: MercatorGrid, shown: Bool[np.ndarray, "H W"]) -> list[list[floa
     west, south, east, north = mercator_grid(grid.source[w.y0 : w.y1, w.x0 : w.x1]).bounds_lonlat
     turn = 360 * round(((grid.bounds_lonlat[0] + grid.bounds_lonlat[2]) / 2 - (west + east) / 2) / 360)
     return [[south, west + turn], [north, east + turn]]
-
-
-def _short(value: float) -> str:
-    """A number as the page's script writes it: `short` of words.js."""
-    return f"{value:.10g}"
-
-
-def base64_of(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 def safe_json(value: Any) -> str:

@@ -23,7 +23,8 @@ from jinja2 import Template
 
 from maps.atomic import refuse_existing, replacing
 from maps.bands import bands
-from maps.page_data import base64_of, of_values, safe_json
+from maps.packing import base64_of
+from maps.page_data import of_values, safe_json
 from maps.region import Lines
 from maps.render import in_memory
 

@@ -17,6 +17,7 @@ from odc.geo.geobox import GeoBox
 from geogp.blocks import Blocks, Mapped, Where
 from geogp.data import Moments
 from geogp.prediction import attributes
+from geogp.transforms import Transform
 
 Array = NDArray[np.float64]
 #: Numbers of tests that a page offers, beside the usual one of the run.
@@ -74,7 +75,9 @@ def distributions(
     nearest_m (place)
         to the nearest training place; absent where the run does not record them
     working (node), value (node)
-        the increasing way from the working scale to the target's unit
+        the increasing way from the working scale to the target's unit, of the surface
+    value_of_new (count, node)
+        that of new observations, where the run bends it; else it is the surface's
 
     Notes
     -----
@@ -103,10 +106,15 @@ def distributions(
         variables[name] = ("place", plane)
     if (away := _nearest(run, X)) is not None:
         variables["nearest_m"] = ("place", away.astype(np.float32))
-    working, value = _table(run, by_count[0], by_count[1], whole[-3], whole[-2])
-    out = xr.Dataset(
-        variables | {"known": (("y", "x"), known), "working": ("node", working), "value": ("node", value)}
-    )
+    working = _nodes(by_count[0], by_count[1], whole[-3], whole[-2])
+    variables |= {
+        "working": ("node", working),
+        "value": ("node", _values(run, working, run.model.transform_)),
+    }
+    if run.model.engine_.warp is not None:
+        scales = [run.model.scale_of_new(n) for n in counts]
+        variables["value_of_new"] = (("count", "node"), np.stack([_values(run, working, s) for s in scales]))
+    out = xr.Dataset(variables | {"known": (("y", "x"), known)})
     if run.model.has_counts:
         out = out.assign_coords(count=("count", np.array(counts, float)))
     out.attrs = attributes(run, quarter, run.model.typical_count_ if tests is None else tests, 0.95)
@@ -186,12 +194,16 @@ def _nearest(run: Mapped, X: Array) -> Array | None:
         return None
 
 
-def _table(run: Mapped, location: Any, scale: Any, surface: Any, surface_sd: Any) -> tuple[Array, Array]:
-    """Nodes of the working scale and their values, both increasing."""
+def _nodes(location: Any, scale: Any, surface: Any, surface_sd: Any) -> Array:
+    """Nodes of the working scale, increasing."""
     if not location.size:
-        return np.array([0.0, 1.0]), np.array([0.0, 1.0])
+        return np.array([0.0, 1.0])
     low = min(float((location - BEYOND * scale).min()), float((surface - BEYOND * surface_sd).min()))
     high = max(float((location + BEYOND * scale).max()), float((surface + BEYOND * surface_sd).max()))
-    u = np.linspace(low, high, NODES)
-    y = np.maximum(run.model.transform_.inverse(u), run.model.engine_.least)
-    return u, np.asarray(run.target.from_score(y), np.float64)
+    return np.linspace(low, high, NODES)
+
+
+def _values(run: Mapped, working: Array, transform: Transform) -> Array:
+    """The values of nodes of the working scale, in the target's unit."""
+    y = np.maximum(transform.inverse(working), run.model.engine_.least)
+    return np.asarray(run.target.from_score(y), np.float64)

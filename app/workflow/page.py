@@ -28,8 +28,8 @@ from maps.atomic import replacing
 from maps.bands import bands, complete
 from maps.colours import Scale, Suppressing, fitted, scales, suppressing
 from maps.layers import LAYERS, MEASURED, WITHIN, listed
-from maps.packing import STEPS, pack
-from maps.page_data import COMPUTED, as_it_is, of_distributions, packs_of, picture_grid
+from maps.packing import STEPS, pack, packs_of
+from maps.page_data import COMPUTED, as_it_is, of_distributions, picture_grid
 from maps.region import Lines
 from maps.words import subtitle
 

@@ -25,6 +25,7 @@ from geogp.engines.plan import Hooks, Plan
 from geogp.errors import InvalidInput
 from geogp.linalg import cholesky
 from geogp.methods import Method
+from geogp.transforms import Warp
 
 #: How a row's runs are updated.
 STATISTICS, OBSERVATIONS = "statistics", "observations"
@@ -111,6 +112,11 @@ class Engine(ABC):
         """How wide its predictions are made, for comparisons: "own" where the method sees to it itself, or the row's
         choice, with the degrees of freedom of its tails."""
         return "own"
+
+    @property
+    def warp(self) -> Warp | None:
+        """The scale, of standardised targets, on which new observations are as its moments say; None for the targets' own."""
+        return None
 
     @property
     def has_tails(self) -> bool:

@@ -25,6 +25,7 @@ from geogp.field.regions import Field, fit_field, restored_field
 from geogp.field.stages import Stages, Tensors, packed, unpacked
 from geogp.holdout import random_folds
 from geogp.methods import Method
+from geogp.transforms import Warp
 
 #: What carries the basis under a field; a row of engine `LOCAL` has none.
 LOCAL = "local"
@@ -55,6 +56,8 @@ class LocalEngine(Engine):
         "y = β t + Φ(x)'w + r(x, t) + b(n) + ε,  r ~ GP(0, sum of Matérn kernels),  ε ~ Student-t",
         "Φ(x)'w a plane and the covariates, w uncertain and known jointly with r (universal kriging)",
         "p(r | data) from the k nearest observations on all sides; far from all of them the prior",
+        "with the smooth noise: a new average of n is W_n⁻¹(y), where rows left out gain by a scale W_n that is bent where values pile up "
+        "(Snelson et al. 2004)",
     )
     formulas_of: ClassVar[tuple[str, ...]] = ("noise", "objective")
     dtype: ClassVar[torch.dtype] = torch.float64
@@ -76,6 +79,10 @@ class LocalEngine(Engine):
     @classmethod
     def update_kind(cls, row: Method) -> str:
         return OBSERVATIONS
+
+    @property
+    def warp(self) -> Warp | None:
+        return self.field.warp
 
     @property
     def has_tails(self) -> bool:
@@ -101,6 +108,7 @@ class LocalEngine(Engine):
             below + (STAGES if regions == 1 else regions * (STAGES + 1)),
         )
         if below:
+            options = replace(options, warp=False)  # of what the basis leaves over, which piles up nowhere
             left, base = _cross_fitted(plan, data, validation, hooks, stages)
         held = None
         if validation is not None:
@@ -133,6 +141,7 @@ class LocalEngine(Engine):
         self, X: Float[Tensor, "N D"], counts: Num[Tensor, " N"] | None, m: FieldMoments
     ) -> Moments:
         below = None if self.base is None else self.base.moments(X, counts)
+        n = None if counts is None else counts.numpy()
         return Moments(
             m.mean if below is None else m.mean + below.mean,
             m.latent_variance,
@@ -140,6 +149,7 @@ class LocalEngine(Engine):
             m.prior_variance if below is None else m.prior_variance + below.prior_variance,
             degrees_of_freedom=m.degrees_of_freedom,
             log_skewness=m.log_skewness,
+            bent=None if self.warp is None else torch.as_tensor(self.warp.strength(n)).expand(len(X)),
         )
 
     def prior_variance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:

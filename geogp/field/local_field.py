@@ -27,8 +27,8 @@ from geogp.field.local_gp import LocalGP
 from geogp.field.noise.fit import (
     Validation,
     calibration_of,
-    fit_noise,
     fit_noise_and_calibration,
+    fit_noise_and_warp,
     held_out_rows,
 )
 from geogp.field.noise.smooth import SmoothNoise
@@ -41,6 +41,7 @@ from geogp.field.predict.pairs import correlation
 from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
 from geogp.linalg.threads import one_thread_each
+from geogp.transforms import Warp
 
 #: Fewer validation rows say too little about noise or coverage.
 VALIDATE_FROM = 200
@@ -53,6 +54,7 @@ class LocalField:
     known : what it is conditioned on, and how
     noise : the smooth noise, None where τ² + s²/n is the same everywhere
     calibration : conformal factors on the predictive scale, or None
+    warp : the scale on which the distribution of a new observation is as `moments` says, or None: see `geogp.transforms.warp`
 
     Examples
     --------
@@ -65,6 +67,7 @@ class LocalField:
     known: Conditioned
     noise: SmoothNoise | None = None
     calibration: Calibration | None = None
+    warp: Warp | None = None
 
     # -- fitting -----------------------------------------------------------------------------------
 
@@ -126,14 +129,14 @@ class LocalField:
         if options.is_smooth(len(y)):
             kinds = held_out_rows(known, left_out, X, stages)
             if validation is None:
-                return cls(known, fit_noise(known, kinds, stages))
+                return cls(known, *fit_noise_and_warp(known, kinds, stages))
             return cls(known, *fit_noise_and_calibration(known, kinds, validation, stages))
         field = cls(known)
         return field if validation is None else field.calibrated_on(*validation)
 
     def calibrated_on(self, X: Tensor, y: Tensor, counts: Tensor | None) -> Self:
         """With conformal factors from held-out rows X (M, D), y (M,), counts (M,), which stay unconditioned."""
-        return replace(self, calibration=calibration_of(self.known, self.noise, (X, y, counts)))
+        return replace(self, calibration=calibration_of(self.known, self.noise, (X, y, counts), self.warp))
 
     # -- predicting --------------------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ class LocalField:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and JSON-able facts from which `from_state` restores the field."""
-        return state_of(self.known, self.noise, self.calibration)
+        return state_of(self.known, self.noise, self.calibration, self.warp)
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any], *, device: str = "cpu") -> Self:

@@ -45,6 +45,8 @@ class FieldOptions:
         likelier and loses in no gap
     following : lengthscale and variance may follow what the places around say (level, busyness, density, scatter), in time,
         too; tried on 1,000 rows or more, and kept only where no kind of missing data speaks against it
+    warp : new observations on a scale bent where values pile up, as single tests do at the plans that lines are sold by, where rows left
+        out surely gain by it; with the smooth noise and validation rows, of one field without a basis below
     metric : learn in which direction the field is rougher
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     members, hidden, epochs : networks of the smooth noise side by side (a multiple of three), their width, and passes over
@@ -67,6 +69,7 @@ class FieldOptions:
     regional: float | None = 100.0
     varying: int | None = None
     following: bool = False
+    warp: bool = True
     metric: bool = True
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)

@@ -18,6 +18,7 @@ from geogp.field.noise.smooth import SmoothNoise, new_smooth_noise
 from geogp.field.options import FieldOptions
 from geogp.field.trend import Trend
 from geogp.field.variation import Variation
+from geogp.transforms import Warp
 
 #: What trend and noise call by another name than run folders do.
 STORED = {"intercept": "level"}
@@ -25,7 +26,7 @@ NOISE = "noise."
 
 
 def state_of(
-    known: Conditioned, noise: SmoothNoise | None, calibration: Calibration | None
+    known: Conditioned, noise: SmoothNoise | None, calibration: Calibration | None, warp: Warp | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and JSON-able facts from which `restored` makes the same again."""
     gp = known.gp
@@ -75,13 +76,14 @@ def state_of(
         "weighted": gp.weighted,
         "variances": gp.variances,
         "calibration": None if calibration is None else asdict(calibration),
+        "warp": None if warp is None else warp.to_dict(),
     }
     return {name: value.detach().contiguous() for name, value in tensors.items()}, facts
 
 
 def restored(
     tensors: dict[str, Tensor], facts: dict[str, Any], *, device: str = "cpu"
-) -> tuple[Conditioned, SmoothNoise | None, Calibration | None]:
+) -> tuple[Conditioned, SmoothNoise | None, Calibration | None, Warp | None]:
     """What `state_of` described."""
     options, frame = _options(facts["options"]), _frame(facts["frame"])
     gp = _gp(tensors, facts, frame)
@@ -99,7 +101,9 @@ def restored(
         learned_until=frame.newest(X) if learned_until is None else learned_until,
         device=device,
     )
-    return known, _noise(tensors, options), _calibration(facts["calibration"])
+    bent = facts.get("warp")  # absent before there were any
+    warp = None if bent is None else Warp.from_dict(bent)
+    return known, _noise(tensors, options), _calibration(facts["calibration"]), warp
 
 
 def _options(facts: dict[str, Any]) -> FieldOptions:

@@ -82,10 +82,19 @@ function atlasOf(packs) {
 
   const scale = scaleOf(header.table);
   const mark = (s) => s.tests === null ? "" : "_" + short(s.tests);
+  /* Of new measurements, whose scale may be bent where values pile up. */
+  const bent = new Map();
+  const scaleOfNew = (s) => {
+    const values = packs.find((p) => p.has("location" + mark(s)))?.header.table.new?.[mark(s)];
+    if (values === undefined) return scale;
+    if (!bent.has(mark(s))) bent.set(mark(s), scaleOf({ ...header.table, values }));
+    return bent.get(mark(s));
+  };
   const parts = async (s) => Promise.all(["location", "scale", "inverse_df", "log_skewness"].map((name) => get(name + mark(s))));
   const end = (s, p) => once("end" + p + mark(s), async () => {
     const [location, width, tails, skews] = await parts(s), table = quantileTable(p, tails, skews);
-    return each((i) => scale.value(location[i] + width[i] * table(tails[i], skews[i])));
+    const { value } = scaleOfNew(s);
+    return each((i) => value(location[i] + width[i] * table(tails[i], skews[i])));
   });
   const tail = (s) => 0.5 * (1 - s.level);
   const surface = (p) => once("surface" + p, async () => {
@@ -99,7 +108,7 @@ function atlasOf(packs) {
     async pi_width(s) { const [a, b] = await Promise.all([end(s, tail(s)), end(s, 1 - tail(s))]); return each((i) => b[i] - a[i]); },
     async within(s) { const [a, b] = await Promise.all([end(s, tail(s)), end(s, 1 - tail(s))]); return each((i) => Math.sqrt(b[i] / a[i])); },
     async exceedance(s) {
-      const [location, width, tails, skews] = await parts(s), u = scale.working(s.threshold), table = once("tails" + mark(s), () => tailTable(tails));
+      const [location, width, tails, skews] = await parts(s), u = scaleOfNew(s).working(s.threshold), table = once("tails" + mark(s), () => tailTable(tails));
       if (header.least !== null && s.threshold < header.least) return each(() => 1);
       return each((i) => beyond((u - location[i]) / width[i], tails[i], skews[i], table));
     },
@@ -123,7 +132,7 @@ function atlasOf(packs) {
     /* Of one place without a table: what is printed. */
     async at(i, s, layers) {
       const [[location, width, a, skew], mean, sd, prior] = await Promise.all([parts(s), get("surface"), get("surface_sd"), get("prior_sd")]);
-      const new_ = (p) => scale.value(location[i] + width[i] * quantile(p, a[i], skew[i]));
+      const new_ = (p) => scaleOfNew(s).value(location[i] + width[i] * quantile(p, a[i], skew[i]));
       const of = (p) => scale.value(mean[i] + quantile(p, 0, 0) * sd[i]);
       const out = {
         median: new_(0.5), lower: new_(tail(s)), upper: new_(1 - tail(s)), exceedance: atlas.chance(i, s, [location, width, a, skew]),
@@ -138,11 +147,11 @@ function atlasOf(packs) {
     },
     chance(i, s, [location, width, a, skew]) {
       if (header.least !== null && s.threshold < header.least) return 1;
-      return beyond((scale.working(s.threshold) - location[i]) / width[i], a[i], skew[i]);
+      return beyond((scaleOfNew(s).working(s.threshold) - location[i]) / width[i], a[i], skew[i]);
     },
     /* Of numbers from elsewhere: a quarter of the same place. */
     of: ({ location, scale: width, inverse_df: a, log_skewness: skew }, s) => Object.fromEntries(
-      [["median", 0.5], ["lower", tail(s)], ["upper", 1 - tail(s)]].map(([name, p]) => [name, scale.value(location + width * quantile(p, a, skew))])),
+      [["median", 0.5], ["lower", tail(s)], ["upper", 1 - tail(s)]].map(([name, p]) => [name, scaleOfNew(s).value(location + width * quantile(p, a, skew))])),
   };
   return atlas;
 }

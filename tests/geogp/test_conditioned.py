@@ -26,6 +26,7 @@ from geogp.field.trend import Trend
 from geogp.field.variation import Variation
 from geogp.field.variation.told import Told
 from geogp.predictive import standard_moments
+from geogp.transforms import Warp
 
 LINE = Trend(0.3, 0.2, 0.4, 0.7, newest=1.0, span=2.0)
 
@@ -420,7 +421,10 @@ def through_json(tensors, facts):
 
 def test_all_of_a_field_comes_back():
     known, noise, calibration = with_everything()
-    again, noise_again, calibration_again = restored(*through_json(*state_of(known, noise, calibration)))
+    warp = Warp(np.array([-1.0, 0.0, 1.0]), np.ones(3), np.array([1.0, 9.0, 1.0]), (0.3, 0.5), 2.0)
+    stored = through_json(*state_of(known, noise, calibration, warp))
+    again, noise_again, calibration_again, warp_again = restored(*stored)
+    assert warp_again.to_dict() == warp.to_dict()
     for name in ("options", "frame", "trend", "has_counts", "horizon", "learned_until", "device"):
         assert getattr(again, name) == getattr(known, name)
     for part in ("seen", "drift"):
@@ -444,8 +448,8 @@ def test_all_of_a_field_comes_back():
 def test_a_bare_field_comes_back_bare():
     known, _ = known_of()
     tensors, facts = through_json(*state_of(known, None, None))
-    again, noise, calibration = restored(tensors, facts, device="cpu")
-    assert noise is None and calibration is None
+    again, noise, calibration, warp = restored(tensors, facts, device="cpu")
+    assert noise is None and calibration is None and warp is None
     assert again.gp.kernel.variation is None and again.gp.rows is None and facts["blended"] is False
     assert torch.equal(again.seen.noise_variance, known.seen.noise_variance)
 
@@ -459,7 +463,7 @@ def test_a_field_along_a_line_and_one_without_time_come_back():
         gp = replace(known.gp, kernel=kernel)
         seen = gp.observed(C, known.seen.value, known.seen.counts)
         field = replace(known, frame=frame, gp=gp, seen=seen, drift=Drift.over(C, None))
-        again, _, _ = restored(*through_json(*state_of(field, None, None)))
+        again, _, _, _ = restored(*through_json(*state_of(field, None, None)))
         assert again.frame == frame and again.drift.axes == tuple(range(frame.n_axes))
         assert again.gp.kernel.time_axis is None and torch.equal(again.seen.X, C)
 
@@ -467,13 +471,13 @@ def test_a_field_along_a_line_and_one_without_time_come_back():
 def test_what_runs_of_before_do_not_say_is_as_it_was_then():
     known, noise, _ = with_everything()
     tensors, facts = through_json(*state_of(known, noise, None))
-    for name in ("learned_until", "weighted", "variances", "blended"):
+    for name in ("learned_until", "weighted", "variances", "blended", "warp"):
         del facts[name]
     for name in ("regional", "metric", "testimony", "row_noise", "members"):
         del facts["options"][name]
     del tensors["kernel.width"], tensors["drift.axes"], tensors["kernel.noisier"]
     facts["width"] = 0.7
-    again, _, _ = restored(tensors, facts)
+    again, _, _, _ = restored(tensors, facts)
     assert again.learned_until == known.latest and not again.gp.weighted and not again.gp.variances
     o = again.options
     assert (o.regional, o.metric, o.testimony, o.row_noise, o.members) == (None, False, False, False, 1)
@@ -490,7 +494,7 @@ def test_a_noise_of_one_member_is_one_of_several_then():
     for name in [name for name in tensors if name.startswith("noise.") and tensors[name].dim() == 3]:
         tensors[name] = tensors[name][0, 0] if name.endswith("bias") else tensors[name][0].T.contiguous()
     del tensors["noise.trust"], tensors["noise.gaps"]
-    _, again, _ = restored(tensors, facts)
+    _, again, _, _ = restored(tensors, facts)
     assert again.members == 1 and again.scales_surface
     for name, value in alone.state_dict().items():
         assert torch.equal(again.state_dict()[name], value)

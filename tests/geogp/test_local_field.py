@@ -22,6 +22,7 @@ from geogp.field.predict.outlook import outlook, outlooks
 from geogp.field.predict.pairs import correlation
 from geogp.field.stages import Stages
 from geogp.field.trend import fit_trend
+from geogp.transforms import Warp
 from tests.geogp.test_conditioned import ahead, known_of
 
 CALIBRATION = Calibration(1.2, (1.1, 1.3, 0.9, 1.0, 1.4, 0.8), (900,) * 6, 0.95)
@@ -143,6 +144,11 @@ def test_calibrated_on_other_rows_nothing_else_changes(fields):
         found.calibration == module.calibration_of(field.known, None, (at, at[:, 0], None))
         and found.known is field.known
     )
+    # On the scale that is bent, where there is one.
+    warp = Warp(np.array([-1.0, 0.0, 1.0]), np.ones(3), np.array([1.0, 9.0, 1.0]), (0.3, 0.5), 2.0)
+    other = replace(field, warp=warp).calibrated_on(at, at[:, 0], None)
+    v = torch.from_numpy(warp.forward(at[:, 0].numpy(), 1.0))
+    assert other.calibration == field.calibrated_on(at, v, None).calibration and other.warp is warp
 
 
 # -- fitting --------------------------------------------------------------------------------------------
@@ -163,8 +169,8 @@ def steps(monkeypatch):
     say("leave_out", ["left"])
     say("fit_conditioned", "known")
     say("held_out_rows", ["kinds"])
-    say("fit_noise", "noise")
-    say("fit_noise_and_calibration", ("both", "calibration"))
+    say("fit_noise_and_warp", ("noise", None, "warp"))
+    say("fit_noise_and_calibration", ("both", "calibration", "bent"))
     say("calibration_of", "calibrated")
     say("learned_metric", (1.2, 0.0, 0.0, 1 / 1.2))
     return calls
@@ -182,12 +188,12 @@ VALIDATION = {n: (torch.zeros(n, 4), torch.zeros(n), None) for n in (199, 200)}
 @pytest.mark.parametrize(
     ("n", "validation", "called", "made"),
     [
-        (1000, None, "fit_noise", ("noise", None)),
-        (1000, 200, "fit_noise_and_calibration", ("both", "calibration")),
-        (1000, 199, "fit_noise", ("noise", None)),
-        (999, None, None, (None, None)),
-        (999, 200, "calibration_of", (None, "calibrated")),
-        (999, 199, None, (None, None)),
+        (1000, None, "fit_noise_and_warp", ("noise", None, "warp")),
+        (1000, 200, "fit_noise_and_calibration", ("both", "calibration", "bent")),
+        (1000, 199, "fit_noise_and_warp", ("noise", None, "warp")),
+        (999, None, None, (None, None, None)),
+        (999, 200, "calibration_of", (None, "calibrated", None)),
+        (999, 199, None, (None, None, None)),
     ],
 )
 def test_many_rows_teach_a_noise_and_enough_validation_rows_calibrate(steps, n, validation, called, made):
@@ -197,8 +203,8 @@ def test_many_rows_teach_a_noise_and_enough_validation_rows_calibrate(steps, n, 
     field = LocalField.fit(
         X, y, counts, time=2, options=FieldOptions(seed=5), validation=given, device="cpu", stages=stages
     )
-    assert field.known == "known" and (field.noise, field.calibration) == made
-    late = {"fit_noise", "fit_noise_and_calibration", "calibration_of"} & set(steps)
+    assert field.known == "known" and (field.noise, field.calibration, field.warp) == made
+    late = {"fit_noise_and_warp", "fit_noise_and_calibration", "calibration_of"} & set(steps)
     assert late == ({called} if called else set())
     (C, value, n_, left), how = steps["fit_conditioned"]
     P, v, c = canonical(X, y, counts, (0, 1), 2)

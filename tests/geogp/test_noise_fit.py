@@ -13,6 +13,7 @@ from geogp.field.noise.fit import (
     calibration_of,
     fit_noise,
     fit_noise_and_calibration,
+    fit_noise_and_warp,
     held_out_rows,
     squares,
 )  # fmt: skip
@@ -24,6 +25,7 @@ from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
 from geogp.field.surroundings import NAMES
 from geogp.field.variation.told import Told
+from geogp.transforms import Warp
 from tests.geogp.test_conditioned import ahead, known_of
 
 SMALL = {"smooth": True, "hidden": 6, "members": 3, "epochs": 1, "n_targets": 40, "seed": 3}
@@ -161,7 +163,7 @@ def test_validation_rows_are_a_kind_that_cannot_outvote_the_rest(world, taught, 
     new = ahead(X[:n], 0.3)
     new[:, :2] += 1.1
     y, counts = torch.sin(new[:, 0]), torch.arange(1.0, n + 1.0).double()
-    noise, calibration = fit_noise_and_calibration(known, kinds, (new, y, counts), Stages())
+    noise, calibration, warp = fit_noise_and_calibration(known, kinds, (new, y, counts), Stages())
     order = noise_fit.canonical(new, y, counts, known.frame.space, known.frame.time)
     here = outlook(known, order[0], order[2])
     square = -1 - square_of(known.frame.coordinates(order[0]), 30.0)
@@ -187,6 +189,7 @@ def test_validation_rows_are_a_kind_that_cannot_outvote_the_rest(world, taught, 
     # Calibrated by members that have not learned from the squares they judge.
     miss = moments_of(known, here, noise, wanted.rows(torch.from_numpy(square))).misses(order[1])
     assert calibration == fit_calibration(miss, here.group, cluster=squares(known.frame, order[0]))
+    assert warp is None  # so few rows tell of none
 
 
 def test_few_validation_rows_count_fully(world, taught):
@@ -218,3 +221,45 @@ def test_rows_within_thirty_spacings_share_their_luck(world):
     assert len(np.unique(found)) == len(np.unique(wanted)) > 20
     pairs = {(a, b) for a, b in zip(found.tolist(), wanted.tolist())}
     assert len(pairs) == len(np.unique(wanted))
+
+
+def test_a_warp_is_learned_of_what_members_say_that_have_not_seen_a_row(world, taught, monkeypatch):
+    """Each kind of missing data counts alike, values are those of the target, what is uncertain of the drift counts in."""
+    known, X, out = world
+    told = {}
+
+    def learn(parts, value, counts, weight, square, seed):
+        told.update(parts=parts, value=value, counts=counts, weight=weight, square=square, seed=seed)
+        return Warp(np.array([-1.0, 0.0, 1.0]), np.ones(3), np.array([1.0, 9.0, 1.0]), (0.3, 0.5), 2.0)
+
+    monkeypatch.setattr(noise_fit, "learned_warp", learn)
+    kinds = held_out_rows(known, out, X, Stages())
+    noise, calibration, warp = fit_noise_and_warp(known, kinds, Stages())
+    assert calibration is None and told["seed"] == 3
+    rows, dealt = taught["rows"], taught["dealt"]
+    C = torch.cat([known.seen.X[one.rows] for kind in ("rows", "blocks", "sides", "future") for one in out if one.kind == kind])  # fmt: skip
+    np.testing.assert_allclose(rows.level, known.prior_mean(C, rows.counts))
+    assert torch.equal(told["value"], rows.value + rows.level) and torch.equal(told["counts"], rows.counts)
+    assert torch.equal(told["square"], rows.square)
+    sums = [float(part.sum()) for part in told["weight"].split([len(t) for t in kinds])]
+    np.testing.assert_allclose(sums, [1.0, 1.0, 0.3, 1.0])
+    with torch.no_grad():
+        own = noise(
+            rows.features, rows.mean, rows.variance, known.gp.kernel.prior_variance, rows.counts, dealt.rows(rows.square),
+        )  # fmt: skip
+    torch.testing.assert_close(told["parts"].location, own.location + rows.level)
+    torch.testing.assert_close(told["parts"].latent_variance, own.latent_variance + rows.drift_variance)
+    assert torch.equal(told["parts"].noise_variance, own.noise_variance)
+    # Calibration looks at misses where the scale is bent.
+    y = torch.sin(X[:30, 0])
+    validation = (ahead(X[:30], 0.3), y, torch.arange(1.0, 31.0).double())
+    _, calibration, warp = fit_noise_and_calibration(known, kinds, validation, Stages())
+    assert len(told["value"]) == len(rows) + 30
+    order = noise_fit.canonical(*validation, known.frame.space, known.frame.time)
+    here = outlook(known, order[0], order[2])
+    asked = -1 - torch.from_numpy(square_of(known.frame.coordinates(order[0]), 30.0))
+    v = torch.from_numpy(warp.forward(order[1].numpy(), warp.strength(order[2].numpy())))
+    miss = moments_of(known, here, noise, taught["dealt"].rows(asked)).misses(v)
+    assert calibration == fit_calibration(miss, here.group, cluster=squares(known.frame, order[0]))
+    bare = replace(known, options=replace(known.options, warp=False))
+    assert fit_noise_and_warp(bare, kinds, Stages())[2] is None

@@ -1,4 +1,4 @@
-"""The smooth noise learned from rows that were left out, and the calibration of its intervals."""
+"""The smooth noise learned from rows that were left out, the scale on which it speaks, and the calibration of its intervals."""
 
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from geogp.field.frame import SPACINGS, Frame
 from geogp.field.left_out import GAPS, SIDES, LeftOut, most_at_once
 from geogp.field.noise.members import Dealt
 from geogp.field.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
+from geogp.field.noise.warped import learned_warp
 from geogp.field.observations import canonical
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook
@@ -20,6 +21,7 @@ from geogp.field.stages import Stages
 from geogp.field.surroundings import NAMES
 from geogp.linalg.distinct import distinct
 from geogp.linalg.threads import side_by_side
+from geogp.transforms import Warp
 
 #: Validation rows within a square of this many spacings of places share their luck: one vote in calibration; of training
 #: rows that were held out those within so many are left to the same members.
@@ -77,6 +79,7 @@ def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> HeldOutRows:
         drift_variance=uncertain,
         counts=counts,
         value=seen.value[out.rows],
+        level=known.prior_mean(C, counts),
         weight=weight,
         square=_square(C, SQUARE_SPACINGS),
         vote=weight * min(1.0, VOTES_OF_A_SIDE / len(out.rows)) if one_side else weight,
@@ -119,12 +122,22 @@ def fit_noise(
     return model.eval()
 
 
+def fit_noise_and_warp(
+    known: Conditioned, kinds: list[HeldOutRows], stages: Stages
+) -> tuple[SmoothNoise, None, Warp | None]:
+    """The noise, no calibration, and the warp, from training rows alone."""
+    dealt = _dealt(known, kinds)
+    noise = fit_noise(known, kinds, stages, dealt=dealt)
+    return noise, None, warp_of(known, noise, kinds, dealt)
+
+
 def fit_noise_and_calibration(
     known: Conditioned, kinds: list[HeldOutRows], validation: Validation, stages: Stages
-) -> tuple[SmoothNoise, Calibration]:
-    """Let validation rows be a kind of missing data of their own, and calibrate out of fold.
+) -> tuple[SmoothNoise, Calibration, Warp | None]:
+    """Let validation rows be a kind of missing data of their own, and calibrate out of fold; the warp is that of these and of the rows
+    left out.
 
-    The misses that calibrate come from the members that did not learn from the squares they judge.
+    The misses that calibrate come from the members that did not learn from the squares they judge, as what the warp is learned from.
     """
     X, y, n = canonical(*validation, known.frame.space, known.frame.time)
     places = outlook(known, X, n)
@@ -136,6 +149,7 @@ def fit_noise_and_calibration(
         drift_variance=places.drift_variance,
         counts=places.counts,
         value=y - places.prior_mean,
+        level=places.prior_mean,
         weight=one,
         # Not those of the training rows, which are of another size.
         square=-1 - _square(known.frame.coordinates(X), CLUSTER_SPACINGS),
@@ -143,8 +157,39 @@ def fit_noise_and_calibration(
     )
     dealt = _dealt(known, [*kinds, asked])
     noise = fit_noise(known, kinds, stages, asked, dealt)
-    miss = moments_of(known, places, noise, dealt.rows(asked.square)).misses(y)
-    return noise, fit_calibration(miss, places.group, cluster=squares(known.frame, X))
+    found = moments_of(known, places, noise, dealt.rows(asked.square))
+    warp = warp_of(known, noise, [*kinds, asked], dealt)
+    miss = found.misses(bent(y, places.counts, warp))
+    return noise, fit_calibration(miss, places.group, cluster=squares(known.frame, X)), warp
+
+
+def bent(y: Tensor, counts: Tensor, warp: Warp | None) -> Tensor:
+    """Values (N,) where the distributions of new observations are as the noise says."""
+    if warp is None:
+        return y
+    return torch.from_numpy(warp.forward(y.numpy(), warp.strength(counts.numpy())))
+
+
+def warp_of(known: Conditioned, noise: SmoothNoise, tables: list[HeldOutRows], dealt: Dealt) -> Warp | None:
+    """The warp of new observations, from what members say of rows they have not learned from; each table counts alike. None where the
+    options want none."""
+    if not known.options.warp:
+        return None
+    rows = HeldOutRows.together([_weighted(rows, 1.0 / len(rows)) for rows in tables])
+    with torch.no_grad():
+        parts = noise(
+            rows.features,
+            rows.mean,
+            rows.variance,
+            known.gp.kernel.prior_variance,
+            rows.counts,
+            dealt.rows(rows.square),
+        )
+    latent = parts.latent_variance + rows.drift_variance
+    parts = replace(parts, location=parts.location + rows.level, latent_variance=latent)
+    return learned_warp(
+        parts, rows.value + rows.level, rows.counts, rows.weight, rows.square, known.options.seed
+    )
 
 
 def _dealt(known: Conditioned, tables: list[HeldOutRows]) -> Dealt:
@@ -163,12 +208,14 @@ def _square(C: Tensor, spacings: float) -> Tensor:
     return cell[:, 0] * 2**31 + cell[:, 1]
 
 
-def calibration_of(known: Conditioned, noise: SmoothNoise | None, validation: Validation) -> Calibration:
-    """Conformal factors of a noise that is fitted already, from rows it did not learn from."""
+def calibration_of(
+    known: Conditioned, noise: SmoothNoise | None, validation: Validation, warp: Warp | None = None
+) -> Calibration:
+    """Conformal factors of a noise and a warp that are fitted already, from rows these did not learn from."""
     X, y, counts = validation
     X = X.double()
     places = outlook(known, X, counts)
-    miss = moments_of(known, places, noise).misses(y.double())
+    miss = moments_of(known, places, noise).misses(bent(y.double(), places.counts, warp))
     return fit_calibration(miss, places.group, cluster=squares(known.frame, X))
 
 

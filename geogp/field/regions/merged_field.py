@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from geogp.field.regions.fit import Task, fit_region
 from geogp.field.regions.joint import MergedJoint, Part
 from geogp.field.regions.rows import Rows
 from geogp.field.stages import Stages
+from geogp.transforms import Warp
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +49,8 @@ class MergedField:
     cuts: Cuts
     fields: tuple[LocalField, ...]
     time: int | None = None
+    #: None: one scale for regions of which each has its own is still to be found.
+    warp: ClassVar[Warp | None] = None
 
     # -- fitting -----------------------------------------------------------------------------------
 

@@ -1,0 +1,32 @@
+"""The scales that targets are modelled on: one curve for all, and what bends it further for new observations."""
+
+from geogp.transforms.curves import (
+    Affine,
+    Identity,
+    Log10,
+    Transform,
+    YeoJohnson,
+    from_dict,
+    quartiles,
+    quartiles_from,
+    spread,
+    transform_for,
+    unit_of,
+)
+from geogp.transforms.warp import Warp, Warped
+
+__all__ = [
+    "Affine",
+    "Identity",
+    "Log10",
+    "Transform",
+    "Warp",
+    "Warped",
+    "YeoJohnson",
+    "from_dict",
+    "quartiles",
+    "quartiles_from",
+    "spread",
+    "transform_for",
+    "unit_of",
+]

@@ -1,0 +1,346 @@
+"""A scale bent where values pile up: the curve itself, the distribution on it, and how it is learned."""
+
+import geogp  # noqa: F401  first: it sets OMP_WAIT_POLICY before torch loads
+
+# isort: split
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate
+
+from geogp.data import Moments
+from geogp.estimator import GPRegressor
+from geogp.field.noise import warped
+from geogp.field.noise.smooth import Parts
+from geogp.field.noise.warped import fitted, knots_of, learned_warp
+from geogp.predictive import Predictive
+from geogp.transforms import Identity, Log10, Warp, Warped
+
+#: Two plans: values pile up at 0 and at 1.2.
+TIERS = Warp(
+    np.array([-3.0, -0.3, 0.0, 0.3, 0.9, 1.2, 1.5, 3.0]),
+    np.array([1.0, 1.1, 1.2, 1.1, 0.9, 0.8, 0.9, 1.0]),
+    np.array([1.0, 0.5, 6.0, 0.5, 0.4, 5.0, 0.6, 1.0]),
+    (0.1, -0.4),
+    blur=2.0,
+)
+
+
+def any_warp(seed):
+    rng = np.random.default_rng(seed)
+    many, single = np.exp(rng.normal(size=(2, 9)))
+    many[[0, -1]] = single[[0, -1]] = 1.0
+    return Warp(
+        np.sort(rng.normal(size=9)), many, single, tuple(rng.normal(size=2)), float(rng.uniform(0.3, 9))
+    )
+
+
+# -- the curve -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_there_and_back_whatever_the_counts(seed):
+    rng, warp = np.random.default_rng(seed), any_warp(seed)
+    u = np.concatenate([rng.normal(0, 3, 60), warp.knots, [-1e6, 1e6]])
+    for a in (0.0, 0.37, 1.0, rng.uniform(0, 1, len(u))):
+        v = warp.forward(u, a)
+        np.testing.assert_allclose(warp.inverse(v, a), u, rtol=1e-9, atol=1e-9)
+    table, a = rng.normal(0, 3, (60, 7)), rng.uniform(0, 1, 60)
+    v = warp.forward(table, a)
+    np.testing.assert_allclose(warp.inverse(v, a), table, rtol=1e-9, atol=1e-9)
+    for j in range(7):
+        np.testing.assert_array_equal(v[:, j], warp.forward(table[:, j], a))
+    np.testing.assert_allclose(
+        warp.forward(table, np.full(60, 0.3)), warp.forward(table, 0.3), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_the_integral_of_its_slopes_and_a_shift_beyond_the_knots(seed):
+    warp = any_warp(seed)
+    for a in (0.0, 0.6, 1.0):
+        slopes = warp.many + a * (warp.single - warp.many)
+        shift = warp.shifts[0] + a * (warp.shifts[1] - warp.shifts[0])
+        first = warp.knots[0]
+        for u in (-0.7, 0.1, 0.9):
+            at = [first, *(k for k in warp.knots if first < k < u), u] if u > first else [first, u]
+            rise = sum(
+                integrate.quad(np.interp, low, high, args=(warp.knots, slopes, 1.0, 1.0))[0]
+                for low, high in pairwise(at)
+            )
+            assert float(warp.forward(np.array(u), a)) == pytest.approx(first + shift + rise, abs=1e-7)
+            assert float(warp.slope(np.array(u), a)) == pytest.approx(
+                np.interp(u, warp.knots, slopes, left=1.0, right=1.0)
+            )
+        far = np.array([warp.knots[0] - 5.0, warp.knots[-1] + 7.0])
+        beyond = warp.forward(far, a) - warp.forward(warp.knots[[0, -1]], a)
+        np.testing.assert_allclose(beyond, [-5.0, 7.0])
+        assert warp.slope(far, a).tolist() == [1.0, 1.0]
+    assert warp.forward(np.array([-np.inf, np.inf]), 0.5).tolist() == [-np.inf, np.inf]
+
+
+def test_what_is_sharp_in_single_tests_blurs_with_their_number():
+    assert TIERS.strength([1.0, 3.0, 5.0, np.inf]).tolist() == [1.0, 0.5, 1 / 3, 0.0]
+    assert float(TIERS.strength(None)) == 1.0
+    many, one = (TIERS.forward(np.array([0.05, 1.0]), a) for a in (0.0, 1.0))
+    half = TIERS.forward(np.array([0.05, 1.0]), TIERS.strength([3.0, 3.0]))
+    np.testing.assert_allclose(half, 0.5 * (many + one))
+
+
+def test_in_other_units_it_is_the_same():
+    u, other = np.linspace(-4, 4, 50), TIERS.scaled(3.0, 0.25)
+    np.testing.assert_allclose(other.forward(3.0 + 0.25 * u, 0.4), 3.0 + 0.25 * TIERS.forward(u, 0.4))
+    np.testing.assert_allclose(other.slope(3.0 + 0.25 * u, 0.4), TIERS.slope(u, 0.4))
+    assert other.blur == TIERS.blur
+
+
+def test_it_goes_through_json_and_what_is_none_is_refused():
+    told = json.loads(json.dumps(TIERS.to_dict()))
+    again = Warp.from_dict(told)
+    assert all(np.array_equal(getattr(again, name), getattr(TIERS, name)) for name in told)
+    K = len(TIERS.knots)
+    for wrong in (
+        {"knots": told["knots"][::-1]}, {"knots": [0.0] * K}, {"knots": told["knots"][:-1]}, {"many": [1.0] * (K - 1)},
+        {"single": [-1.0, *told["single"][1:]]}, {"many": [0.0, *told["many"][1:]]}, {"shifts": [0.0]}, {"blur": 0.0},
+        {"blur": float("inf")}, {"shifts": [0.0, float("nan")]}, {"knots": [told["knots"]] * 2},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="a warp's"):
+            Warp.from_dict(told | wrong)
+    one = {"knots": [0.0], "many": [1.0], "single": [1.0]}
+    with pytest.raises(ValueError, match="increase"):
+        Warp.from_dict(told | one)
+
+
+# -- the distribution on it ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bent():
+    """Of three places, averages of 1, 2 and 40 tests."""
+    return Predictive(
+        np.array([0.2, 1.0, -2.0]),
+        np.array([0.7, 0.4, 1.5]),
+        np.array([5.0, 9.0, 30.0]),
+        Warped(Identity(), TIERS, TIERS.strength([1.0, 2.0, 40.0])),
+        np.array([0.2, 0.0, -0.3]),
+    )
+
+
+def test_its_numbers_are_those_of_its_density(bent):
+    """Against sums over a fine grid."""
+    y = np.linspace(-400.0, 400.0, 2_000_001)
+    width = y[1] - y[0]
+    at = np.array([0.1, 1.3, -2.5])
+    for i in range(3):
+        one = bent.rows(np.array([i]))
+        density = np.exp(one.log_density(y))
+        assert density.sum() * width == pytest.approx(1.0, abs=1e-5)
+        mean = (y * density).sum() * width
+        assert float(bent.mean()[i]) == pytest.approx(mean, abs=3e-3)
+        assert float(bent.sd()[i]) == pytest.approx(
+            np.sqrt(((y - mean) ** 2 * density).sum() * width), rel=5e-3
+        )
+        below = (np.cumsum(density) - 0.5 * density) * width
+        assert float(bent.cdf(at)[i]) == pytest.approx(float(np.interp(at[i], y, below)), abs=1e-4)
+        crps = (np.square(below - (y >= at[i]))).sum() * width
+        assert float(bent.crps(at)[i]) == pytest.approx(crps, abs=2e-3)
+    for p in (0.025, 0.3, 0.5, 0.9):
+        np.testing.assert_allclose(bent.cdf(bent.quantile(p)), p, atol=1e-9)
+    assert bent.center == "mean"
+    np.testing.assert_allclose(bent.mean_of(lambda v: v, (-300.0, 300.0)), bent.mean(), atol=5e-3)
+
+
+def test_some_of_its_rows_are_these_rows(bent):
+    part = bent.rows(np.array([2, 0]))
+    np.testing.assert_array_equal(part.quantile(0.9), bent.quantile(0.9)[[2, 0]])
+    alike = Predictive(np.zeros(2), np.ones(2), transform=Warped(Identity(), TIERS, TIERS.strength(4.0)))
+    np.testing.assert_array_equal(alike.rows(np.array([1])).quantile(0.9), alike.quantile(0.9)[1:])
+
+
+def test_on_a_logarithm_what_is_not_positive_lies_below_all():
+    t = Warped(Log10(), TIERS, np.array([1.0, 0.3]))
+    p = Predictive(np.zeros(2), np.ones(2), transform=t)
+    assert p.cdf(np.array(0.0)).tolist() == [0.0, 0.0] and p.exceedance(0.0).tolist() == [1.0, 1.0]
+    assert t.growth == Log10().growth and t.words("speed") == "log10 of speed, bent"
+    y = np.array([0.5, 20.0])
+    step = 1e-6 * y
+    slope = (t.forward(y + step) - t.forward(y - step)) / (2 * step)
+    np.testing.assert_allclose(np.exp(t.log_derivative(y)), slope, rtol=1e-6)
+    np.testing.assert_allclose(t.inverse(t.forward(y)), y)
+
+
+# -- how it is learned -----------------------------------------------------------------------------------
+
+
+def drawn(n, warp, seed=0, spread=0.5):
+    """Values that pile up as a warp says, about locations that are known; and the squares they lie in."""
+    rng = np.random.default_rng(seed)
+    location, counts = rng.normal(0.3, 0.8, n), rng.choice([1.0, 2.0, 5.0, 30.0], n)
+    v = location + spread * rng.standard_t(8.0, n)
+    value = v if warp is None else warp.inverse(v, warp.strength(counts))
+    one = np.ones(n)
+    parts = Parts(
+        *map(torch.from_numpy, (location, 0.1 * spread**2 * one, 0.9 * spread**2 * one, 8.0 * one, 0.0 * one))
+    )
+    return parts, torch.from_numpy(value), torch.from_numpy(counts), torch.ones(n).double(), torch.arange(n) // 20  # fmt: skip
+
+
+def gain(parts, value, counts, warp):
+    u, a = value.numpy(), warp.strength(counts.numpy())
+    bent = parts.log_density(torch.from_numpy(warp.forward(u, a))) + torch.from_numpy(
+        np.log(warp.slope(u, a))
+    )
+    return float((bent - parts.log_density(value)).mean())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_new_rows_gain_nearly_what_the_truth_would_bring(seed):
+    found = learned_warp(*drawn(8000, TIERS, seed))
+    parts, value, counts, *_ = drawn(20_000, TIERS, seed + 50)
+    most = gain(parts, value, counts, TIERS)
+    assert most > 0.15 and gain(parts, value, counts, found) > 0.85 * most
+    single = counts == 1.0
+    some = Parts(*(getattr(parts, name)[single] for name in Parts.__dataclass_fields__))
+    assert gain(some, value[single], counts[single], found) > 0.85 * gain(some, value[single], counts[single], TIERS)  # fmt: skip
+    assert 0.5 < found.blur / TIERS.blur < 2.0
+    peaks = found.knots[np.argsort(found.single)[-6:]]
+    assert (np.minimum(np.abs(peaks), np.abs(peaks - 1.2)) < 0.25).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_nothing_piles_up_nothing_is_bent(seed):
+    assert learned_warp(*drawn(4000, None, seed)) is None
+
+
+def test_too_few_rows_or_squares_tell_nothing(monkeypatch):
+    assert learned_warp(*drawn(warped.LEAST_ROWS - 1, TIERS)) is None
+    assert learned_warp(*drawn(warped.LEAST_ROWS, TIERS)) is not None
+    *rest, square = drawn(2000, TIERS)
+    assert learned_warp(*rest, 0 * square) is None
+    # Gains in few squares may be luck.
+    monkeypatch.setattr(warped, "WORTH", 9.0)
+    assert learned_warp(*rest, square) is None
+
+
+def test_rows_are_drawn_by_their_weight(monkeypatch):
+    """The rows that weigh nearly nothing are of another world."""
+    monkeypatch.setattr(warped, "MOST_ROWS", 1500)
+    one, other = drawn(1500, TIERS, 3), drawn(6000, None, 4)
+    parts = Parts(*(torch.cat([getattr(of[0], name) for of in (one, other)]) for name in Parts.__dataclass_fields__))  # fmt: skip
+    value, counts, weight = (torch.cat([a, b]) for a, b in zip(one[1:4], other[1:4]))
+    square = torch.cat([one[4], 10_000 + other[4]])
+    weight[1500:] = 1e-9
+    found, alone = learned_warp(parts, value, counts, weight, square), learned_warp(*one)
+    np.testing.assert_allclose(found.single, alone.single)
+
+
+def test_slopes_are_those_that_cost_least():
+    """The search ends where no slope can be changed for the better."""
+    parts, value, counts, *_ = drawn(3000, TIERS, 1)
+    found = fitted(warped.Rows(parts, value, counts))
+
+    def cost(warp):
+        many, more = np.log(warp.many), np.log(warp.single / warp.many)
+        rough = 300.0 * np.square(np.diff(many)).sum() + 5.0 * np.square(np.diff(more)).sum()
+        prior = rough + np.square(many).sum() + np.square(more).sum() + np.log(warp.blur / 5.0) ** 2 / 8.0
+        return prior - len(value) * gain(parts, value, counts, warp)
+
+    best, rng = cost(found), np.random.default_rng(0)
+    for _ in range(20):
+        step = 0.05 * rng.normal(size=(2, len(found.knots)))
+        step[:, [0, -1]] = 0.0
+        other = Warp(
+            found.knots, found.many * np.exp(step[0]), found.single * np.exp(step[1]),
+            (found.shifts[0] + 0.01 * rng.normal(), found.shifts[1] + 0.01 * rng.normal()), found.blur * np.exp(0.1 * rng.normal()),
+        )  # fmt: skip
+        assert cost(other) > best - 0.5  # a hundred steps come that near
+    assert found.many[[0, -1]].tolist() == found.single[[0, -1]].tolist() == [1.0, 1.0]
+
+
+def test_between_two_knots_lie_values_that_differ():
+    """What is rounded would be likely at every whole number."""
+    rng = np.random.default_rng(0)
+    values = np.round(rng.normal(0, 30, 5000))
+    knots = knots_of(values)
+    between = [len(np.unique(values[(values >= a) & (values < b)])) for a, b in pairwise(knots)]
+    assert min(between) >= warped.DISTINCT and len(knots) > 10
+    assert len(knots_of(rng.normal(size=5000))) == warped.KNOTS
+    assert len(knots_of(np.zeros(50))) == 1 and (np.diff(knots) > 0).all()
+    flat = drawn(1200, None)
+    assert learned_warp(flat[0], 0 * flat[1], *flat[2:]) is None
+
+
+# -- a fit -----------------------------------------------------------------------------------------------
+
+QUICK = {"steps": 4, "epochs": 4, "options": {"n_targets": 800, "members": 3, "regional": None}}
+
+
+def tiles(n=3000, seed=0):
+    """Tiles of a smooth surface whose tests pile up at two plans."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 60.0, (n, 2))
+    tests = rng.choice([1.0, 2.0, 9.0], n)
+    v = 0.6 + np.sin(X[:, 0] / 9.0) + 0.5 * rng.standard_normal(n)
+    return X, TIERS.inverse(v, TIERS.strength(tests)), tests
+
+
+@pytest.fixture(scope="module")
+def fit():
+    X, y, tests = tiles()
+    return GPRegressor(target_transform="identity", random_state=0, **QUICK).fit(X, y, tests)
+
+
+def test_a_fit_finds_the_plans_and_new_observations_know_them(fit):
+    warp = fit.engine_.warp.scaled(fit.target_mean_, fit.target_sd_)
+    assert warp.single.max() > 2.0
+    X, y, tests = tiles(seed=9)
+    bent = fit.predictive(X, tests)
+    plain = Predictive(bent.location, bent.scale, bent.degrees_of_freedom, Identity(), bent.log_skewness)
+    gained = bent.log_density(y) - plain.log_density(y)
+    assert gained.mean() > 0.05 and gained[tests == 1.0].mean() > gained[tests == 9.0].mean()
+    assert bent.crps(y).mean() < plain.crps(y).mean() + 1e-3
+    lower, upper = fit.interval(X, counts=tests)
+    assert 0.92 < ((y >= lower) & (y <= upper)).mean() < 0.98
+    # The surface is on the target's own scale.
+    assert isinstance(fit.predictive(X[:3], latent=True).transform, Identity)
+    of_nine = fit.scale_of_new(9.0)
+    y = np.array([0.3, 1.1])
+    np.testing.assert_allclose(fit.predictive(X[:2], 9.0).transform.forward(y), of_nine.forward(y))
+    usual = fit.scale_of_new()
+    np.testing.assert_allclose(fit.predictive(X[:2]).transform.forward(y), usual.forward(y))
+
+
+def test_a_stored_fit_and_a_grid_s_planes_say_the_same(fit):
+    X = tiles(50, seed=2)[0]
+    tensors, facts = fit.state()
+    again = GPRegressor.from_state(tensors, json.loads(json.dumps(facts)))
+    for n in (1.0, 7.0):
+        np.testing.assert_array_equal(
+            again.predictive(X, n).quantile(0.8), fit.predictive(X, n).quantile(0.8)
+        )
+        m = fit.moments(X, n)
+        kept = fit.distribution(Moments.unstack(m.stack()))
+        np.testing.assert_allclose(
+            kept.quantile(0.8), fit.distribution(m).quantile(0.8), rtol=1e-4, atol=1e-4
+        )
+    assert Moments.unstack(replace_bent(fit.moments(X)).stack()).bent is None
+
+
+def replace_bent(m):
+    from dataclasses import replace
+
+    return replace(m, bent=None)
+
+
+@pytest.mark.parametrize("how", [{"options": {"warp": False}}, {"region_rows": 2000}])
+def test_it_can_be_left_out_and_regions_have_none(how):
+    X, y, tests = tiles(2600)
+    options = QUICK["options"] | how.get("options", {})
+    model = GPRegressor(target_transform="identity", random_state=0, **QUICK | how | {"options": options})
+    model.fit(X, y, tests)
+    assert model.engine_.warp is None and model.moments(X[:2]).bent is None
+    assert isinstance(model.predictive(X[:2]).transform, Identity)
+    assert isinstance(model.scale_of_new(1.0), Identity)

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 LEAST_ROWS, MOST_ROWS = 1000, 12_000
 #: Knots at most, as even in the rows as can be, between these quantiles; distinct values between two knots at least: else what is rounded would
 #: be likely at every whole number.
-KNOTS, ENDS, DISTINCT = 80, (0.001, 0.999), 5
+KNOTS, ENDS, DISTINCT, ROUNDING = 80, (0.001, 0.999), 5, 1e-9
 #: What it costs, in nats: squared steps from knot to knot of the log slope of averages of very many, and of how much more single ones bend;
 #: their squares, together.
 SMOOTH_MANY, SMOOTH_SINGLE, NONE = 300.0, 5.0, 1.0
@@ -142,12 +142,11 @@ def fitted(rows: Rows) -> Warp | None:
 
 def knots_of(values: Array) -> Array:
     """Increasing places between which about as many values lie, and some that differ."""
-    low, high = np.quantile(values, ENDS)
-    distinct = np.unique(values[(values >= low) & (values <= high)])
-    if len(distinct) < 2:
-        return distinct
     wanted = np.unique(np.quantile(values, np.linspace(*ENDS, KNOTS)))
-    place = np.searchsorted(distinct, wanted)
+    # What differs by rounding alone does not differ.
+    inside = np.sort(values[(values >= wanted[0]) & (values <= wanted[-1])])
+    new = np.diff(inside, prepend=-np.inf) > ROUNDING * (wanted[-1] - wanted[0])
+    place = np.searchsorted(inside[new], wanted)
     kept = [0]
     for k in range(1, len(wanted)):
         if place[k] - place[kept[-1]] >= DISTINCT:

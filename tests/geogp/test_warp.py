@@ -223,6 +223,31 @@ def test_too_few_rows_or_squares_tell_nothing(monkeypatch):
     assert learned_warp(*rest, square) is None
 
 
+def test_what_gains_in_likelihood_and_surely_loses_in_crps_is_left_out(monkeypatch):
+    told = drawn(3000, TIERS)
+    assert learned_warp(*told) is not None
+    noise = np.random.default_rng(0).normal(size=3000)
+    for loss, kept in ((-1e-9, True), (-1.0, False)):
+
+        def lost(self, warp, by=loss):
+            return by + noise[: len(self.value)]
+
+        monkeypatch.setattr(warped.Rows, "gain_in_crps", lost)
+        assert (learned_warp(*told) is not None) == kept
+
+
+def test_gains_are_those_of_the_distributions_themselves():
+    parts, value, counts, *_ = drawn(50, TIERS)
+    scale = (parts.latent_variance + parts.noise_variance).sqrt().numpy()
+    plain = Predictive(parts.location.numpy(), scale, parts.degrees_of_freedom.numpy())
+    bent = Predictive(
+        plain.location, scale, plain.degrees_of_freedom, Warped(Identity(), TIERS, TIERS.strength(counts))
+    )
+    rows, y = warped.Rows(parts, value, counts), value.numpy()
+    np.testing.assert_allclose(rows.gain(TIERS), bent.log_density(y) - plain.log_density(y))
+    np.testing.assert_allclose(rows.gain_in_crps(TIERS), plain.crps(y) - bent.crps(y), atol=1e-12)
+
+
 def test_rows_are_drawn_by_their_weight(monkeypatch):
     """The rows that weigh nearly nothing are of another world."""
     monkeypatch.setattr(warped, "MOST_ROWS", 1500)

@@ -104,9 +104,12 @@ def test_it_goes_through_json_and_what_is_none_is_refused():
         {"knots": told["knots"][::-1]}, {"knots": [0.0] * K}, {"knots": told["knots"][:-1]}, {"many": [1.0] * (K - 1)},
         {"single": [-1.0, *told["single"][1:]]}, {"many": [0.0, *told["many"][1:]]}, {"shifts": [0.0]}, {"blur": 0.0},
         {"blur": float("inf")}, {"shifts": [0.0, float("nan")]}, {"knots": [told["knots"]] * 2},
+        {"knots": [*told["knots"][:-2], 3.0, 2.9]}, {"single": [0.0, *told["single"][1:]]},
     ):  # fmt: skip
         with pytest.raises(ValueError, match="a warp's"):
             Warp.from_dict(told | wrong)
+    two = {"knots": [0.0, 1.0], "many": [1.0, 1.0], "single": [1.0, 1.0], "blur": 0.5}
+    assert Warp.from_dict(told | two).blur == 0.5
     one = {"knots": [0.0], "many": [1.0], "single": [1.0]}
     with pytest.raises(ValueError, match="increase"):
         Warp.from_dict(told | one)

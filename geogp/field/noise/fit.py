@@ -1,6 +1,6 @@
 """The smooth noise learned from rows that were left out, the scale on which it speaks, and the calibration of its intervals."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,24 +35,31 @@ SPREAD = NAMES.index("log_spread")
 Validation = tuple[Tensor, Tensor, Tensor | None]
 
 
+@dataclass(frozen=True)
+class LeveledRows(HeldOutRows):
+    """Held-out rows that know what their values are above: (N,) the prior mean there."""
+
+    level: Tensor
+
+
 def held_out_rows(
     known: Conditioned, left_out: list[LeftOut], X: Tensor, stages: Stages
-) -> list[HeldOutRows]:
+) -> list[LeveledRows]:
     """What the smooth noise learns from, of all training rows X (N, D): those left out, a table for each kind. Before each set
     there is a moment to stop.
     """
 
-    def of(out: LeftOut) -> HeldOutRows:
+    def of(out: LeftOut) -> LeveledRows:
         return _held_out(known, out, X[out.rows])
 
-    pieces: dict[str, list[HeldOutRows]] = {}
+    pieces: dict[str, list[LeveledRows]] = {}
     found = side_by_side(of, stages.between(left_out), most=most_at_once(len(X)))
     for out, rows in zip(left_out, found):
         pieces.setdefault(out.kind, []).append(rows)
-    return [HeldOutRows.together(parts) for parts in pieces.values()]
+    return [LeveledRows.together(parts) for parts in pieces.values()]
 
 
-def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> HeldOutRows:
+def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> LeveledRows:
     """What is known of rows X (m, D) that are left out together."""
     seen, C = known.left, known.left.X[out.rows]
     near = out.neighbours[out.neighbours >= 0].unique()
@@ -72,7 +79,7 @@ def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> HeldOutRows:
     regional = None if surface is None else surface.at_observations(out.rows)
     counts = seen.counts[out.rows]
     weight = torch.full((len(out.rows),), SIDES if one_side else 1.0, dtype=torch.float64)
-    return HeldOutRows(
+    return LeveledRows(
         features=noise_inputs(known, around, counts, X, regional),
         mean=around.mean,
         variance=around.variance,
@@ -88,9 +95,9 @@ def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> HeldOutRows:
 
 def fit_noise(
     known: Conditioned,
-    kinds: list[HeldOutRows],
+    kinds: list[LeveledRows],
     stages: Stages,
-    asked: HeldOutRows | None = None,
+    asked: LeveledRows | None = None,
     dealt: Dealt | None = None,
 ) -> SmoothNoise:
     """A stage: the smooth noise of a field.
@@ -105,7 +112,7 @@ def fit_noise(
     if asked is not None:
         some = _at_most(o.n_targets, asked, o.seed)
         share.append(_weighted(some, min(1.0, typical / len(some))))
-    rows = HeldOutRows.together(share)
+    rows = LeveledRows.together(share)
     model = new_smooth_noise(
         rows.features.shape[1], hidden=o.hidden, members=o.members, seed=o.seed, spread=SPREAD
     )
@@ -123,7 +130,7 @@ def fit_noise(
 
 
 def fit_noise_and_warp(
-    known: Conditioned, kinds: list[HeldOutRows], stages: Stages
+    known: Conditioned, kinds: list[LeveledRows], stages: Stages
 ) -> tuple[SmoothNoise, None, Warp | None]:
     """The noise, no calibration, and the warp, from training rows alone."""
     dealt = _dealt(known, kinds)
@@ -132,7 +139,7 @@ def fit_noise_and_warp(
 
 
 def fit_noise_and_calibration(
-    known: Conditioned, kinds: list[HeldOutRows], validation: Validation, stages: Stages
+    known: Conditioned, kinds: list[LeveledRows], validation: Validation, stages: Stages
 ) -> tuple[SmoothNoise, Calibration, Warp | None]:
     """Let validation rows be a kind of missing data of their own, and calibrate out of fold; the warp is that of these and of the rows
     left out.
@@ -142,7 +149,7 @@ def fit_noise_and_calibration(
     X, y, n = canonical(*validation, known.frame.space, known.frame.time)
     places = outlook(known, X, n)
     one = torch.ones(len(y), dtype=torch.float64)
-    asked = HeldOutRows(
+    asked = LeveledRows(
         features=places.inputs,
         mean=places.around.mean,
         variance=places.around.variance,
@@ -170,12 +177,12 @@ def bent(y: Tensor, counts: Tensor, warp: Warp | None) -> Tensor:
     return torch.from_numpy(warp.forward(y.numpy(), warp.strength(counts.numpy())))
 
 
-def warp_of(known: Conditioned, noise: SmoothNoise, tables: list[HeldOutRows], dealt: Dealt) -> Warp | None:
+def warp_of(known: Conditioned, noise: SmoothNoise, tables: list[LeveledRows], dealt: Dealt) -> Warp | None:
     """The warp of new observations, from what members say of rows they have not learned from; each table counts alike. None where the
     options want none."""
     if not known.options.warp:
         return None
-    rows = HeldOutRows.together([_weighted(rows, 1.0 / len(rows)) for rows in tables])
+    rows = LeveledRows.together([_weighted(rows, 1.0 / len(rows)) for rows in tables])
     with torch.no_grad():
         parts = noise(
             rows.features,
@@ -192,13 +199,13 @@ def warp_of(known: Conditioned, noise: SmoothNoise, tables: list[HeldOutRows], d
     )
 
 
-def _dealt(known: Conditioned, tables: list[HeldOutRows]) -> Dealt:
+def _dealt(known: Conditioned, tables: list[LeveledRows]) -> Dealt:
     """Which members learn without which squares of all these rows."""
     squares_of = torch.cat([rows.square for rows in tables])
     return Dealt.of(squares_of, known.options.members, known.options.seed)
 
 
-def _weighted(rows: HeldOutRows, factor: float) -> HeldOutRows:
+def _weighted(rows: LeveledRows, factor: float) -> LeveledRows:
     return replace(rows, weight=rows.weight * factor, vote=rows.vote * factor)
 
 
@@ -225,7 +232,7 @@ def squares(frame: Frame, X: Tensor) -> NDArray[np.int64]:
     return distinct(cell)[1]
 
 
-def _at_most(n_targets: int, rows: HeldOutRows, seed: int) -> HeldOutRows:
+def _at_most(n_targets: int, rows: LeveledRows, seed: int) -> LeveledRows:
     """So many of the rows, as of every other kind."""
     n = len(rows)
     if n <= n_targets:

@@ -274,7 +274,7 @@ class SmoothNoise(nn.Module):
 @dataclass(frozen=True)
 class HeldOutRows(Columns):
     """Held-out rows to learn from: (N, F) features, (N,) moments of r, what the drift adds to the variance, counts,
-    values and the level that these are above, weights, the squares they lie in, and their weights where members are judged."""
+    values, weights, the squares they lie in, and their weights where members are judged."""
 
     features: Tensor
     mean: Tensor
@@ -282,7 +282,6 @@ class HeldOutRows(Columns):
     drift_variance: Tensor
     counts: Tensor
     value: Tensor
-    level: Tensor
     weight: Tensor
     square: Tensor
     vote: Tensor

@@ -80,5 +80,7 @@ def test_it_can_be_left_out_and_regions_have_none(how):
     model = GPRegressor(target_transform="identity", random_state=0, **QUICK | how | {"options": options})
     model.fit(X, y, tests)
     assert model.engine_.warp is None and model.moments(X[:2]).bent is None
+    parts = getattr(model.engine_.field, "fields", ())
+    assert len(parts) == (2 if "region_rows" in how else 0) and all(part.warp is None for part in parts)
     assert isinstance(model.predictive(X[:2]).transform, Identity)
     assert isinstance(model.scale_of_new(1.0), Identity)

@@ -11,9 +11,14 @@ from torch import Tensor
 
 
 def least(
-    of: Callable[[Tensor], Tensor], n: int, bounds: list[tuple[float, float]] | None = None
+    of: Callable[[Tensor], Tensor],
+    n: int,
+    bounds: list[tuple[float, float]] | None = None,
+    *,
+    steps: int = 30,
 ) -> Float[Tensor, " n"]:
-    """The n numbers, within bounds if there are any, for which a function is least, searched for from 0 on by L-BFGS.
+    """The n numbers, within bounds if there are any, for which a function is least, searched for from 0 on by
+    so many steps of L-BFGS.
 
     Examples
     --------
@@ -28,5 +33,7 @@ def least(
         return float(total.detach()), slope.numpy()
 
     # Not torch's own search: the first optimiser of a process costs it the import of its compiler, a second.
-    found = minimize(loss, np.zeros(n), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 30})
+    found = minimize(
+        loss, np.zeros(n), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps}
+    )
     return torch.as_tensor(found.x)

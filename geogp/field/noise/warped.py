@@ -5,15 +5,16 @@ Lines are sold by plans, and many single tests end just below one. What a place'
 learned of its width and its tails; bent by one curve for all places it has the peaks that all places share.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 
+from geogp.field.noise.least import least
 from geogp.field.noise.smooth import Parts
 from geogp.predictive import Predictive
 from geogp.transforms import Warp, Warped
@@ -125,41 +126,34 @@ def fitted(rows: Rows) -> Warp | None:
     piece = (torch.searchsorted(K, held, right=True) - 1).clamp(0, len(knots) - 2)
     share = (held - K[piece]) / width[piece]
     outside = rows.value != held
-    beyond, one = rows.value - held, torch.ones(1, dtype=torch.float64)
+    beyond, zero = rows.value - held, torch.zeros(1, dtype=torch.float64)
 
-    def curves(at: Tensor) -> list[Tensor]:
+    def curves(at: Tensor) -> tuple[Tensor, Tensor]:
         """Log slopes of averages of very many, and of single measurements."""
-        end = torch.zeros(1, dtype=torch.float64)
         many, more = at[:inner], at[inner : 2 * inner]
-        return [torch.cat([end, many, end]), torch.cat([end, many + more, end])]
+        return torch.cat([zero, many, zero]), torch.cat([zero, many + more, zero])
 
     def cost(at: Tensor) -> Tensor:
         shifts, log_blur = at[2 * inner : 2 * inner + 2], at[-1]
         a = 1.0 / (1.0 + (rows.counts - 1.0) / (BLUR * log_blur.exp()))
+        many, single = curves(at)
         v, slope = [], []
-        for log_slope, shift in zip(curves(at), shifts):
+        for log_slope, shift in zip((many, single), shifts):
             s = log_slope.exp()
-            start = torch.cat([0.0 * one, (0.5 * (s[1:] + s[:-1]) * width).cumsum(0)])
+            start = torch.cat([zero, (0.5 * (s[1:] + s[:-1]) * width).cumsum(0)])
             low, rise = s[piece], s[piece + 1] - s[piece]
             v.append(K[0] + shift + start[piece] + width[piece] * share * (low + 0.5 * rise * share) + beyond)
-            slope.append(torch.where(outside, one, low + rise * share))
+            slope.append(torch.where(outside, 1.0, low + rise * share))
         bent, steep = (m + a * (s - m) for m, s in (v, slope))
-        many, single = curves(at)
         more = single - many
         rough = SMOOTH_MANY * many.diff().square().sum() + SMOOTH_SINGLE * more.diff().square().sum()
         prior = rough + NONE * (many.square().sum() + more.square().sum()) + 0.5 * (log_blur / BLUR_SD) ** 2
         return prior - (rows.parts.log_density(bent) + steep.log()).sum()
 
-    def loss(raw: Array) -> tuple[float, Array]:
-        at = torch.as_tensor(raw).requires_grad_()
-        total = cost(at)
-        (slope,) = torch.autograd.grad(total, at)
-        return float(total.detach()), slope.numpy()
-
-    found = minimize(loss, np.zeros(2 * inner + 3), jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
-    many, single = (np.exp(log_slope.numpy()) for log_slope in curves(torch.as_tensor(found.x)))
-    shifts = float(found.x[2 * inner]), float(found.x[2 * inner + 1])
-    return Warp(knots, many, single, shifts, BLUR * float(np.exp(found.x[-1])))
+    best = least(cost, 2 * inner + 3, steps=STEPS)
+    many, single = (log_slope.exp().numpy() for log_slope in curves(best))
+    of_many, of_single, log_blur = best[2 * inner :].tolist()
+    return Warp(knots, many, single, (of_many, of_single), BLUR * math.exp(log_blur))
 
 
 def knots_of(values: Array) -> Array:

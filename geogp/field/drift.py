@@ -21,6 +21,7 @@ from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
 from geogp.field.student import heavy_tailed
 from geogp.linalg import cholesky
+from geogp.linalg.threads import side_by_side
 
 #: Prior sd of each weight: the targets are standardised and so are the columns.
 PRIOR_SD = 3.0
@@ -216,12 +217,14 @@ class Whitened:
         start = like.least_squares(seen.X[self.rows], seen.value[self.rows], 1.0 / own)
         phi = like.columns(seen.X)
         both = torch.cat([(seen.value - phi @ start.weights)[:, None], phi], dim=1)
-        pieces = []
-        with torch.no_grad():
-            for rows, before in zip(self.rows.split(ROWS_AT_ONCE), self.before.split(ROWS_AT_ONCE)):
-                c = conditional_moments(gp.kernel, seen.X[rows], seen.X, both, noise_variance, before, nu)
-                pieces.append(torch.cat([both[rows] - c.mean, c.variance[:, None]], dim=1))
-        left = torch.cat(pieces)
+
+        def left_over(piece: tuple[Tensor, Tensor]) -> Tensor:
+            rows, before = piece
+            c = conditional_moments(gp.kernel, seen.X[rows], seen.X, both, noise_variance, before, nu)
+            return torch.cat([both[rows] - c.mean, c.variance[:, None]], dim=1)
+
+        pieces = zip(self.rows.split(ROWS_AT_ONCE), self.before.split(ROWS_AT_ONCE))
+        left = torch.cat(list(side_by_side(left_over, pieces)))
         Z, v = left[:, 1:-1], left[:, -1]
         u = left[:, 0] + Z @ start.weights
         weight = torch.ones_like(u)

@@ -75,7 +75,7 @@ class FieldOptions:
     block_sizes: tuple[float, ...] = (10.0, 30.0)
     members: int = 6
     hidden: int = 48
-    epochs: int = 40
+    epochs: int = 15
     steps: int = 120
     batch: int = 128
     region_rows: int | None = None

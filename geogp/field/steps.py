@@ -68,6 +68,7 @@ class Steps:
                     [s.square for _, _, s in told],
                     [],
                     [s.count for _, _, s in told],
+                    fused=True,
                     amsgrad=False,
                     beta1=beta1,
                     beta2=self.beta2,
@@ -100,7 +101,8 @@ class _State:
 
     @classmethod
     def of(cls, p: Tensor) -> "_State":
-        return cls(torch.tensor(0.0), torch.zeros_like(p.detach()), torch.zeros_like(p.detach()))
+        zero = torch.zeros_like(p.detach())
+        return cls(torch.zeros((), device=p.device), zero, zero.clone())
 
 
 def _between(start: float, end: float, part: float) -> float:

@@ -9,6 +9,7 @@ a table by `python -m tests.mutants --table`. A module of a hundred mutants take
 `--again` before the modules: tests were only added to, so those mutants that were noticed are not tried again.
 """
 
+import argparse
 import ast
 import contextlib
 import hashlib
@@ -283,19 +284,37 @@ def table() -> str:
     return "\n".join(out) + "\n"
 
 
-def main(arguments: list[str]) -> None:
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "modules", nargs="*", help="paths of modules of the plan; all of them where none is named"
+    )
+    parser.add_argument("--again", action="store_true", help="try only those mutants that nothing noticed")
+    parser.add_argument("--table", action="store_true", help="print what was found, and stop")
+    parser.add_argument("--here", nargs=3, metavar=("MODULE", "ONLY", "OUT"), help=argparse.SUPPRESS)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> None:
     """Measure the modules that are named, or all of the plan, and keep what was found of each."""
+    options = arguments().parse_args(argv)
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
-    if arguments[:1] == ["--table"]:
+    if unknown := [file for file in options.modules if file not in plan]:
+        arguments().error(
+            f"{PLAN.relative_to(ROOT)} says no tests of {', '.join(unknown)}; add a table of that name"
+        )
+    if options.table:
         print(table(), end="")
-    elif arguments[:1] == ["--here"]:
-        _, file, only, out = arguments
+    elif options.here:
+        file, only, out = options.here
         found = measured(file, plan[file]["tests"], json.loads(only))
         Path(out).write_text(json.dumps(found), encoding="utf-8")
     else:
-        again = arguments[:1] == ["--again"]
-        for file in arguments[again:] or plan:
-            only = survivors(file) if again else None
+        for file in options.modules or plan:
+            only = survivors(file) if options.again else None
             with tempfile.TemporaryDirectory() as folder:
                 copied(Path(folder) / "copy")
                 out = Path(folder) / "out.json"
@@ -322,4 +341,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

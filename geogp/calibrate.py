@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from geogp.predictive import Predictive
-from geogp.scores import SMALLEST_GROUP, binomial_band
+from geogp.scores import SMALLEST_GROUP, binomial_band, error_of_mean
 
 #: Edges of the count bins: single tests, a few, some, many.
 COUNT_EDGES = (1.5, 4.5, 19.5)
@@ -121,10 +121,7 @@ def _evident(miss: Float[np.ndarray, " n"], cluster: Int[np.ndarray, " n"], leve
     inside = (miss <= 1.0).astype(np.float64)
     covered = float(inside.mean())
     low, high = binomial_band(n, level)
-    _, block = np.unique(cluster, return_inverse=True)
-    # Sandwich variance of a mean of clustered rows (Liang and Zeger 1986).
-    between = math.sqrt(float(np.square(np.bincount(block.ravel(), weights=inside - covered)).sum())) / n
-    margin = max(2.58 * between, level - low if covered < level else high - level)
+    margin = max(2.58 * error_of_mean(inside, cluster), level - low if covered < level else high - level)
     if abs(covered - level) <= margin:
         return 1.0
     # Positive-part shrinkage: nothing at the edge of the evidence, the whole conformal factor far beyond it.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.stats import binom
 
 if TYPE_CHECKING:
@@ -50,6 +50,24 @@ def binomial_band(n: int, level: float, mass: float = 0.99) -> tuple[float, floa
         return (0.0, 1.0)
     tail = (1.0 - mass) / 2.0
     return float(binom.ppf(tail, n, level) / n), float(binom.ppf(1.0 - tail, n, level) / n)
+
+
+def error_of_mean(values: Float[np.ndarray, " n"], group: Int[np.ndarray, " n"]) -> float:
+    """Standard error of the mean of rows (n,), those of a group (n,) sharing their luck.
+
+    References
+    ----------
+    Liang and Zeger 1986 (sandwich variance of a mean of clustered rows)
+
+    Examples
+    --------
+    >>> apart, alike = np.arange(4), np.zeros(4, dtype=int)
+    >>> float(error_of_mean(np.array([0.0, 1.0, 0.0, 1.0]), apart)), error_of_mean(np.ones(4), alike)
+    (0.25, 0.0)
+    """
+    number = np.unique(group, return_inverse=True)[1].ravel()
+    sums = np.bincount(number, values - values.mean())
+    return math.sqrt(float(np.square(sums).sum())) / len(values)
 
 
 def score(

@@ -12,6 +12,7 @@ from geogp.scores import (
     LEVELS,
     binomial_band,
     centred_quantile_metric,
+    error_of_mean,
     interval_score,
     pit,
     pool,
@@ -88,6 +89,18 @@ def test_the_binomial_band_holds_its_mass_and_no_rows_say_nothing() -> None:
         assert stats.binom.cdf(low, n, level) >= (1 - mass) / 2 > stats.binom.sf(high, n, level) - 1e-12
         assert stats.binom.sf(high - 1, n, level) > (1 - mass) / 2  # and no wider
     assert binomial_band(0, 0.95) == (0.0, 1.0)
+
+
+def test_the_error_of_a_mean_is_what_its_groups_say() -> None:
+    rng = np.random.default_rng(0)
+    values, each = rng.standard_normal(60), np.arange(60)
+    assert error_of_mean(values, each) == pytest.approx(values.std() / 60**0.5, rel=1e-12)
+    # Rows that are copies tell nothing new, whatever their groups are called and wherever they stand.
+    order = rng.permutation(180)
+    copies, names = np.repeat(values, 3)[order], (7 * np.repeat(each, 3) - 100)[order]
+    assert error_of_mean(copies, names) == pytest.approx(error_of_mean(values, each), rel=1e-12)
+    means = [rng.choice(values, 60).mean() for _ in range(4000)]
+    assert error_of_mean(values, each) == pytest.approx(np.std(means), rel=0.05)
 
 
 def test_strata_have_their_own_scores_sizes_and_bands() -> None:

@@ -204,7 +204,7 @@ def test_new_rows_gain_nearly_what_the_truth_would_bring(seed):
     most = gain(parts, value, counts, TIERS)
     assert most > 0.15 and gain(parts, value, counts, found) > 0.85 * most
     single = counts == 1.0
-    some = Parts(*(getattr(parts, name)[single] for name in Parts.__dataclass_fields__))
+    some = parts.at(single)
     assert gain(some, value[single], counts[single], found) > 0.85 * gain(some, value[single], counts[single], TIERS)  # fmt: skip
     assert 0.5 < found.blur / TIERS.blur < 2.0
     peaks = found.knots[np.argsort(found.single)[-6:]]
@@ -255,7 +255,7 @@ def test_rows_are_drawn_by_their_weight(monkeypatch):
     """The rows that weigh nearly nothing are of another world."""
     monkeypatch.setattr(warped, "MOST_ROWS", 1500)
     one, other = drawn(1500, TIERS, 3), drawn(6000, None, 4)
-    parts = Parts(*(torch.cat([getattr(of[0], name) for of in (one, other)]) for name in Parts.__dataclass_fields__))  # fmt: skip
+    parts = Parts.together([one[0], other[0]])
     value, counts, weight = (torch.cat([a, b]) for a, b in zip(one[1:4], other[1:4]))
     square = torch.cat([one[4], 10_000 + other[4]])
     weight[1500:] = 1e-9

@@ -40,7 +40,7 @@ AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Columns):
     """(N,) each: location (the mode), latent and noise squared scale, degrees of freedom, log skewness."""
 
     location: Tensor

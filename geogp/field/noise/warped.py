@@ -6,7 +6,7 @@ learned of its width and its tails; bent by one curve for all places it has the 
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from geogp.field.noise.least import least
 from geogp.field.noise.smooth import Parts
 from geogp.predictive import Predictive
+from geogp.scores import error_of_mean
 from geogp.transforms import Warp, Warped
 
 Array = NDArray[np.float64]
@@ -63,10 +64,10 @@ def learned_warp(
         return None
     n, share = min(len(value), MOST_ROWS), weight.numpy() / float(weight.sum())
     rows = torch.from_numpy(np.sort(rng.choice(len(value), n, replace=False, p=share)))
-    drawn = Rows(_at(parts, rows), value[rows], counts[rows])
+    drawn = Rows(parts.at(rows), value[rows], counts[rows])
     own, number = np.unique(square[rows].numpy(), return_inverse=True)
     half = rng.permutation(len(own)) % 2
-    first = half[number.ravel()] == 0
+    first = half[number] == 0
     if first.all() or not first.any():
         return None
     nats, crps = np.empty(n), np.empty(n)
@@ -77,23 +78,21 @@ def learned_warp(
         judged = drawn.at(judge)
         nats[judge], crps[judge] = judged.gain(found), judged.gain_in_crps(found)
 
-    def error(gain: Array) -> float:
-        by_square = np.bincount(number.ravel(), gain - gain.mean())
-        return float(np.sqrt(np.square(by_square).sum())) / n
-
-    surely = nats.mean() > max(WORTH, error(nats)) and crps.mean() > -error(crps)
+    surely = nats.mean() > max(WORTH, error_of_mean(nats, number))
+    surely = surely and crps.mean() > -error_of_mean(crps, number)
     return fitted(drawn) if surely else None
 
 
+@dataclass(frozen=True)
 class Rows:
-    """Rows that a warp is learned from, or judged by."""
+    """Rows that a warp is learned from, or judged by: their distributions, values and counts (N,)."""
 
-    def __init__(self, parts: Parts, value: Tensor, counts: Tensor):
-        self.parts, self.value, self.counts = parts, value, counts
+    parts: Parts
+    value: Tensor
+    counts: Tensor
 
     def at(self, some: NDArray[np.bool_]) -> "Rows":
-        rows = torch.from_numpy(np.flatnonzero(some))
-        return Rows(_at(self.parts, rows), self.value[rows], self.counts[rows])
+        return Rows(self.parts.at(some), self.value[some], self.counts[some])
 
     def gain(self, warp: Warp) -> Array:
         """Nats that each gains by it."""
@@ -168,7 +167,3 @@ def knots_of(values: Array) -> Array:
         if place[k] - place[kept[-1]] >= DISTINCT:
             kept.append(k)
     return wanted[kept]
-
-
-def _at(parts: Parts, rows: Tensor) -> Parts:
-    return Parts(*(getattr(parts, name)[rows] for name in Parts.__dataclass_fields__))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from geogp.field import neighbours
@@ -64,10 +65,12 @@ class Frame:
         """The largest time among coordinates C (N, n_axes), 0 without a time."""
         return 0.0 if self.time is None else float(C[:, 2].max())
 
-    def search_among(self, C: Tensor) -> neighbours.NeighbourSearch:
-        """A neighbour search over coordinates, in whose units space and time compare."""
+    def search_among(
+        self, C: Tensor, order: Int[np.ndarray, " N"] | None = None
+    ) -> neighbours.NeighbourSearch:
+        """A neighbour search over coordinates, in whose units space and time compare; `order` as `neighbours.build` takes it."""
         P = self.near(C).numpy()
-        return neighbours.build(P, scale=np.ones(P.shape[1]), time_axis=self.time_axis)
+        return neighbours.build(P, scale=np.ones(P.shape[1]), time_axis=self.time_axis, order=order)
 
     def near(self, C: Tensor) -> Tensor:
         """The columns of coordinates that say who is near: space and time, (N, 2 or 3)."""

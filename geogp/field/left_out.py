@@ -13,6 +13,7 @@ from geogp.field.frame import Frame
 from geogp.field.options import FieldOptions
 from geogp.field.stages import Stages
 from geogp.holdout import each_left_out
+from geogp.linalg.distinct import order_of
 from geogp.linalg.threads import side_by_side
 
 Index = NDArray[np.int64]
@@ -70,8 +71,9 @@ def leave_out(C: Tensor, frame: Frame, options: FieldOptions, stages: Stages | N
         sides=True,
         seed=options.seed,
     )
+    order = order_of(list(frame.near(C).numpy().T))
     found = side_by_side(
-        lambda h: _left_out(C, frame, h.kind, h.reference, h.target, options),
+        lambda h: _left_out(C, frame, h.kind, h.reference, h.target, options, order),
         (stages or Stages()).between(held),
         most=most_at_once(len(C)),
     )
@@ -107,12 +109,20 @@ def horizon_of(left_out: list[LeftOut], C: Tensor, frame: Frame) -> float:
 
 
 def _left_out(
-    C: Tensor, frame: Frame, kind: str, reference: Index, rows: Index, options: FieldOptions
+    C: Tensor,
+    frame: Frame,
+    kind: str,
+    reference: Index,
+    rows: Index,
+    options: FieldOptions,
+    order: Index | None,
 ) -> LeftOut:
-    """With the neighbours that the rows have in the reference."""
-    search, P = frame.search_among(C[reference]), frame.near(C[rows]).numpy()
-    found = neighbours.query(search, P, options.neighbours)
-    index = np.where(found >= 0, reference[found], neighbours.MISSING)[:, : len(reference)]
+    """With the neighbours that the rows have in the reference; `order` is that of all rows, None where they stand in it."""
     known = torch.zeros(len(C), dtype=torch.bool)
     known[torch.from_numpy(reference)] = True
+    if order is not None:
+        order = (np.cumsum(known.numpy()) - 1)[order[known.numpy()[order]]]
+    search, P = frame.search_among(C[reference], order), frame.near(C[rows]).numpy()
+    found = neighbours.query(search, P, options.neighbours)
+    index = np.where(found >= 0, reference[found], neighbours.MISSING)[:, : len(reference)]
     return LeftOut(kind, known, torch.from_numpy(rows), torch.from_numpy(index))

@@ -64,7 +64,9 @@ class NeighbourSearch:
         return np.ascontiguousarray(self.X[self.row, self.time_axis])
 
 
-def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None) -> NeighbourSearch:
+def build(
+    X: Array, *, scale: Array | None = None, time_axis: int | None = None, order: Index | None = None
+) -> NeighbourSearch:
     """Search structure over the reference rows, independent of their order and of their units.
 
     Parameters
@@ -73,6 +75,7 @@ def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None)
     scale : (D,) lengths that make the axes comparable (the kernel's lengthscales); default: the axes'
         root-mean-square spread, one number for all spatial axes
     time_axis : column that holds time, or None
+    order : of the rows by space, then time, where it is known: what it would be found to be
 
     Returns
     -------
@@ -111,7 +114,7 @@ def build(X: Array, *, scale: Array | None = None, time_axis: int | None = None)
 
     # Rows in lexicographic order (time last): trees and ties then depend on the set, not on the row order.
     keys = [X[:, d] for d in (*axes, *([] if time_axis is None else [time_axis]))]
-    order = order_of(keys)
+    order = order_of(keys) if order is None else order
     row = np.arange(len(X)) if order is None else order
     space = X[row][:, axes]
     first = np.flatnonzero(begins(list(space.T)))

@@ -16,9 +16,11 @@ def order_of(columns: Sequence[Shaped[np.ndarray, " n"]]) -> Int[np.ndarray, " n
     """
     same = np.ones(max(len(columns[0]) - 1, 0), dtype=bool)
     for column in columns:
-        if not (column[1:] >= column[:-1])[same].all():
+        one, next_one = column[:-1], column[1:]
+        falls = next_one < one
+        if np.logical_and(falls, same, out=falls).any():
             return np.lexsort(tuple(columns)[::-1])
-        same &= column[1:] == column[:-1]
+        same &= next_one == one
     return None
 
 

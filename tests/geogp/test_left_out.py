@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import geogp
-from geogp.field import FieldOptions, choose, left_out
+from geogp.field import FieldOptions, choose, left_out, neighbours
 from geogp.field.frame import frame_of
 from geogp.field.noise import fit as noise_fit
 from geogp.holdout import left_out_kinds
+from geogp.linalg.distinct import order_of
 
 
 @pytest.fixture
@@ -52,6 +53,19 @@ def test_what_is_found_is_that_of_each_set_alone(rows, monkeypatch):
         # None of the rows that are left out is a neighbour, and none is known.
         assert not np.isin(a.neighbours.numpy(), a.rows.numpy()).any()
         assert not a.known[a.rows].any()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_set_s_neighbours_are_those_of_its_own_search(rows, in_order):
+    """Rows of one place in two quarters among them, in the order of coordinates or in that of a metric that was turned."""
+    places = rows[rows[:, 0].argsort()][:600].repeat_interleave(2, 0)
+    X = torch.cat([places, torch.arange(1200)[:, None] % 2], dim=1)
+    frame = frame_of(X.numpy(), (0, 1), 2, (1.0, 0.0, 0.0, 1.0) if in_order else (0.8, -0.6, 0.6, 0.8))
+    C = frame.coordinates(X)
+    assert (order_of(list(C.numpy().T)) is None) == in_order
+    for out in left_out.leave_out(C, frame, FieldOptions(neighbours=20)):
+        found = neighbours.query(frame.search_among(C[out.reference]), C[out.rows].numpy(), 20)
+        assert np.array_equal(out.neighbours.numpy(), out.reference.numpy()[found])
 
 
 @pytest.mark.parametrize("asked", [300, 100_000])

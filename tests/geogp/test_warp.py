@@ -274,15 +274,34 @@ def test_slopes_are_those_that_cost_least():
         prior = rough + np.square(many).sum() + np.square(more).sum() + np.log(warp.blur / 5.0) ** 2 / 8.0
         return prior - len(value) * gain(parts, value, counts, warp)
 
-    best, rng = cost(found), np.random.default_rng(0)
-    for _ in range(20):
-        step = 0.05 * rng.normal(size=(2, len(found.knots)))
-        step[:, [0, -1]] = 0.0
-        other = Warp(
-            found.knots, found.many * np.exp(step[0]), found.single * np.exp(step[1]),
-            (found.shifts[0] + 0.01 * rng.normal(), found.shifts[1] + 0.01 * rng.normal()), found.blur * np.exp(0.1 * rng.normal()),
-        )  # fmt: skip
-        assert cost(other) > best - 0.5  # a hundred steps come that near
+    K, inner = len(found.knots), slice(1, -1)
+
+    def made(at):
+        many, more = np.zeros((2, K))
+        many[inner], more[inner] = at[: K - 2], at[K - 2 : 2 * K - 4]
+        return Warp(
+            found.knots,
+            np.exp(many),
+            np.exp(many + more),
+            (at[-3], at[-2]),
+            5.0 * np.exp(at[-1]),
+        )
+
+    def slope(at):
+        step = 1e-5 * np.eye(len(at))
+        return np.array([(cost(made(at + e)) - cost(made(at - e))) / 2e-5 for e in step])
+
+    flat = np.zeros(2 * K - 1)
+    best = np.concatenate(
+        [
+            np.log(found.many[inner]),
+            np.log(found.single / found.many)[inner],
+            found.shifts,
+            [np.log(found.blur / 5.0)],
+        ]
+    )
+    assert cost(made(best)) == pytest.approx(cost(found), abs=1e-9) and cost(found) < cost(made(flat)) - 100.0
+    assert np.linalg.norm(slope(best)) < 0.003 * np.linalg.norm(slope(flat))  # after a hundred steps
     assert found.many[[0, -1]].tolist() == found.single[[0, -1]].tolist() == [1.0, 1.0]
 
 

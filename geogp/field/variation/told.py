@@ -35,7 +35,8 @@ class Following:
 
     def variation(self, says: Float[Tensor, "m p"]) -> Variation:
         """What lengthscale and variance are where this is said at the m centres."""
-        lengthscale, variance = (says @ self.coefficients.to(says.device)).unbind(-1)
+        # Each in one piece, as a file has them: products are the same to the last bit.
+        lengthscale, variance = (says @ self.coefficients.to(says.device)).T.contiguous().unbind()
         return replace(self.bumps, lengthscale=lengthscale, variance=variance)
 
     def penalty(self) -> Float[Tensor, ""]:

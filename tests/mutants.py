@@ -300,10 +300,11 @@ def arguments() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure the modules that are named, or all of the plan, and keep what was found of each."""
-    options = arguments().parse_args(argv)
+    parser = arguments()
+    options = parser.parse_args(argv)
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     if unknown := [file for file in options.modules if file not in plan]:
-        arguments().error(
+        parser.error(
             f"{PLAN.relative_to(ROOT)} says no tests of {', '.join(unknown)}; add a table of that name"
         )
     if options.table:

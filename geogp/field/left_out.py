@@ -12,7 +12,7 @@ from geogp.field import neighbours
 from geogp.field.frame import Frame
 from geogp.field.options import FieldOptions
 from geogp.field.stages import Stages
-from geogp.holdout import each_left_out
+from geogp.holdout import HeldOut, each_left_out
 from geogp.linalg.distinct import order_of
 from geogp.linalg.threads import side_by_side
 
@@ -73,7 +73,7 @@ def leave_out(C: Tensor, frame: Frame, options: FieldOptions, stages: Stages | N
     )
     order = order_of(list(frame.near(C).numpy().T))
     found = side_by_side(
-        lambda h: _left_out(C, frame, h.kind, h.reference, h.target, options, order),
+        lambda one: _left_out(C, frame, one, options, order),
         (stages or Stages()).between(held),
         most=most_at_once(len(C)),
     )
@@ -108,21 +108,14 @@ def horizon_of(left_out: list[LeftOut], C: Tensor, frame: Frame) -> float:
     return max((frame.newest(C[f.rows]) - frame.newest(C[f.reference]) for f in future), default=0.0)
 
 
-def _left_out(
-    C: Tensor,
-    frame: Frame,
-    kind: str,
-    reference: Index,
-    rows: Index,
-    options: FieldOptions,
-    order: Index | None,
-) -> LeftOut:
+def _left_out(C: Tensor, frame: Frame, held: HeldOut, options: FieldOptions, order: Index | None) -> LeftOut:
     """With the neighbours that the rows have in the reference; `order` is that of all rows, None where they stand in it."""
-    known = torch.zeros(len(C), dtype=torch.bool)
-    known[torch.from_numpy(reference)] = True
+    reference, rows = held.reference, held.target
+    known = np.zeros(len(C), dtype=bool)
+    known[reference] = True
     if order is not None:
-        order = (np.cumsum(known.numpy()) - 1)[order[known.numpy()[order]]]
+        order = (np.cumsum(known) - 1)[order[known[order]]]
     search, P = frame.search_among(C[reference], order), frame.near(C[rows]).numpy()
     found = neighbours.query(search, P, options.neighbours)
     index = np.where(found >= 0, reference[found], neighbours.MISSING)[:, : len(reference)]
-    return LeftOut(kind, known, torch.from_numpy(rows), torch.from_numpy(index))
+    return LeftOut(held.kind, *(torch.from_numpy(part) for part in (known, rows, index)))

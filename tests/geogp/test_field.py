@@ -347,7 +347,7 @@ def test_a_few_validation_rows_do_not_outvote_the_rest():
         field = replace(LocalField.fit(X, y, None, options=options, validation=told), calibration=None)
         return float((field.moments(X[:300]).noise_variance.mean() / alone.mean()).sqrt())
 
-    # Each counts as a row does, 210 of 1,203 votes, three times as noisy; so many copies of them are a kind like the others.
+    # Each is three times as noisy and counts as a row does; so many copies of them are a kind like the others.
     assert 1.0 < louder(1) < 0.85 * louder(5)
 
 

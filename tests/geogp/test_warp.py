@@ -301,6 +301,10 @@ def test_slopes_are_those_that_cost_least():
         ]
     )
     assert cost(made(best)) == pytest.approx(cost(found), abs=1e-9) and cost(found) < cost(made(flat)) - 100.0
+    rng = np.random.default_rng(0)
+    wide = np.repeat([0.05, 0.05, 0.01, 0.1], [K - 2, K - 2, 2, 1])
+    for _ in range(20):
+        assert cost(made(best + wide * rng.normal(size=len(best)))) > cost(found) - 0.5
     assert np.linalg.norm(slope(best)) < 0.003 * np.linalg.norm(slope(flat))  # after a hundred steps
     assert found.many[[0, -1]].tolist() == found.single[[0, -1]].tolist() == [1.0, 1.0]
 

@@ -136,13 +136,13 @@ def what_places_say(
     distance, near = cKDTree(places).query(places[asked], k=np.arange(2, min(AROUND + 1, m) + 1))
     heard = np.zeros(m, dtype=bool)
     heard[near] = True
-    rows = np.flatnonzero(heard[at])
-    own, at = torch.from_numpy(rows).to(value.device), at[rows]
-    y, n, w = (v[own].cpu().numpy() for v in (value, counts, typical_precision(counts)))
-    with np.errstate(invalid="ignore"):  # of places that nobody asks
-        weight = np.bincount(at, w, m)
-        mean, square = np.bincount(at, w * y, m) / weight, np.bincount(at, w * y**2, m) / weight
-        busy = np.bincount(at, np.log(n), m) / np.bincount(at, minlength=m)
+    rows, number = torch.from_numpy(np.flatnonzero(heard[at])), np.cumsum(heard) - 1
+    at, near = number[at[rows.numpy()]], number[near]
+    value, counts = (v[rows.to(v.device)] for v in (value, counts))
+    y, n, w = (v.cpu().numpy() for v in (value, counts, typical_precision(counts)))
+    weight = np.bincount(at, w)
+    mean, square = np.bincount(at, w * y) / weight, np.bincount(at, w * y**2) / weight
+    busy = np.bincount(at, np.log(n)) / np.bincount(at)
     share = weight[near] / weight[near].sum(1, keepdims=True)
     level = (share * mean[near]).sum(1)
     scatter = (share * (square[near] - 2.0 * level[:, None] * mean[near])).sum(1) + level**2

@@ -263,8 +263,10 @@ def test_rows_are_drawn_by_their_weight(monkeypatch):
     np.testing.assert_allclose(found.single, alone.single)
 
 
-def test_slopes_are_those_that_cost_least():
-    """The search ends where no slope can be changed for the better."""
+@pytest.mark.parametrize("ends", [warped.ENDS, (0.1, 0.9)])
+def test_slopes_are_those_that_cost_least(monkeypatch, ends):
+    """The search ends where no slope can be changed for the better, however many values lie beyond the last knots."""
+    monkeypatch.setattr(warped, "ENDS", ends)
     parts, value, counts, *_ = drawn(3000, TIERS, 1)
     found = fitted(warped.Rows(parts, value, counts))
 

@@ -60,13 +60,32 @@ def test_outside_nothing_is_claimed(atlas: Atlas, lat: float, lon: float) -> Non
         atlas.reading(lat, lon, atlas.choices.default)
 
 
-def test_the_curve_of_chances_falls_from_one_to_nothing(atlas: Atlas) -> None:
+def test_the_curve_of_chances_falls_over_the_interval_and_half_of_what_lies_beyond(atlas: Atlas) -> None:
     setting = atlas.choices.default
     x, p = exceedance_curve(atlas.run, *atlas.centre(LAT, LON), setting)
     assert (np.diff(x) > 0).all() and (np.diff(p) < 0).all()
-    np.testing.assert_allclose(p[[0, -1]], (0.999, 0.001), atol=1e-6)
+    np.testing.assert_allclose(p[[0, -1]], (0.9875, 0.0125), atol=1e-6)
     at = atlas.reading(LAT, LON, replace(setting, threshold=float(x[60])))
     assert at["values"]["exceedance"] == pytest.approx(p[60], abs=1e-3)
+
+
+def test_the_curve_of_chances_reaches_a_threshold_that_is_not_out_of_the_question(atlas: Atlas) -> None:
+    setting, centre = replace(atlas.choices.default, level=0.5), atlas.centre(LAT, LON)
+    predictive = atlas.run.model.predictive(
+        atlas.run.inputs(atlas.run.from_degrees(*reversed(centre)), setting.quarter), setting.tests
+    )
+    for share, ends in ((0.995, (0.875, 0.005)), (0.005, (0.995, 0.125)), (0.9995, (0.875, 0.125))):
+        threshold = float(atlas.run.target.from_score(predictive.quantile(share))[0])
+        _, p = exceedance_curve(atlas.run, *centre, replace(setting, threshold=threshold))
+        np.testing.assert_allclose(p[[0, -1]], ends, atol=1e-6)
+
+
+def test_what_is_said_of_the_threshold_stays_within_the_chart(atlas: Atlas) -> None:
+    curve = exceedance_curve(atlas.run, *atlas.centre(LAT, LON), atlas.choices.default)
+    for at, align in ((5, "left"), (len(curve[0]) - 5, "right")):
+        drawn = chances.chart(curve, replace(atlas.choices.default, threshold=float(curve[0][at])), "Mbit/s")
+        words = drawn.to_dict(validate=False)["layer"][-1]["mark"]
+        assert words["align"] == align and (words["dx"] > 0) == (align == "left")
 
 
 def test_a_place_is_asked_of_the_model_once_a_setting(atlas: Atlas, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from geogp.run import Run
 from geogp.targets import digits
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
+#: Share of a distribution beyond which nothing is drawn.
+MOST = 0.998
 
 
 def draw(scene: Scene) -> None:
@@ -28,11 +30,19 @@ def draw(scene: Scene) -> None:
 
 
 def exceedance_curve(run: Run, lat: float, lon: float, setting: Setting, points: int = 121) -> Line:
-    """x over the central 99.8% of the distribution of a new average at a place, and P(the average > x)."""
+    """x over the interval of a new average at a place and half of what lies beyond it, and P(the average > x).
+
+    As far as the threshold where that lies within the central 99.8%: farther out heavy tails are long and empty.
+    """
     inputs = run.inputs(run.from_degrees(lon, lat), setting.quarter)
     predictive = run.model.predictive(inputs, setting.tests)
-    low, high = predictive.interval(0.998)
-    t = np.linspace(float(low[0]), float(high[0]), points)
+    (low, high), (least, most) = (
+        [float(end[0]) for end in predictive.interval(share)] for share in (0.5 + 0.5 * setting.level, MOST)
+    )
+    threshold = float(run.target.to_score(setting.threshold))
+    if least <= threshold <= most:
+        low, high = min(low, threshold), max(high, threshold)
+    t = np.linspace(low, high, points)
     return run.target.from_score(t), np.array([float(predictive.exceedance(float(v))[0]) for v in t])
 
 
@@ -53,10 +63,12 @@ def chart(curve: Line, setting: Setting, unit: str) -> Any:
         mark = pd.DataFrame(
             {"x": [setting.threshold], "p": [p], "said": [f"> {digits(setting.threshold)}: {percent(p)}"]}
         )
+        late = setting.threshold > 0.5 * (curve[0][0] + curve[0][-1])  # the words go where there is room
+        side: dict[str, Any] = {"align": "right", "dx": -6} if late else {"align": "left", "dx": 6}
         rule = alt.Chart(rows(mark)).mark_rule(color=RED, strokeDash=[4, 3]).encode(x)
         text = (
             alt.Chart(rows(mark))
-            .mark_text(color=RED, align="left", dx=6, dy=-8, fontSize=13)
+            .mark_text(color=RED, dy=-8, fontSize=13, **side)
             .encode(x, y, text="said:N")
         )
         layers += [rule, alt.Chart(rows(mark)).mark_point(color=RED, filled=True, size=60).encode(x, y), text]

@@ -311,16 +311,31 @@ def test_slopes_are_those_that_cost_least(monkeypatch, ends):
     assert found.many[[0, -1]].tolist() == found.single[[0, -1]].tolist() == [1.0, 1.0]
 
 
+def test_how_bends_blur_is_left_where_single_tests_alone_tell_of_them():
+    parts, value, counts, *_ = drawn(1500, TIERS, 2)
+    found = fitted(warped.Rows(parts, value, torch.ones_like(counts)))
+    assert found.blur == pytest.approx(warped.BLUR, rel=1e-3)
+
+
 def test_between_two_knots_lie_values_that_differ():
     """What is rounded would be likely at every whole number."""
     rng = np.random.default_rng(0)
     values = np.round(rng.normal(0, 30, 5000))
     knots = knots_of(values)
     between = [len(np.unique(values[(values >= a) & (values < b)])) for a, b in pairwise(knots)]
-    assert min(between) >= warped.DISTINCT and len(knots) > 10
+    assert min(between) == warped.DISTINCT and len(knots) > 10
     noisy = knots_of(values + 1e-12 * rng.normal(size=5000))
     np.testing.assert_allclose(noisy, knots, atol=1e-9)
     assert len(knots_of(rng.normal(size=5000))) == warped.KNOTS
     assert len(knots_of(np.zeros(50))) == 1 and (np.diff(knots) > 0).all()
     flat = drawn(1200, None)
     assert learned_warp(flat[0], 0 * flat[1], *flat[2:]) is None
+
+
+@pytest.mark.parametrize(("different", "knots"), [(10, None), (11, 3)])
+def test_two_pieces_are_the_least_that_bend(different, knots):
+    """Five values and five more between two knots, and one at the end."""
+    parts, value, counts, *_ = drawn(1200, None)
+    value = torch.arange(1200).double() % different / different
+    found = fitted(warped.Rows(parts, value, counts))
+    assert (None if found is None else len(found.knots)) == knots

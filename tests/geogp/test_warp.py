@@ -261,6 +261,7 @@ def test_rows_are_drawn_by_their_weight(monkeypatch):
     weight[1500:] = 1e-9
     found, alone = learned_warp(parts, value, counts, weight, square), learned_warp(*one)
     np.testing.assert_allclose(found.single, alone.single)
+    np.testing.assert_array_equal(alone.knots, knots_of(one[1].numpy()))  # of all, each once
 
 
 @pytest.mark.parametrize("ends", [warped.ENDS, (0.1, 0.9)])

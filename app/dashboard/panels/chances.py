@@ -67,9 +67,7 @@ def chart(curve: Line, setting: Setting, unit: str) -> Any:
         side: dict[str, Any] = {"align": "right", "dx": -6} if late else {"align": "left", "dx": 6}
         rule = alt.Chart(rows(mark)).mark_rule(color=RED, strokeDash=[4, 3]).encode(x)
         text = (
-            alt.Chart(rows(mark))
-            .mark_text(color=RED, dy=-8, fontSize=13, **side)
-            .encode(x, y, text="said:N")
+            alt.Chart(rows(mark)).mark_text(color=RED, dy=-8, fontSize=13, **side).encode(x, y, text="said:N")
         )
         layers += [rule, alt.Chart(rows(mark)).mark_point(color=RED, filled=True, size=60).encode(x, y), text]
     return alt.layer(*layers).properties(height=HEIGHT)

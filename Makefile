@@ -13,7 +13,7 @@ TORCH_PIN := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' constraints.txt)
 OUT    ?= demo
 # Tests run in parallel, one thread each: more threads than cores make everything slower.
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: setup notebooks demo test test-fast test-faults test-demo test-notebooks check format docs bench bench-accuracy bench-app bench-maps clean
 

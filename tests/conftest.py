@@ -37,6 +37,12 @@ def nothing_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def kernels_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel is fitted to all rows together, which takes longest: for what does not hang on the kernel."""
+    monkeypatch.setattr("geogp.field.choose.TOGETHER_BELOW", 0)
+
+
+@pytest.fixture
 def tolerance(request: pytest.FixtureRequest) -> float:
     """The bound that a test's mark `agrees` promises (`tests/agreement.py`)."""
     mark = request.node.get_closest_marker("agrees")

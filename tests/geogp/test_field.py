@@ -308,7 +308,7 @@ def gapped(seed=0, n=1200, validation=800):
     return X, y, V, v
 
 
-def test_validation_rows_teach_the_noise_and_are_never_conditioned_on():
+def test_validation_rows_teach_the_noise_and_are_never_conditioned_on(kernels_in_parts):
     X, y, V, v = gapped()
     options = replace(QUICKER, smooth=True)
     alone = LocalField.fit(X, y, None, options=options)
@@ -327,7 +327,7 @@ def test_validation_rows_teach_the_noise_and_are_never_conditioned_on():
     torch.testing.assert_close(kept.moments(at).noise_variance, taught.moments(at).noise_variance)
 
 
-def test_a_field_saved_before_there_was_a_regional_surface_still_predicts():
+def test_a_field_saved_before_there_was_a_regional_surface_still_predicts(kernels_in_parts):
     X, y, V, _ = gapped()
     field = LocalField.fit(X, y, None, options=replace(QUICKER, smooth=True, regional=None))
     tensors, facts = field.state()
@@ -337,7 +337,7 @@ def test_a_field_saved_before_there_was_a_regional_surface_still_predicts():
     )
 
 
-def test_a_few_validation_rows_do_not_outvote_the_rest():
+def test_a_few_validation_rows_do_not_outvote_the_rest(kernels_in_parts):
     X, y, V, v = gapped(n=2000)
     options = replace(QUICKER, smooth=True)
     alone = LocalField.fit(X, y, None, options=options).moments(X[:300]).noise_variance

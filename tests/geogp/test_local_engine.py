@@ -141,7 +141,7 @@ def lopsided(n=2000):
     return X, np.sin(X[:, 0] / 3000) + 0.4 * stats.gumbel_l.rvs(size=n, random_state=rng)
 
 
-def test_lopsided_noise_reaches_the_interval_and_the_map():
+def test_lopsided_noise_reaches_the_interval_and_the_map(kernels_in_parts):
     X, y = lopsided()
     model = geogp.GPRegressor("geogp", target_transform="identity", random_state=0, options=SHAPED).fit(X, y)
     moments, predictive = model.moments(X[:200]), model.predictive(X[:200])

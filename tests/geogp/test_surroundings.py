@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from geogp.field import FieldOptions, LocalField
 
+pytestmark = pytest.mark.usefixtures("kernels_in_parts")
 QUICK = FieldOptions(neighbours=16, steps=15, n_targets=600, epochs=3, metric=False)
 
 

@@ -224,8 +224,8 @@ def test_what_is_left_out_tells_nothing():
 
 @pytest.fixture(scope="module")
 def crowded_west():
-    X, y = crowded(in_time=True)
-    options = FieldOptions(following=True, steps=60, n_targets=1600, neighbours=24, metric=False, epochs=2)
+    X, y = crowded(1200, in_time=True)
+    options = FieldOptions(following=True, steps=40, n_targets=1000, neighbours=24, metric=False, epochs=2)
     return LocalField.fit(X, y, None, time=2, options=options), X
 
 

@@ -8,7 +8,9 @@ Nothing is tuned by hand: lengths are measured in spacings of the places, times 
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -155,10 +157,17 @@ class LocalField:
 
         def told(rows: Tensor) -> list[FieldMoments]:
             here = outlooks(self.known, X[rows].double(), [each[rows] for each in n])
-            said = (moments_of(self.known, places, self.noise) for places in here)
+            said = (moments_of(self.known, places, noise) for places in here)
             return [m.calibrated(self.calibration, places.group) for m, places in zip(said, here)]
 
-        return by_pieces(told, X[:, list(self.space)])
+        noise = self._noise_on_device
+        return by_pieces(told, X[:, list(self.space)], side_by_side=self.known.device != "cpu")
+
+    @cached_property
+    def _noise_on_device(self) -> SmoothNoise | None:
+        """The noise where neighbourhoods are solved."""
+        device = self.known.device
+        return self.noise if self.noise is None or device == "cpu" else deepcopy(self.noise).to(device)
 
     def prior_variance(self, X: Tensor) -> Tensor:
         """Before neighbours, (N,): k(x, x) and what is uncertain of the drift."""

@@ -1,5 +1,6 @@
 """On a GPU every method says what it says on the CPU; where there is none, on a device that is pretended (`tests/elsewhere.py`)."""
 
+import threading
 import warnings
 from collections.abc import Iterator
 from functools import cache
@@ -21,6 +22,8 @@ from geogp.data import Data
 from geogp.engines import lowrank
 from geogp.errors import ImpossibleCombination, NumericalFailure
 from geogp.estimator import GPRegressor
+from geogp.field.options import SMOOTH_FROM
+from geogp.field.predict import moments
 from geogp.methods import METHODS, method
 from geogp.update import knowing, refresh, summarise, way
 from tests import elsewhere
@@ -316,3 +319,33 @@ def test_places_at_once_do_not_change_what_is_said(device: str, monkeypatch: pyt
     pieces = model.moments(X)
     np.testing.assert_allclose(pieces.mean, whole.mean, atol=1e-5)
     np.testing.assert_allclose(pieces.latent_variance, whole.latent_variance, rtol=1e-4)
+
+
+def test_pieces_side_by_side_say_what_one_after_another_do(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a device solves some the CPU looks for the neighbours of others; the noise's networks lie there, too."""
+    X, y, counts = rows(SMOOTH_FROM)
+    here = GPRegressor("geogp", time=2, device="cpu", options=FEW, random_state=0).fit(X, y, counts)
+    there = GPRegressor.from_state(*here.state(), device=device)
+    assert there.engine_.field._noise_on_device.center.device.type == torch.device(device).type
+    assert there.engine_.field.noise.center.device.type == "cpu"
+    X = X[:200] + [30.0, 40.0, 0.0]
+    expected, ran = here.moments(X), set()
+    monkeypatch.setattr(moments, "PLACES_AT_ONCE", 40)
+    honest = moments.moments_of
+
+    def noted(*asked):
+        ran.add(threading.current_thread().name)
+        return honest(*asked)
+
+    monkeypatch.setattr("geogp.field.local_field.moments_of", noted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        found = there.moments(X)
+    finally:
+        torch.set_num_threads(before)
+    assert len(ran) == 3 and threading.main_thread().name not in ran
+    for name in ("mean", "latent_variance", "noise_variance", "prior_variance"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-6)

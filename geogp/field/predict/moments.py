@@ -14,6 +14,7 @@ from geogp.field.conditioned import Conditioned
 from geogp.field.noise.smooth import SmoothNoise
 from geogp.field.predict.cells import near_each_other
 from geogp.field.predict.outlook import Outlook
+from geogp.linalg import threads
 from geogp.predictive import standard_moments
 
 #: Places predicted at once: some 150 MB.
@@ -70,11 +71,17 @@ class FieldMoments(Columns):
 
 
 def by_pieces(
-    told: Callable[[Int[Tensor, " m"]], list[FieldMoments]], places: Float[Tensor, "N d"]
+    told: Callable[[Int[Tensor, " m"]], list[FieldMoments]],
+    places: Float[Tensor, "N d"],
+    *,
+    side_by_side: bool = False,
 ) -> list[FieldMoments]:
-    """What is told of numbers of places that lie near each other, `PLACES_AT_ONCE` of them at most, for all N in their order."""
+    """What is told of numbers of places that lie near each other, `PLACES_AT_ONCE` of them at most, for all N in their order.
+
+    side_by_side : several pieces at once: where a device solves, the CPU looks for the neighbours of others meanwhile
+    """
     pieces = [torch.from_numpy(rows) for rows in near_each_other(places.numpy(), PLACES_AT_ONCE)]
-    found = zip(*[told(rows) for rows in pieces])
+    found = zip(*(threads.side_by_side if side_by_side else map)(told, pieces))
     if len(pieces) == 1:
         return [said for (said,) in found]
     order = torch.cat(pieces).argsort()
@@ -116,9 +123,11 @@ def _with_constant_noise(known: Conditioned, places: Outlook) -> FieldMoments:
 def _with_smooth_noise(
     known: Conditioned, places: Outlook, noise: SmoothNoise, without: Tensor | None
 ) -> FieldMoments:
-    around, far = places.around, known.gp.kernel.prior_variance
+    far, device = known.gp.kernel.prior_variance, noise.center.device
+    asked = (places.inputs, places.around.mean, places.around.variance, places.counts)
+    features, mean, variance, counts = (column.to(device) for column in asked)
     with torch.no_grad():
-        p = noise(places.inputs, around.mean, around.variance, far, places.counts, without)
+        p = noise(features, mean, variance, far, counts, without).to("cpu")
     return FieldMoments(
         location=p.location,
         latent_variance=p.latent_variance,

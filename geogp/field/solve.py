@@ -18,8 +18,9 @@ from geogp.linalg import cholesky, inverse_factor, with_diagonal
 
 #: Relative to the covariance's mean diagonal; the noise variances usually dominate it.
 JITTER = 1e-12
-#: Places solved at once: that many times k² float64 numbers stay in the cache (1.2 MB at k = 48).
-PLACES_AT_ONCE = 64
+#: Places solved at once: operations on that many times k² float64 numbers (5 MB at k = 48) take so long that threads seldom
+#: meet at Python's lock.
+PLACES_AT_ONCE = 256
 
 
 @dataclass(frozen=True)

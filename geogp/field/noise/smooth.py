@@ -23,6 +23,7 @@ from geogp.field.noise.gaps import learned_in_gaps, log_factor
 from geogp.field.noise.least import least
 from geogp.field.noise.members import PARTS, Dealt, SideBySide, mean_of_those
 from geogp.field.steps import Group, Steps
+from geogp.linalg.threads import side_by_side
 
 #: Standardised inputs are clipped here: outside what was seen the noise stays what it was at the edge.
 CLIP = 4.0
@@ -154,7 +155,7 @@ class SmoothNoise(nn.Module):
         """(E, N, outputs) of each member, at features (N, F) for all of them or (E, N, F) for each."""
         many = features.dim() == 2 and len(features) > AT_ONCE and features.device.type == "cpu"
         if many and not torch.is_grad_enabled():
-            return torch.cat([self.outputs(part) for part in features.split(AT_ONCE)], dim=1)
+            return torch.cat(list(side_by_side(self.outputs, features.split(AT_ONCE))), dim=1)
         return self.said_of(self.standardised(features))
 
     def standardised(self, features: Tensor) -> Tensor:

@@ -36,10 +36,11 @@ from geogp.linalg.threads import side_by_side
 
 Array = NDArray[np.float64]
 
-#: Numbers in a batch of neighbourhoods' covariances, and in one of places by rows: they stay in the cache.
-COVARIANCES, CROSSED = 2**18, 2**16
+#: Numbers in a batch of neighbourhoods' covariances, and in one of places by rows: few enough for the cache, and so many
+#: that threads seldom meet at Python's lock.
+COVARIANCES, CROSSED = 2**18, 2**18
 #: So many times as many on an accelerator.
-ON_DEVICE = 512
+ON_DEVICE = 128
 #: Batches of neighbourhoods whose rows are looked for together, and places that are told of together: a tenth of a second.
 SEARCHED_TOGETHER, PAIRS = 4, 2**13
 

@@ -124,7 +124,6 @@ class CogSink(PartsSink):
             "BIGTIFF": "IF_SAFER",
             "SPARSE_OK": "TRUE",
             "STATISTICS": "YES",  # so that viewers stretch colours without reading it all
-            "NUM_THREADS": "ALL_CPUS",  # compress; the file is the same to the byte
         }
         error = self.options.get("max_error")
         if error is None:

@@ -14,10 +14,9 @@ from threadpoolctl import threadpool_limits
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
 
-#: Threads that are worth their while: of 16 cores a map had 76,000 pixels a second from two, 82,000 from four and 71,000 from
-#: eight, between which Python's lock goes round; processes share none. Pieces each has before it, so that it need not wait and
-#: answers do not pile up.
-MOST, AHEAD = 4, 3
+#: Threads that are worth their while, between which Python's lock goes round; pieces each has before it, so that it need
+#: not wait and answers do not pile up.
+MOST, AHEAD = 8, 3
 
 _lock = threading.Lock()
 _here = threading.local()

@@ -46,6 +46,12 @@ def wide(wide_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Atlas:
     return Atlas(load(wide_run), DiskCache(tmp_path_factory.mktemp("cache")))
 
 
+@pytest.fixture(scope="module")
+def address(wide_run: Path, cache_folder: Path) -> Iterator[str]:
+    with serving(cache_folder, str(wide_run)) as found:
+        yield found
+
+
 def town(atlas: Atlas) -> tuple[float, float]:
     """Latitude and longitude in the second, on no edge of a pixel."""
     lon, lat = atlas.run.to_degrees(TOWNS[1:2] + [230.0, 170.0])
@@ -182,82 +188,77 @@ SAID = """([low, high]) => {
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # playwright's own pipes
 def test_zoomed_in_the_page_reads_out_at_once_and_then_shows_every_pixel(
     chromium: Any,  # noqa: F811
-    wide_run: Path,
+    address: str,
     wide: Atlas,
-    cache_folder: Path,
 ) -> None:
     lat, lon = town(wide)
     held: list[Any] = []
-    with serving(cache_folder, str(wide_run)) as address:
-        visit = Visit(chromium, address, "", ("**/geogp/window?**", held))
-        page = visit.page
-        assert not held  # the whole region asks for none
-        page.fill("#where", f"{lat:.6f}, {lon:.6f}")
-        page.keyboard.press("Enter")
-        visit.wait("[data-card]")
-        coarse = page.inner_text("#said")
-        assert coarse.startswith(tuple("123456789"))
-        page.wait_for_function(
-            "() => document.getElementById('busy-text').textContent.startsWith('Working out')"
-        )
-        page.unroute("**/geogp/window?**")
-        for route in held:
-            with suppress(Error):
-                route.continue_()
-        visit.wait('[data-detail="~1"][data-whole="true"]')
-        assert page.locator("#busy").is_hidden()
-        there = wide.of("~1").values(lat, lon, wide.choices.default)
-        visit.wait('[data-history^="~1"]')  # the card's quarters are of the same pixel
-        said = [float(v.replace(",", "")) for v in re.findall(r"[\d.,]*\d", page.inner_text("#said"))]
-        assert abs(said[0] - there["median"]) <= 0.51 and abs(said[2] - there["lower"]) <= 0.51
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.fill("#threshold", "42")
-        visit.wait('[data-threshold="42"][data-detail="~1"]')
-        page.check("input[name=layer][value=exceedance]")
-        visit.wait('[data-layer="exceedance"][data-detail="~1"]')
-        assert not [url for url in asked if "/window" in url or "/planes" in url]
-        visit.wait("[data-counts]")
-        page.select_option("#tests", "100")
-        visit.wait('[data-tests="100"][data-detail="~1"][data-whole="true"]')
-        many = wide.of("~1").values(lat, lon, replace(wide.choices.default, tests=100.0, threshold=42.0))
-        page.wait_for_function(SAID, arg=[many["lower"], many["upper"]])
-        page.click("#home")
-        visit.wait('[data-detail=""]')
-        assert page.locator("canvas.leaflet-image-layer").count() == 1
-        visit.close()
+    visit = Visit(chromium, address, "", ("**/geogp/window?**", held))
+    page = visit.page
+    assert not held  # the whole region asks for none
+    page.fill("#where", f"{lat:.6f}, {lon:.6f}")
+    page.keyboard.press("Enter")
+    visit.wait("[data-card]")
+    coarse = page.inner_text("#said")
+    assert coarse.startswith(tuple("123456789"))
+    page.wait_for_function("() => document.getElementById('busy-text').textContent.startsWith('Working out')")
+    page.unroute("**/geogp/window?**")
+    for route in held:
+        with suppress(Error):
+            route.continue_()
+    visit.wait('[data-detail="~1"][data-whole="true"]')
+    assert page.locator("#busy").is_hidden()
+    there = wide.of("~1").values(lat, lon, wide.choices.default)
+    visit.wait('[data-history^="~1"]')  # the card's quarters are of the same pixel
+    said = [float(v.replace(",", "")) for v in re.findall(r"[\d.,]*\d", page.inner_text("#said"))]
+    assert abs(said[0] - there["median"]) <= 0.51 and abs(said[2] - there["lower"]) <= 0.51
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.fill("#threshold", "42")
+    visit.wait('[data-threshold="42"][data-detail="~1"]')
+    page.check("input[name=layer][value=exceedance]")
+    visit.wait('[data-layer="exceedance"][data-detail="~1"]')
+    assert not [url for url in asked if "/window" in url or "/planes" in url]
+    visit.wait("[data-counts]")
+    page.select_option("#tests", "100")
+    visit.wait('[data-tests="100"][data-detail="~1"][data-whole="true"]')
+    many = wide.of("~1").values(lat, lon, replace(wide.choices.default, tests=100.0, threshold=42.0))
+    page.wait_for_function(SAID, arg=[many["lower"], many["upper"]])
+    page.click("#home")
+    visit.wait('[data-detail=""]')
+    assert page.locator("canvas.leaflet-image-layer").count() == 1
+    visit.close()
 
 
 @pytest.mark.browser
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # playwright's own pipes
 def test_a_link_that_is_pressed_while_the_card_is_drawn_again_leads_where_it_says(
     chromium: Any,  # noqa: F811
-    wide_run: Path,
+    address: str,
     wide: Atlas,
-    cache_folder: Path,
 ) -> None:
     """Finer pixels and the quarters' chart come between mouse down and mouse up, and move nothing."""
     lat, lon = town(wide)
     held: list[Any] = []
-    with serving(cache_folder, str(wide_run)) as address:
-        view = f"z=12&lat={lat:.6f}&lon={lon:.6f}&at={lat:.6f},{lon:.6f}"
-        visit = Visit(chromium, address, view, (re.compile("/geogp/(window|history)"), held))
-        page = visit.page
-        link = page.get_by_role("link", name="Chances, and what is similar to here")
-        link.wait_for()
-        place = link.bounding_box()
-        page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
-        page.mouse.down()
-        page.unroute(re.compile("/geogp/(window|history)"))
-        for route in held:
-            with suppress(Error):  # the page has asked again
-                route.continue_()
-        visit.wait('[data-detail="~1"][data-whole="true"][data-history^="~1"]')
-        after = link.bounding_box()
-        assert after["y"] == pytest.approx(place["y"], abs=3)
-        page.mouse.up()
-        page.get_by_text("Held-out rows inside such intervals").wait_for()
-        assert visit.address()["finer"] == "~1"  # of the pixels that had come by then
-        # Streamlit looks for its own addresses below the page's first.
-        visit.problems = [said for said in visit.problems if "404 (Not Found)" not in said]
-        visit.close()
+    view = f"z=12&lat={lat:.6f}&lon={lon:.6f}&at={lat:.6f},{lon:.6f}"
+    visit = Visit(chromium, address, view, (re.compile("/geogp/(window|history)"), held))
+    page = visit.page
+    link = page.get_by_role("link", name="Chances, and what is similar to here")
+    link.wait_for()
+    place = link.bounding_box()
+    page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    page.mouse.down()
+    assert held
+    page.unroute(re.compile("/geogp/(window|history)"))
+    for route in held:
+        with suppress(Error):  # the page has asked again
+            route.continue_()
+    visit.wait('[data-detail="~1"][data-whole="true"][data-history^="~1"]')
+    after = link.bounding_box()
+    assert after["y"] == pytest.approx(place["y"], abs=3)
+    page.mouse.up()
+    page.get_by_text("Held-out rows inside such intervals").wait_for()
+    assert visit.address()["finer"] == "~1"  # of the pixels that had come by then
+    # Streamlit looks for its own addresses below the page's first.
+    visit.problems = [said for said in visit.problems if "404 (Not Found)" not in said]
+    visit.close()

@@ -161,7 +161,7 @@ class LocalField:
             return [m.calibrated(self.calibration, places.group) for m, places in zip(said, here)]
 
         noise = self._noise_on_device
-        return by_pieces(told, X[:, list(self.space)], side_by_side=self.known.device != "cpu")
+        return by_pieces(told, X[:, list(self.space)], self.known.device)
 
     @cached_property
     def _noise_on_device(self) -> SmoothNoise | None:

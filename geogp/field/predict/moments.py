@@ -14,7 +14,7 @@ from geogp.field.conditioned import Conditioned
 from geogp.field.noise.smooth import SmoothNoise
 from geogp.field.predict.cells import near_each_other
 from geogp.field.predict.outlook import Outlook
-from geogp.linalg import threads
+from geogp.linalg.threads import side_by_side
 from geogp.predictive import standard_moments
 
 #: Places predicted at once: some 150 MB.
@@ -73,15 +73,14 @@ class FieldMoments(Columns):
 def by_pieces(
     told: Callable[[Int[Tensor, " m"]], list[FieldMoments]],
     places: Float[Tensor, "N d"],
-    *,
-    side_by_side: bool = False,
+    device: str = "cpu",
 ) -> list[FieldMoments]:
     """What is told of numbers of places that lie near each other, `PLACES_AT_ONCE` of them at most, for all N in their order.
 
-    side_by_side : several pieces at once: where a device solves, the CPU looks for the neighbours of others meanwhile
+    device : what solves them; where that is not the CPU, this looks for the neighbours of other pieces meanwhile
     """
     pieces = [torch.from_numpy(rows) for rows in near_each_other(places.numpy(), PLACES_AT_ONCE)]
-    found = zip(*(threads.side_by_side if side_by_side else map)(told, pieces))
+    found = zip(*(map if device == "cpu" else side_by_side)(told, pieces))
     if len(pieces) == 1:
         return [said for (said,) in found]
     order = torch.cat(pieces).argsort()

@@ -100,7 +100,9 @@ class MergedField:
         """`moments` at X for each of several (N,) counts, at about the cost of one."""
         n = [counted(each, len(X)) for each in counts]
         return by_pieces(
-            lambda rows: self._moments(X[rows].double(), [each[rows] for each in n]), X[:, list(self.space)]
+            lambda rows: self._moments(X[rows].double(), [each[rows] for each in n]),
+            X[:, list(self.space)],
+            self.fields[0].known.device,
         )
 
     def _moments(self, X: Tensor, counts: list[Tensor]) -> list[FieldMoments]:

@@ -1,7 +1,8 @@
 """The distribution of a new observation, or of the surface, at each of N places.
 
 On a working scale u the distribution is Gaussian or Student-t with a location, a scale and degrees of
-freedom, and its two halves may be stretched differently; the target y is an increasing function of u. Quantiles,
+freedom, its two halves may be stretched differently, and a Gaussian may stand beside it as a second peak; the target y is an
+increasing function of u. Quantiles,
 exceedance probabilities and densities go through that function exactly; only the mean and the CRPS under a curved
 transform need quadrature, and a Student-t through an exponential has neither: see `Predictive.center`.
 """
@@ -24,6 +25,8 @@ Array = NDArray[np.float64]
 #: Gauss-Legendre nodes on (0, 1) for the CRPS under a curved transform.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
+_HALF_NODES, _HALF_WEIGHTS = np.polynomial.legendre.leggauss(32)
+_HALF_NODES, _HALF_WEIGHTS = 0.5 * (_HALF_NODES + 1.0), 0.5 * _HALF_WEIGHTS
 #: For means: probabilities ½ exp(-(eˣ - 1)) of a tail, x even steps of the same rule, down to 1e-300.
 _TAIL = 0.5 * np.exp(-np.expm1(math.log(690.0) * _NODES))
 _TAIL_WEIGHTS = math.log(690.0) * _WEIGHTS * np.exp(math.log(690.0) * _NODES) * _TAIL
@@ -35,8 +38,29 @@ _TURN, _LEAST_MASS = 1 << 14, 1e-9
 _FAR, _POWER = 1e-15, 1e6
 #: Every Student-t here has more degrees of freedom; with so many, what grows faster than u² may have no mean.
 LEAST_DF = 2.0
+#: For the CRPS of two peaks under a curved transform: probabilities of either peak at which the integrand is looked at.
+_LEVELS = 1.0 / (1.0 + np.exp(-np.linspace(-16.0, 16.0, 48)))
+#: Steps in which a quantile of two peaks is found, and how near, in units of what lies between the quantiles of the two.
+_SEARCH, _NEAR = 80, 1e-13
 #: Of an interval whose half-width is the sd of a Gaussian.
 ONE_SD = 0.6826894921370859
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A second peak of N distributions, Gaussian on the working scale, e.g. lines of another technology than most around.
+
+    share : (N,) its probability, below 1; 0 where there is none
+    location, scale : (N,) on the working scale; scale > 0
+    """
+
+    share: Float[np.ndarray, " N"]
+    location: Float[np.ndarray, " N"]
+    scale: Float[np.ndarray, " N"]
+
+    def rows(self, index: NDArray) -> "Peak":
+        """The same at some of the places."""
+        return Peak(self.share[index], self.location[index], self.scale[index])
 
 
 @dataclass(frozen=True)
@@ -51,6 +75,7 @@ class Predictive:
         then the mode
     least : what y cannot fall below, e.g. 0 of a count: quantiles, probabilities and draws are held there; mean, sd,
         density and the closed-form CRPS are those of the distribution as it is
+    peak : what else a value may come from, or None: all the above is then that of the first peak, and y a mixture's
     """
 
     location: Float[np.ndarray, " N"]
@@ -59,6 +84,7 @@ class Predictive:
     transform: Transform = Identity()
     log_skewness: Float[np.ndarray, " N"] | None = None
     least: float = -math.inf
+    peak: Peak | None = None
 
     def __len__(self) -> int:
         return len(self.location)
@@ -74,7 +100,80 @@ class Predictive:
             degrees_of_freedom=df,
             log_skewness=skew,
             transform=self.transform.rows(index) if isinstance(self.transform, Warped) else self.transform,
+            peak=None if self.peak is None else self.peak.rows(index),
         )
+
+    # -- two peaks -----------------------------------------------------------------------------------
+
+    def _peaks(self) -> tuple["Predictive", "Predictive", Array]:
+        """The first peak, the second, and the share (N,) of the second."""
+        assert self.peak is not None
+        second = Predictive(self.peak.location, self.peak.scale, None, self.transform, None, self.least)
+        return replace(self, peak=None), second, self.peak.share
+
+    def _mixed(self, of: Callable[["Predictive"], Array]) -> Array:
+        """What is a mean over y, (N,), from what it is for either peak."""
+        first, second, share = self._peaks()
+        with np.errstate(invalid="ignore", over="ignore"):
+            other = np.where(share > 0.0, of(second), 0.0)
+        return (1.0 - share) * of(first) + share * other
+
+    def _working(self, p: ArrayLike, *, upper: bool = False) -> Array:
+        """The p-quantile, or the (1 - p)-quantile, on the working scale: shapes as of `_standard`."""
+        column = (slice(None), None) if np.ndim(p) == 2 else slice(None)
+        first = self.location[column] + self.scale[column] * self._standard(p, upper=upper)
+        if self.peak is None:
+            return first
+        shape = first.shape
+        row = np.broadcast_to(np.arange(len(self))[column], shape).ravel()
+        p = np.broadcast_to(np.clip(p, 1e-300, 1.0), shape).ravel()
+        out = first.ravel()
+        some = self.peak.share[row] > 0.0
+        if some.any():
+            out[some] = self.rows(row[some])._between(out[some], p[some], upper)
+        return out.reshape(shape)
+
+    def _between(self, start: Array, p: Array, upper: bool) -> Array:
+        """Quantiles of two peaks (N,): they lie between those of the first, `start`, and of the second.
+
+        Newton's steps, halves of what is left where these leave it or do not gain.
+        """
+        assert self.peak is not None
+        other = self.peak.location + self.peak.scale * (-ndtri(p) if upper else ndtri(p))
+        low, high = np.minimum(start, other), np.maximum(start, other)
+        near = _NEAR * (high - low)
+        out, step = start.copy(), high - low
+        left = np.flatnonzero(high > low)
+        told, sign = self.rows(left), -1.0 if upper else 1.0
+        for _ in range(_SEARCH):
+            if not len(left):
+                break
+            u = out[left]
+            miss = sign * (told._mass(u, upper=upper) - p[left])
+            low[left], high[left] = np.where(miss < 0.0, u, low[left]), np.where(miss < 0.0, high[left], u)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                wanted = -miss / told._slope(u)
+            half = 0.5 * (high[left] - low[left])
+            inside = (u + wanted > low[left]) & (u + wanted < high[left])
+            newton = inside & (np.abs(wanted) < 0.5 * np.abs(step[left]))
+            moved = np.where(miss == 0.0, u, np.where(newton, u + wanted, low[left] + half))
+            step[left], out[left] = moved - u, moved
+            more = (np.abs(moved - u) > near[left]) & (miss != 0.0)
+            if not more.all():
+                left, told = left[more], told.rows(more)
+        return out
+
+    def _mass(self, u: Array, *, upper: bool = False) -> Array:
+        """P(U <= u), or P(U > u), of two peaks on the working scale: (N,), accurate in both tails."""
+        assert self.peak is not None
+        z = (u - self.peak.location) / self.peak.scale
+        first = self._below((u - self.location) / self.scale, upper=upper)
+        return (1.0 - self.peak.share) * first + self.peak.share * ndtr(-z if upper else z)
+
+    def _slope(self, u: Array) -> Array:
+        """Density of two peaks on the working scale: (N,)."""
+        plain = replace(self, transform=Identity())
+        return np.exp(plain.log_density(u))
 
     # -- the standard distribution: location 0, scale 1 ----------------------------------------------
 
@@ -133,11 +232,11 @@ class Predictive:
         """
         if not 0.0 <= p <= 1.0:
             raise InvalidInput(f"the p of a quantile must lie between 0 and 1; got {p:g}: use 0.9 for 90%.")
-        return np.maximum(self.transform.inverse(self.location + self.scale * self._standard(p)), self.least)
+        return np.maximum(self.transform.inverse(self._working(p)), self.least)
 
     def median(self) -> Float[np.ndarray, " N"]:
         """(N,)"""
-        if self.log_skewness is not None:
+        if self.log_skewness is not None or self.peak is not None:
             return self.quantile(0.5)
         return np.maximum(self.transform.inverse(self.location), self.least)
 
@@ -172,6 +271,11 @@ class Predictive:
 
     def sd(self) -> Float[np.ndarray, " N"]:
         """Standard deviation of y: (N,), infinite where it has none. Student-t: scale * sqrt(nu / (nu - 2))."""
+        if self.peak is not None:
+            first, second, w = self._peaks()
+            with np.errstate(invalid="ignore", over="ignore"):
+                apart = (1.0 - w) * np.square(second.mean() - first.mean()) + np.square(second.sd())
+            return np.sqrt((1.0 - w) * np.square(first.sd()) + w * np.where(w > 0.0, apart, 0.0))
         if isinstance(self.transform, Identity):
             return self.scale * np.sqrt(self._standard_moments()[1])
         with np.errstate(over="ignore", invalid="ignore"):
@@ -180,6 +284,8 @@ class Predictive:
 
     def mean(self) -> Float[np.ndarray, " N"]:
         """Mean of y: (N,), infinite where a tail is too heavy to have one, NaN where both are."""
+        if self.peak is not None:
+            return self._mixed(Predictive.mean)
         if isinstance(self.transform, Identity):
             return self.location + self.scale * self._standard_moments()[0]
         bent = self.transform
@@ -217,6 +323,8 @@ class Predictive:
 
     def _held(self, function: Callable[[Array], Array], low: Array, high: Array) -> Array:
         """Mean of a function of y held within low and high (N,)."""
+        if self.peak is not None:
+            return self._mixed(lambda one: one._held(function, low, high))
         far = self._standard(_LEAST_MASS), self._standard(_LEAST_MASS, upper=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = [(self.transform.forward(y) - self.location) / self.scale for y in (low, high)]
@@ -239,6 +347,8 @@ class Predictive:
 
     def cdf(self, y: ArrayLike) -> Float[np.ndarray, " N"]:
         """P(Y <= y): (N,)."""
+        if self.peak is not None:
+            return self._mixed(lambda one: one.cdf(y))
         below = self._below((self.transform.forward(np.asarray(y, float)) - self.location) / self.scale)
         return np.where(np.asarray(y, float) < self.least, 0.0, below)
 
@@ -246,11 +356,17 @@ class Predictive:
         """P(Y > threshold): (N,)."""
         if not math.isfinite(threshold):
             raise InvalidInput(f"a threshold must be a finite number; got {threshold:g}.")
+        if self.peak is not None:
+            return self._mixed(lambda one: one.exceedance(threshold))
         u = (self.transform.forward(np.asarray(threshold, float)) - self.location) / self.scale
         return np.where(threshold < self.least, 1.0, self._below(u, upper=True))
 
     def log_density(self, y: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
         """Log density of y, the transform's Jacobian included: (N,)."""
+        if self.peak is not None:
+            first, second, w = self._peaks()
+            with np.errstate(divide="ignore"):
+                return np.logaddexp(np.log1p(-w) + first.log_density(y), np.log(w) + second.log_density(y))
         u = (self.transform.forward(y) - self.location) / self.scale
         jacobian = self.transform.log_derivative(y) - np.log(self.scale)
         left, right = self._halves()
@@ -266,10 +382,14 @@ class Predictive:
 
         Closed form without a transform (symmetric Gaussian: Gneiting and Raftery 2007, eq. 21; Student-t:
         Jordan et al. 2019, appendix A.1; two halves: the same integrals, half by half); with one, the quantile form
-        2 * integral of the pinball loss (same, eq. 5), infinite where y has no mean.
+        2 * integral of the pinball loss (same, eq. 5), infinite where y has no mean. Of two peaks the means of either's, less
+        w (1 - w) (E|Y₁ - Y₂| - E|Y₁ - Y₁'| / 2 - E|Y₂ - Y₂'| / 2) for a share w of the second.
         """
         if not isinstance(self.transform, Identity):
             return np.where(self._heavy(1).any(axis=0), np.inf, self.crps_of(lambda v: v, y))
+        if self.peak is not None:
+            w = self.peak.share
+            return self._mixed(lambda one: one.crps(y)) - w * (1.0 - w) * self._apart()
         u = (y - self.location) / self.scale
         nu = self.degrees_of_freedom
         left, right = self._halves()
@@ -289,6 +409,20 @@ class Predictive:
         both = (left**3 + right**3) / np.square(left + right)
         return self.scale * (np.abs(u) - 4.0 * w * w / (left + right) * first + 4.0 * both * squared)
 
+    def _apart(self) -> Array:
+        """Half of the energy distance of two peaks on the working scale: (N,). E|Y₁ - x| less half of E|Y₁ - Y₁'|, the first peak's
+        CRPS at x, over the second's x, by 32-point Gauss-Legendre on either side of where it bends.
+        """
+        first, second, _ = self._peaks()
+        z = np.clip((first.location - second.location) / second.scale, -8.0, 8.0)
+        out = -second.scale / math.sqrt(math.pi)
+        for low, high in ((np.full(len(self), -8.0), z), (z, np.full(len(self), 8.0))):
+            for node, weight in zip(_HALF_NODES, _HALF_WEIGHTS):
+                u = low + (high - low) * node
+                density = np.exp(-0.5 * u * u) / math.sqrt(2.0 * math.pi)
+                out = out + weight * (high - low) * density * first.crps(second.location + second.scale * u)
+        return out
+
     def crps_of(
         self,
         function: Callable[[Array], Array],
@@ -300,7 +434,8 @@ class Predictive:
         The quantile form (Jordan et al. 2019, eq. 5) cut where the pinball loss has its kink, at F(y):
         2 integral_0^F p (v - q(p)) dp + 2 integral_F^1 (1 - p) (q(p) - v) dp with v = function(y), each by
         64-point Gauss-Legendre. With `bounds` the distribution is held within them, as in `mean_of`: the
-        power of a Student-t has no mean, so its CRPS would be infinite.
+        power of a Student-t has no mean, so its CRPS would be infinite. Of two peaks, whose quantiles have to be searched, the
+        integral of (F - 1{y <= t})² dt by Simpson's rule between quantiles of either.
 
         Examples
         --------
@@ -310,6 +445,8 @@ class Predictive:
         True
         """
         low, high = (-np.inf, np.inf) if bounds is None else bounds
+        if self.peak is not None:
+            return self._by_intervals(function, np.asarray(y, float), low, high)
         F = np.where(y >= high, 1.0, np.where(y < low, 0.0, self.cdf(y)))[:, None]
         v = function(y)[:, None]
         below, above = F * _NODES, (1.0 - F) * _NODES  # p, and 1 - p
@@ -319,6 +456,29 @@ class Predictive:
         right = (1.0 - F[:, 0]) * ((above * (q_above - v)) @ _WEIGHTS)
         return 2.0 * (left + right)
 
+    def _by_intervals(self, function: Callable[[Array], Array], y: Array, low: float, high: float) -> Array:
+        """`crps_of` for two peaks."""
+        out = np.empty(len(self))
+        for start in range(0, len(self), _TURN):
+            part = np.arange(start, min(start + _TURN, len(self)))
+            first, second, _ = (told := self.rows(part))._peaks()
+            seen = np.clip(y[part], low, high)
+            p = np.broadcast_to(_LEVELS, (len(part), len(_LEVELS)))
+            t = np.concatenate([one._at(one._standard(p)) for one in (first, second)], axis=1)
+            t = np.sort(np.concatenate([np.clip(t, low, high), seen[:, None]], axis=1), axis=1)
+            # Each interval by Simpson's rule, the integrand times the slope of the function there.
+            middle = 0.5 * (t[:, 1:] + t[:, :-1])
+            F = [np.stack([told.cdf(column) for column in at.T], axis=1) for at in (t, middle)]
+            before = t[:, 1:] <= seen[:, None]
+            g = [np.square(np.where(before, v, 1.0 - v)) for v in (F[0][:, :-1], F[1], F[0][:, 1:])]
+            own = function(t)
+            f = [own[:, :-1], function(middle), own[:, 1:]]
+            slopes = (4.0 * f[1] - 3.0 * f[0] - f[2], f[2] - f[0], f[0] - 4.0 * f[1] + 3.0 * f[2])
+            each = g[0] * slopes[0] + 4.0 * g[1] * slopes[1] + g[2] * slopes[2]
+            out[part] = each.sum(axis=1) / 6.0
+            out[part] += np.abs(function(y[part]) - function(seen))
+        return out
+
     def _at(self, u: Array) -> Array:
         """y at standard quantiles u (N, K)."""
         with np.errstate(over="ignore"):  # far out in a heavy tail
@@ -327,7 +487,12 @@ class Predictive:
 
     def sample(self, n_samples: int, rng: np.random.Generator) -> Float[np.ndarray, "N n_samples"]:
         """Independent draws at each place: (N, n_samples). Joint draws: `GPRegressor.sample_y`."""
-        return self._at(self._standard(rng.random((len(self), n_samples))))
+        p = rng.random((len(self), n_samples))
+        if self.peak is None:
+            return self._at(self._standard(p))
+        first, second, share = self._peaks()
+        other = rng.random(p.shape) < share[:, None]
+        return np.where(other, second._at(second._standard(p)), first._at(first._standard(p)))
 
     def _heavy(self, order: int) -> NDArray[np.bool_]:
         """Whether the lower and the upper tail of y are too heavy for a moment: (2, N)."""

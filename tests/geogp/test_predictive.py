@@ -8,7 +8,7 @@ import pytest
 import scoringrules
 from scipy import integrate, special, stats
 
-from geogp.predictive import Predictive, student_tail
+from geogp.predictive import Peak, Predictive, student_tail
 from geogp.scores import score
 from geogp.transforms import Affine, Identity, Log10, YeoJohnson, transform_for
 
@@ -18,6 +18,10 @@ SCALE = rng.uniform(0.2, 2.0, 6)
 DF = rng.uniform(2.5, 30.0, 6)
 Y = rng.normal(size=6) * 2
 SKEW = np.array([-0.7, -0.2, 0.0, 0.1, 0.4, 0.7])
+SHARE = np.array([0.0, 0.01, 0.2, 0.5, 0.9, 0.3])
+PEAK = Peak(
+    SHARE, LOCATION + np.array([1.0, -6.0, 0.1, 4.0, -2.0, 0.0]), np.array([1.0, 0.3, 0.01, 0.5, 1.0, 4.0])
+)
 CASES = {
     "gaussian": Predictive(LOCATION, SCALE),
     "student": Predictive(LOCATION, SCALE, DF),
@@ -26,6 +30,9 @@ CASES = {
     "skewed-curved": Predictive(LOCATION, SCALE, DF, YeoJohnson(0.8, 0.1, 1.3), SKEW),
     "gaussian-curved": Predictive(LOCATION, SCALE, None, YeoJohnson(0.6, 0.1, 1.3)),
     "student-curved": Predictive(LOCATION, SCALE, DF, YeoJohnson(0.8, 0.1, 1.3)),
+    "two-peaks": Predictive(LOCATION, SCALE, DF, log_skewness=SKEW, peak=PEAK),
+    "two-gaussians": Predictive(LOCATION, SCALE, peak=PEAK),
+    "two-peaks-curved": Predictive(LOCATION, SCALE, DF + 2.0, YeoJohnson(0.8, 0.1, 1.3), SKEW, peak=PEAK),
 }
 curves = pytest.mark.parametrize("p", CASES.values(), ids=CASES)
 
@@ -247,3 +254,44 @@ def test_a_mean_through_a_curve_is_finite_however_few_the_degrees_of_freedom(nu)
     draws = transform.inverse(found.location[:, None] + 0.2 * rng.standard_t(nu, (n, 400_000)))
     np.testing.assert_allclose(found.mean(), draws.mean(axis=1), atol=0.01)
     assert (np.diff(student_tail(nu, 10.0 ** -np.arange(301.0, 0.0, -10.0))) > 0).all()
+
+
+def test_two_peaks_are_a_mixture():
+    """Probabilities, moments, draws; where the second has no share all is the first's, to the bit."""
+    p = CASES["two-peaks"]
+    first, second = replace(p, peak=None), Predictive(PEAK.location, PEAK.scale)
+    w = SHARE
+    for y in (Y, LOCATION, LOCATION - 9.0):
+        np.testing.assert_allclose(p.cdf(y), (1 - w) * first.cdf(y) + w * second.cdf(y), rtol=1e-13)
+    np.testing.assert_allclose(p.mean(), (1 - w) * first.mean() + w * second.mean(), rtol=1e-13)
+    square = (1 - w) * (first.sd() ** 2 + first.mean() ** 2) + w * (second.sd() ** 2 + second.mean() ** 2)
+    np.testing.assert_allclose(p.sd() ** 2, square - p.mean() ** 2, rtol=1e-9)
+    draws = p.sample(200_000, np.random.default_rng(0))
+    for level in (0.1, 0.5, 0.9):
+        np.testing.assert_allclose((draws <= p.quantile(level)[:, None]).mean(axis=1), level, atol=0.004)
+    # In either tail to its last digit: an interval of one in a hundred million.
+    far = 1e-9
+    np.testing.assert_allclose(p.cdf(p.quantile(far)), far, rtol=1e-6)
+    upper = p._working(far, upper=True)
+    np.testing.assert_allclose(
+        [p.rows(np.array([i])).exceedance(upper[i])[0] for i in range(6)], far, rtol=1e-6
+    )
+    np.testing.assert_allclose(p.median(), p.quantile(0.5), rtol=0)
+    alone = np.array([0])
+    one, other = p.rows(alone), first.rows(alone)
+    for of in (lambda d: d.quantile(0.2), lambda d: d.crps(Y[alone]), Predictive.mean, Predictive.median, Predictive.sd,
+               lambda d: d.log_density(Y[alone]), lambda d: d.exceedance(0.3)):  # fmt: skip
+        assert of(one) == of(other)
+
+
+def test_a_bounded_mean_of_two_peaks_is_that_of_either():
+    """Held within bounds that the middle half of the mixture lies in."""
+    p = CASES["two-peaks"]
+    low, high = p.quantile(0.25).min() - 1.0, p.quantile(0.75).max() + 1.0
+    got = p.mean_of(np.exp, (low, high))
+    y = np.linspace(low, high, 400_001)
+    for i in range(6):
+        one = p.rows(np.array([i]))
+        inner = np.trapezoid(np.exp(y + one.log_density(y)), y)
+        ends = np.exp(low) * one.cdf(np.array([low])) + np.exp(high) * one.exceedance(high)
+        np.testing.assert_allclose(got[i], inner + ends[0], rtol=2e-5)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from geogp.predictive import Predictive
+from geogp.predictive import Peak, Predictive
 from geogp.scores import SMALLEST_GROUP, binomial_band, error_of_mean
 
 #: Edges of the count bins: single tests, a few, some, many.
@@ -27,15 +27,20 @@ def standardised_miss(
     degrees_of_freedom: Float[np.ndarray, " n"],
     level: float,
     log_skewness: Float[np.ndarray, " n"] | None = None,
+    peak: Peak | None = None,
 ) -> Float[np.ndarray, " n"]:
     """|y - location| in units of the central interval's reach on that side at `level`: (n,), at most 1 inside.
 
     Parameters
     ----------
     y, location, scale, degrees_of_freedom, log_skewness : (n,) as of `Predictive`
+    peak : a second one, with less than half of the mass, so that both ends lie beyond the location
     """
     zero, one = np.zeros_like(scale), np.ones_like(scale)
-    lower, upper = Predictive(zero, one, degrees_of_freedom, log_skewness=log_skewness).interval(level)
+    if peak is not None:
+        peak = Peak(peak.share, (peak.location - location) / scale, peak.scale / scale)
+    standard = Predictive(zero, one, degrees_of_freedom, log_skewness=log_skewness, peak=peak)
+    lower, upper = standard.interval(level)
     return np.abs(y - location) / (scale * np.where(y < location, -lower, upper))
 
 

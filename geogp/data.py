@@ -188,6 +188,8 @@ class Moments:
         squared scale latent + noise variance; its variance is nu / (nu - 2) times that
     log_skewness : (N,), or None where a new observation is symmetric; see `Predictive`. The mean is that of
         the new observation either way
+    peak : of a second peak beside the first, which latent and noise variance, degrees of freedom and skewness are then of: (3, N)
+        its share, how far beyond the first one's location it lies, and its noise variance; or None
     bent : (N,) how strongly the engine's `warp` bends the scale on which a new observation is so, or None where it has none: all
         the above are on that scale
     """
@@ -200,20 +202,21 @@ class Moments:
     degrees_of_freedom: Float[Tensor, " N"] | None = None
     log_skewness: Float[Tensor, " N"] | None = None
     bent: Float[Tensor, " N"] | None = None
+    peak: Float[Tensor, "3 N"] | None = None
 
     #: Rows of `stack`.
-    PLANES: ClassVar[int] = 7
+    PLANES: ClassVar[int] = 10
 
-    def stack(self) -> Float[Tensor, "7 N"]:
-        """(7, N) float32, what a grid keeps of each pixel: infinite degrees of freedom for a Gaussian, and
-        skewness 0 for a symmetric observation, and 0 where no scale is bent."""
+    def stack(self) -> Float[Tensor, "10 N"]:
+        """(10, N) float32, what a grid keeps of each pixel: infinite degrees of freedom for a Gaussian, and
+        skewness 0 for a symmetric observation, and 0 where no scale is bent and for a second peak where there is none."""
         nu, skew = self.degrees_of_freedom, self.log_skewness
         nu = torch.full_like(self.mean, torch.inf) if nu is None else nu
         skew = torch.zeros_like(self.mean) if skew is None else skew
         bent = torch.zeros_like(self.mean) if self.bent is None else self.bent
-        return torch.stack(
-            [self.mean, self.latent_variance, self.noise_variance, self.prior_variance, nu, skew, bent]
-        ).float()
+        peak = self.mean.new_zeros(3, len(self.mean)) if self.peak is None else self.peak
+        one = [self.mean, self.latent_variance, self.noise_variance, self.prior_variance, nu, skew, bent]
+        return torch.cat([torch.stack(one).float(), peak.float()])
 
     def checked(self) -> "Moments":
         """These, whose mean and variance of the surface are numbers; raises `NumericalFailure` for others. A mean that is given
@@ -224,9 +227,9 @@ class Moments:
         return self
 
     @classmethod
-    def unstack(cls, values: Float[Tensor, "7 N"]) -> "Moments":
-        """What `stack` made (7, N)."""
-        mean, latent, noise, prior, nu, skew, bent = values
+    def unstack(cls, values: Float[Tensor, "10 N"]) -> "Moments":
+        """What `stack` made (10, N)."""
+        mean, latent, noise, prior, nu, skew, bent = values[:7]
         return cls(
             mean,
             latent,
@@ -235,6 +238,7 @@ class Moments:
             degrees_of_freedom=None if bool(torch.isinf(nu).all()) else nu,
             log_skewness=skew if bool(skew.any()) else None,
             bent=bent if bool(bent.any()) else None,
+            peak=values[7:] if bool(values[7].any()) else None,
         )
 
     @classmethod
@@ -245,22 +249,31 @@ class Moments:
 
         def whole(name: str) -> Any:
             columns = [getattr(part, name) for part in parts]
-            return None if columns[0] is None else torch.cat(columns)
+            return None if columns[0] is None else torch.cat(columns, dim=-1)
 
         return cls(*(whole(f.name) for f in fields(cls)))
 
     def new_variance(self) -> Float[Tensor, " N"]:
         """(N,) variance of a new observation."""
         total = self.latent_variance + self.noise_variance
-        return total * torch.as_tensor(self.standard_moments()[1], dtype=total.dtype)
+        shift, square = (torch.as_tensor(v, dtype=total.dtype) for v in self.standard_moments())
+        if self.peak is None:
+            return total * square
+        share, offset, noise = self.peak
+        apart = offset - total.sqrt() * shift
+        second = self.latent_variance + noise + (1.0 - share) * apart.square()
+        return (1.0 - share) * total * square + share * second
 
     def location(self) -> Float[Tensor, " N"]:
-        """(N,) mode of a new observation: its mean less what skewness adds."""
+        """(N,) mode of a new observation, of its first peak: its mean less what skewness and the second peak add."""
         scale = (self.latent_variance + self.noise_variance).sqrt()
-        return self.mean - scale * torch.as_tensor(self.standard_moments()[0], dtype=scale.dtype)
+        more = scale * torch.as_tensor(self.standard_moments()[0], dtype=scale.dtype)
+        if self.peak is not None:
+            more = more + self.peak[0] * (self.peak[1] - more)
+        return self.mean - more
 
     def standard_moments(self) -> tuple[Float[np.ndarray, " N"] | float, Float[np.ndarray, " N"] | float]:
-        """Mean and variance of a new observation at mode 0 and scale 1."""
+        """Mean and variance of a new observation of the first peak at mode 0 and scale 1."""
         nu, skew = self.degrees_of_freedom, self.log_skewness
         return standard_moments(
             None if nu is None else nu.double().numpy(), None if skew is None else skew.double().numpy()

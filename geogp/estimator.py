@@ -32,7 +32,7 @@ from geogp.errors import (
 from geogp.holdout import random_part
 from geogp.linalg.threads import patient
 from geogp.methods import DEFAULT
-from geogp.predictive import Predictive
+from geogp.predictive import Peak, Predictive
 from geogp.transforms import Identity, Transform, Warped, quartiles, transform_for, unit_of
 
 Array = NDArray[np.float64]
@@ -350,6 +350,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             location = moments.in_units.numpy()
         nu, skew = (None, None) if latent else (moments.degrees_of_freedom, moments.log_skewness)
         bent = None if latent or moments.bent is None else moments.bent.numpy()
+        peak = None
+        if moments.peak is not None and not latent:
+            share, offset, noise = moments.peak.double()
+            wide = (moments.latent_variance + noise).sqrt()
+            beyond, wide = (self.target_sd_ * v.numpy() for v in (offset, wide))
+            peak = Peak(share.numpy(), location + beyond, wide)
         return Predictive(
             location=location,
             scale=self.target_sd_ * np.sqrt(np.maximum(variance.double().numpy(), 1e-30)),
@@ -357,6 +363,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             transform=self._bent(bent),
             log_skewness=None if skew is None else skew.double().numpy(),
             least=self.engine_.least,
+            peak=peak,
         )
 
     def scale_of_new(self, counts: float | None = None) -> Transform:

@@ -142,6 +142,7 @@ class LocalEngine(Engine):
     ) -> Moments:
         below = None if self.base is None else self.base.moments(X, counts)
         n = None if counts is None else counts.numpy()
+        peak = None if m.peak is None else (m.peak.share, m.peak.offset, m.peak.noise_variance)
         return Moments(
             m.mean if below is None else m.mean + below.mean,
             m.latent_variance,
@@ -150,6 +151,7 @@ class LocalEngine(Engine):
             degrees_of_freedom=m.degrees_of_freedom,
             log_skewness=m.log_skewness,
             bent=None if self.warp is None else torch.as_tensor(self.warp.strength(n)).expand(len(X)),
+            peak=None if peak is None else torch.stack(peak),
         )
 
     def prior_variance(self, X: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:

@@ -1,8 +1,8 @@
 """Tables of tensors that share their rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Columns:
-    """Base of dataclasses all of whose fields are tensors (n, ...) with the same n.
+    """Base of dataclasses all of whose fields are tensors (n, ...) with the same n, or tables like it, or None.
 
     Examples
     --------
@@ -29,21 +29,35 @@ class Columns:
 
     def at(self, rows: Tensor | NDArray | slice) -> Self:
         """Some of the rows: numbers of rows, a mask or a slice."""
-        return replace(self, **{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        return self._each(lambda column: column.at(rows) if isinstance(column, Columns) else column[rows])
 
     def with_rows(self, rows: Tensor, other: Self) -> Self:
-        """The same whose rows of these numbers (m,) are those of another table of m rows."""
-        changed = {
-            f.name: getattr(self, f.name).index_copy(0, rows, getattr(other, f.name)) for f in fields(self)
-        }
+        """The same whose rows of these numbers (m,) are those of another table of m rows, with the same columns."""
+        changed = {}
+        for f in fields(self):
+            own, new = getattr(self, f.name), getattr(other, f.name)
+            if isinstance(own, Columns):
+                changed[f.name] = own.with_rows(rows, new)
+            elif own is not None:
+                changed[f.name] = own.index_copy(0, rows, new)
         return replace(self, **changed)
 
     def to(self, device: torch.device | str) -> Self:
         """The same on a device."""
-        return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+        return self._each(lambda column: column.to(device))
 
     @classmethod
     def together(cls, parts: Sequence[Self]) -> Self:
-        """One table of several, in their order."""
-        columns = {f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)}
+        """One table of several with the same columns, in their order."""
+        columns: dict[str, Any] = {}
+        for f in fields(cls):
+            found = [getattr(p, f.name) for p in parts]
+            if isinstance(found[0], Columns):
+                columns[f.name] = type(found[0]).together(found)
+            elif found[0] is not None:
+                columns[f.name] = torch.cat(found)
         return replace(parts[0], **columns)
+
+    def _each(self, change: Callable[[Any], Any]) -> Self:
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: change(v) for name, v in columns.items() if v is not None})

@@ -47,6 +47,8 @@ class FieldOptions:
         too; tried on 1,000 rows or more, and kept only where no kind of missing data speaks against it
     warp : new observations on a scale bent where values pile up, as single tests do at the plans that lines are sold by, where rows left
         out surely gain by it; with the smooth noise and validation rows, of one field without a basis below
+    peak : a second peak of new observations, whose share, place and width differ with the surroundings, where rows left out surely
+        gain by it; with the smooth noise of several members, of one field
     metric : learn in which direction the field is rougher
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     members, hidden, epochs : networks of the smooth noise side by side (a multiple of three), their width, and passes over
@@ -70,6 +72,7 @@ class FieldOptions:
     varying: int | None = None
     following: bool = False
     warp: bool = True
+    peak: bool = True
     metric: bool = True
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)

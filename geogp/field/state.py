@@ -189,12 +189,18 @@ def _noise(tensors: dict[str, Tensor], options: FieldOptions) -> SmoothNoise | N
     if not own:
         return None
     own = _named_as_here(own)
-    scales = len(own["intercept"]) == 5  # as earlier runs have it
+    n_outputs = len(own["intercept"])
+    scales, peak = n_outputs == 5, n_outputs == 7  # the former as earlier runs have it
     if own["first.weight"].dim() == 2:  # before there were several members
         own = {name: _of_one_member(name, value) for name, value in own.items()}
     members = len(own["first.weight"])
     noise = new_smooth_noise(
-        len(own["center"]), hidden=options.hidden, members=members, spread=SPREAD, scales_surface=scales
+        len(own["center"]),
+        hidden=options.hidden,
+        members=members,
+        spread=SPREAD,
+        scales_surface=scales,
+        peak=peak,
     )
     own.setdefault("trust", noise.trust)
     own.setdefault("gaps", noise.gaps)

@@ -15,7 +15,7 @@ from geogp.field.frame import SPACINGS, frame_of
 from geogp.field.joint import FieldJoint
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
-from geogp.field.noise.smooth import new_smooth_noise
+from geogp.field.noise.smooth import SecondPeak, new_smooth_noise
 from geogp.field.predict import pairs
 from geogp.field.predict.moments import FieldMoments, by_pieces, moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook, outlooks
@@ -25,8 +25,8 @@ from geogp.field.surroundings import NAMES, survey
 from geogp.field.trend import Trend
 from geogp.field.variation import Variation
 from geogp.field.variation.told import Told
-from geogp.predictive import standard_moments
-from geogp.transforms import Warp
+from geogp.predictive import Predictive, standard_moments
+from geogp.transforms import Identity, Warp
 
 LINE = Trend(0.3, 0.2, 0.4, 0.7, newest=1.0, span=2.0)
 
@@ -330,6 +330,27 @@ def test_misses_are_one_at_the_ends_of_an_interval():
     np.testing.assert_allclose(miss, [1.0, 1.0, 0.0, 2.0], atol=1e-9)
 
 
+def test_a_second_peak_counts_in_the_mean_the_misses_and_the_calibration():
+    """Stretched by 1.5 about its location every quantile is 1.5 times as far; latent variance does not move."""
+    share, offset = torch.tensor([0.0, 0.1, 0.3, 0.5]).double(), torch.tensor([1.0, 3.0, -2.0, 0.2]).double()
+    m = moments(peak=SecondPeak(share, offset, torch.full((4,), 0.2).double()))
+
+    def told(m):
+        peak = m.peak.of(m.location, m.latent_variance)
+        shape = m.degrees_of_freedom.numpy(), Identity(), m.log_skewness.numpy()
+        return Predictive(m.location.numpy(), m.scale.numpy(), *shape, peak=peak)
+
+    np.testing.assert_allclose(m.mean, told(m).mean())
+    for p in (0.025, 0.975):
+        np.testing.assert_allclose(m.misses(torch.from_numpy(told(m).quantile(p))), 1.0)
+    wider = m.calibrated(Calibration(1.5), np.full(4, -1))
+    for p in (0.025, 0.4, 0.975):
+        np.testing.assert_allclose(told(wider).quantile(p) - 2.0, 1.5 * (told(m).quantile(p) - 2.0))
+    assert torch.equal(wider.latent_variance, m.latent_variance)
+    least = m.calibrated(Calibration(0.1), np.full(4, -1))
+    torch.testing.assert_close(least.peak.noise_variance, 0.05 * m.peak.noise_variance)
+
+
 @pytest.mark.parametrize("at_once", [7, 30, 400])
 def test_places_told_in_pieces_come_back_in_order(monkeypatch, at_once):
     from geogp.field.predict import moments as module
@@ -339,12 +360,17 @@ def test_places_told_in_pieces_come_back_in_order(monkeypatch, at_once):
 
     def told(rows):
         x = places[rows, 0]
-        return [FieldMoments(*(x + k for k in range(6))), FieldMoments(*(x - k for k in range(6)))]
+        peak = SecondPeak(x + 6, x + 7, x + 8)
+        return [FieldMoments(*(x + k for k in range(6)), peak), FieldMoments(*(x - k for k in range(6)))]
 
     one, other = by_pieces(told, places)
-    for k, name in enumerate(FieldMoments.__dataclass_fields__):
+    *names, _ = FieldMoments.__dataclass_fields__
+    for k, name in enumerate(names):
         torch.testing.assert_close(getattr(one, name), places[:, 0] + k)
         torch.testing.assert_close(getattr(other, name), places[:, 0] - k)
+    for k, name in enumerate(SecondPeak.__dataclass_fields__):
+        torch.testing.assert_close(getattr(one.peak, name), places[:, 0] + 6 + k)
+    assert other.peak is None
 
 
 # -- one place at two times -----------------------------------------------------------------------------

@@ -19,12 +19,14 @@ from geogp.field.noise.fit import (
 )  # fmt: skip
 from geogp.field.noise.members import Dealt
 from geogp.field.noise.rows import ToldNoise
+from geogp.field.noise.second_peak import surely_better
 from geogp.field.noise.smooth import new_smooth_noise
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
 from geogp.field.surroundings import NAMES
 from geogp.field.variation.told import Told
+from geogp.predictive import Peak, Predictive
 from geogp.transforms import Warp
 from tests.geogp.test_conditioned import ahead, known_of
 
@@ -117,6 +119,7 @@ def taught(monkeypatch):
 
     def fit(model, rows, prior_variance, dealt, **how):
         asked.update(how, model=model, rows=rows, prior=prior_variance, dealt=dealt)
+        asked.setdefault("all", []).append(model)
         model.last.bias.data.fill_(0.1)
 
     monkeypatch.setattr(noise_fit, "fit_smooth_noise", fit)
@@ -126,15 +129,19 @@ def taught(monkeypatch):
 def test_each_kind_counts_alike_however_many_rows_it_has(world, taught):
     known, X, out = world
     kinds = held_out_rows(known, out, X, Stages())
-    stages = Stages()
-    model = fit_noise(known, kinds, stages)
+    ticks = []
+    stages = Stages(report=ticks.append)
+    model = fit_noise(known, kinds, stages).noise
     rows, typical = taught["rows"], 36 / 4
     weight = torch.cat([t.weight * typical / len(t) for t in kinds])
     vote = torch.cat([t.vote * typical / len(t) for t in kinds])
     torch.testing.assert_close(rows.weight, weight)
     torch.testing.assert_close(rows.vote, vote)
     assert torch.equal(rows.features, torch.cat([t.features for t in kinds]))
-    assert (taught["epochs"], taught["seed"]) == (1, 3) and taught["tick"] == stages.tick
+    assert (taught["epochs"], taught["seed"]) == (1, 3)
+    told = len(ticks)
+    taught["tick"]()
+    assert len(ticks) == told + 1
     assert taught["prior"] == known.gp.kernel.prior_variance
     wanted = Dealt.of(rows.square, 3, 3)
     assert torch.equal(taught["dealt"].without, wanted.without) and torch.equal(
@@ -152,7 +159,7 @@ def test_each_kind_counts_alike_however_many_rows_it_has(world, taught):
 def test_where_counts_are_alike_none_is_of_single_tests_and_tails_begin_at_thirty(taught):
     known, X = known_of(counts_differ=False, **SMALL)
     kinds = held_out_rows(known, [left_out(known, "rows", [1, 2])], X, Stages())
-    model = fit_noise(known, kinds, Stages())
+    model = fit_noise(known, kinds, Stages()).noise
     np.testing.assert_allclose(model.intercept.detach().exp(), [0.1, 1e-6, 27.9, 1.0], rtol=1e-5)
 
 
@@ -263,3 +270,64 @@ def test_a_warp_is_learned_of_what_members_say_that_have_not_seen_a_row(world, t
     assert calibration == fit_calibration(miss, here.group, cluster=squares(known.frame, order[0]))
     bare = replace(known, options=replace(known.options, warp=False))
     assert fit_noise_and_warp(bare, kinds, Stages())[2] is None
+
+
+@pytest.mark.parametrize(("better", "kept"), [(True, True), (False, False)])
+def test_a_second_peak_is_kept_where_rows_not_learned_from_surely_gain(
+    world, taught, monkeypatch, better, kept
+):
+    known, X, out = world
+    kinds, asked = held_out_rows(known, out, X, Stages()), {}
+
+    def judge(new, old, values, square):
+        asked.update(new=new, old=old, values=values, square=square)
+        return better
+
+    monkeypatch.setattr(noise_fit, "surely_better", judge)
+    assert not fit_noise(known, kinds, Stages()).noise.peak and not asked  # so few rows tell of none
+    monkeypatch.setattr(noise_fit, "PEAK_FROM", 10)
+    del taught["all"]
+    learned = fit_noise(known, kinds, Stages())
+    assert learned.noise.peak == kept and [m.peak for m in taught["all"]] == [False, True]
+    assert asked["old"].peak is None and asked["new"].peak is not None
+    rows = taught["rows"]
+    assert set(asked["values"]) <= set((rows.value + rows.level).tolist())
+    # By the members that have not seen a row, and what is uncertain of the drift.
+    at = [(rows.value + rows.level).tolist().index(v) for v in asked["values"]]
+    some = rows.at(torch.tensor(at))
+    with torch.no_grad():
+        p = taught["all"][1](
+            some.features, some.mean, some.variance, known.gp.kernel.prior_variance, some.counts,
+            taught["dealt"].rows(some.square),
+        )  # fmt: skip
+    np.testing.assert_allclose(asked["new"].location, p.location + some.level)
+    np.testing.assert_allclose(
+        asked["new"].scale ** 2, p.latent_variance + p.noise_variance + some.drift_variance
+    )
+    assert torch.equal(some.square, torch.from_numpy(asked["square"]))
+    monkeypatch.setattr(noise_fit, "surely_better", lambda *_: pytest.fail("asked for one peak"))
+    bare = replace(known, options=replace(known.options, peak=False))
+    assert not fit_noise(bare, kinds, Stages()).noise.peak
+    alone = replace(known, options=replace(known.options, members=1))  # each row is learned from
+    assert not fit_noise(alone, kinds, Stages()).noise.peak
+
+
+def test_what_is_surely_better_gains_more_than_its_error_and_loses_no_crps():
+    rng = np.random.default_rng(0)
+    y, zero = rng.standard_normal(400), np.zeros(400)
+    square = np.arange(400) // 4
+    right, wide = Predictive(zero, zero + 1.0), Predictive(zero, zero + 1.5)
+    assert surely_better(right, wide, y, square) and not surely_better(wide, right, y, square)
+    assert not surely_better(right, right, y, square)
+    barely = Predictive(zero, zero + 1.04)
+    assert 0 < (right.log_density(y) - barely.log_density(y)).mean() < 0.003
+    assert not surely_better(right, barely, y, square)
+    # Likelier, but only by what one square says.
+    one = Predictive(np.where(square == 0, y, 0.0), np.where(square == 0, 1e-9, 1.2))
+    assert (one.log_density(y) - right.log_density(y)).mean() > 0.1
+    assert not surely_better(one, right, y, square)
+    # Likelier, but its CRPS is worse: mass far away.
+    far = Predictive(zero, zero + 1.0, peak=Peak(np.full(400, 0.2), zero + 200.0, zero + 1.0))
+    assert not surely_better(far, wide, y, square)
+    odd = Predictive(zero, zero + 5.0)
+    assert (far.log_density(y) - odd.log_density(y)).mean() > 1.0 and not surely_better(far, odd, y, square)

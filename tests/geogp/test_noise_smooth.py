@@ -9,7 +9,14 @@ import torch
 from geogp.errors import InvalidInput
 from geogp.field import FieldOptions
 from geogp.field.noise.members import Dealt, SideBySide, mean_of_those
-from geogp.field.noise.smooth import AT_ONCE, HeldOutRows, Parts, fit_smooth_noise, new_smooth_noise
+from geogp.field.noise.smooth import (
+    AT_ONCE,
+    HeldOutRows,
+    Parts,
+    SecondPeak,
+    fit_smooth_noise,
+    new_smooth_noise,
+)
 from geogp.predictive import Predictive
 
 
@@ -112,17 +119,47 @@ def test_recovers_skewness_that_differs_from_place_to_place():
         assert p.location[half].mean().abs() < 0.04  # the mode stays where it was
 
 
-def test_its_density_is_that_of_the_predictive_distribution():
+def test_recovers_a_second_peak_where_there_is_one():
+    # 20,000 rows: three in ten of the west lie 2 above the others. The share's standard error is .3 / sqrt(8,000) ~ .004.
+    g = torch.Generator().manual_seed(0)
+    N = 20_000
+    x = torch.rand(N, generator=g).double()
+    second = (x < 0.5) & (torch.rand(N, generator=g).double() < 0.3)
+    y = torch.where(
+        second, 2.0 + 0.5 * torch.randn(N, generator=g), 0.3 * torch.randn(N, generator=g)
+    ).double()
+    model = new_smooth_noise(1, members=3, peak=True)
+    model.start_from(x[:, None], 0.1, 0.1, 10.0)
+    zero, one = torch.zeros(N).double(), torch.ones(N).double()
+    fitted(model, x[:, None], zero + 1e-4, one, y, epochs=12)
+    p = parts(model, x[:, None], zero + 1e-4, one, 1.0)
+    west, east = x < 0.4, x > 0.6
+    assert abs(p.peak.share[west].mean() - 0.3) < 0.03 and p.peak.share[east].max() < 0.02
+    assert abs(p.peak.offset[west].mean() - 2.0) < 0.1
+    assert abs((p.latent_variance + p.peak.noise_variance)[west].sqrt().mean() - 0.5) < 0.06
+    assert p.location[west].mean().abs() < 0.04 and p.noise_variance[west].sqrt().mean() < 0.35
+
+
+@pytest.mark.parametrize("peaks", [1, 2])
+def test_its_density_is_that_of_the_predictive_distribution(peaks):
     g = torch.Generator().manual_seed(2)
     location, value, skew = torch.randn(3, 40, generator=g).double()
     latent, noise, df = (torch.rand(3, 40, generator=g).double() + 0.1).unbind()
-    p = Parts(location, latent, noise, df + 2.0, skew.clamp(-0.7, 0.7))
+    share, offset, wide = torch.rand(3, 40, generator=g).double().unbind()
+    peak = SecondPeak(0.5 * share, 6.0 * offset - 3.0, wide) if peaks == 2 else None
+    p = Parts(location, latent, noise, df + 2.0, skew.clamp(-0.7, 0.7), peak)
+    of = p.predictive()
+    if peak is not None:
+        np.testing.assert_allclose(of.peak.location, p.location + peak.offset)
+        np.testing.assert_allclose(of.peak.scale**2, latent + wide)
     predictive = Predictive(
         location.numpy(),
         (latent + noise).sqrt().numpy(),
         p.degrees_of_freedom.numpy(),
         log_skewness=p.log_skewness.numpy(),
+        peak=of.peak,
     )
+    np.testing.assert_array_equal(of.quantile(0.3), predictive.quantile(0.3))
     np.testing.assert_allclose(
         p.log_density(value).numpy(), predictive.log_density(value.numpy()), rtol=1e-10
     )

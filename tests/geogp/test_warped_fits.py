@@ -84,3 +84,49 @@ def test_it_can_be_left_out_and_regions_have_none(how):
     assert len(parts) == (2 if "region_rows" in how else 0) and all(part.warp is None for part in parts)
     assert isinstance(model.predictive(X[:2]).transform, Identity)
     assert isinstance(model.scale_of_new(1.0), Identity)
+
+
+def two_kinds(n, seed):
+    """Tiles of a smooth surface in whose east three in ten have another technology."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 60.0, (n, 2))
+    other = (X[:, 0] > 30.0) & (rng.random(n) < 0.3)
+    return X, np.sin(X[:, 1] / 9.0) + np.where(other, 3.0, 0.0) + 0.3 * rng.standard_normal(n)
+
+
+@pytest.fixture(scope="module")
+def two():
+    options = QUICK | {"epochs": 20, "options": QUICK["options"] | {"warp": False, "n_targets": 4000}}
+    return GPRegressor(target_transform="identity", random_state=0, **options).fit(*two_kinds(4000, 0))
+
+
+def test_a_fit_finds_a_second_peak_where_there_is_one(two):
+    X, y = two_kinds(3000, 9)
+    p = two.predictive(X)
+    far = X[:, 0] > 35.0
+    assert abs(p.peak.share[far].mean() - 0.3) < 0.06 and p.peak.share[X[:, 0] < 25.0].mean() < 0.05
+    assert abs((p.peak.location - p.location)[far].mean() - 3.0) < 0.3
+    one = replace(p, peak=None)
+    assert p.log_density(y).mean() > one.log_density(y).mean() + 0.1 and p.crps(y).mean() < one.crps(y).mean()
+    for level in (0.5, 0.8, 0.95):
+        lower, upper = two.interval(X, level)
+        assert abs(((y >= lower) & (y <= upper)).mean() - level) < 0.04
+    # Mean and sd are the mixture's, whoever is asked; the surface stands at the mean and has one peak.
+    mean, sd = two.predict(X[:50], return_std=True)
+    np.testing.assert_allclose(mean, p.mean()[:50], rtol=1e-6)
+    np.testing.assert_allclose(sd, p.sd()[:50], rtol=1e-5)
+    surface = two.predictive(X[:50], latent=True)
+    assert surface.peak is None
+    np.testing.assert_allclose(surface.location, mean, rtol=1e-6)
+
+
+def test_a_stored_second_peak_says_the_same(two):
+    X = two_kinds(60, 2)[0]
+    tensors, facts = two.state()
+    again = GPRegressor.from_state(tensors, json.loads(json.dumps(facts)))
+    np.testing.assert_array_equal(again.predictive(X).quantile(0.8), two.predictive(X).quantile(0.8))
+    m = two.moments(X)
+    kept = two.distribution(Moments.unstack(m.stack()))
+    np.testing.assert_allclose(kept.quantile(0.8), two.distribution(m).quantile(0.8), rtol=1e-4, atol=1e-4)
+    assert Moments.unstack(replace(m, peak=None).stack()).peak is None
+    np.testing.assert_array_equal(Moments.joined([m, m]).peak, np.tile(m.peak, 2))

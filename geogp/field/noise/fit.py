@@ -1,5 +1,6 @@
 """The smooth noise learned from rows that were left out, the scale on which it speaks, and the calibration of its intervals."""
 
+import threading
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,8 @@ from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.left_out import GAPS, SIDES, LeftOut, most_at_once
 from geogp.field.noise.members import Dealt
-from geogp.field.noise.smooth import HeldOutRows, SmoothNoise, fit_smooth_noise, new_smooth_noise
+from geogp.field.noise.second_peak import surely_better
+from geogp.field.noise.smooth import HeldOutRows, Parts, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.noise.warped import learned_warp
 from geogp.field.observations import canonical
 from geogp.field.predict.moments import moments_of
@@ -21,13 +23,15 @@ from geogp.field.stages import Stages
 from geogp.field.surroundings import NAMES
 from geogp.linalg.distinct import distinct
 from geogp.linalg.threads import side_by_side
-from geogp.transforms import Warp
+from geogp.transforms import Identity, Transform, Warp, Warped
 
 #: Validation rows within a square of this many spacings of places share their luck: one vote in calibration; of training
 #: rows that were held out those within so many are left to the same members.
 CLUSTER_SPACINGS, SQUARE_SPACINGS = 30.0, 10.0
 #: Rows beyond a side are many and say one thing: together as many votes where members are judged.
 VOTES_OF_A_SIDE = 10.0
+#: So few rows tell no second peak; so many at most judge it.
+PEAK_FROM, JUDGES = 1000, 12_000
 #: The input of the smooth noise that says how far the neighbours deviate from the mean: surroundings come first.
 SPREAD = NAMES.index("log_spread")
 
@@ -93,49 +97,123 @@ def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> LeveledRows:
     )
 
 
-def fit_noise(
-    known: Conditioned,
-    kinds: list[LeveledRows],
-    stages: Stages,
-    asked: LeveledRows | None = None,
-    dealt: Dealt | None = None,
-) -> SmoothNoise:
-    """A stage: the smooth noise of a field.
+@dataclass(frozen=True)
+class Learned:
+    """A noise, and the warp of what it says."""
 
-    Each kind of missing data counts alike, however many rows it found, but for sides; of validation rows (`asked`)
-    none counts more than those rows do on average, so that a few cannot outvote the rest.
-    """
-    typical = sum(len(rows) for rows in kinds) / len(kinds)
-    share = [_weighted(rows, typical / len(rows)) for rows in kinds]
-    o, gp = known.options, known.gp
-    dealt = _dealt(known, kinds) if dealt is None else dealt
-    if asked is not None:
-        some = _at_most(o.n_targets, asked, o.seed)
-        share.append(_weighted(some, min(1.0, typical / len(some))))
-    rows = LeveledRows.together(share)
-    model = new_smooth_noise(
-        rows.features.shape[1], hidden=o.hidden, members=o.members, seed=o.seed, spread=SPREAD
-    )
-    s2 = gp.s2 if known.has_counts else 1e-6
-    model.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
-
-    def fit() -> dict[str, Tensor]:
-        fit_smooth_noise(
-            model, rows, gp.kernel.prior_variance, dealt, epochs=o.epochs, seed=o.seed, tick=stages.tick
-        )
-        return model.state_dict()
-
-    model.load_state_dict(stages.once("members of the noise", fit))
-    return model.eval()
+    noise: SmoothNoise
+    warp: Warp | None
 
 
 def fit_noise_and_warp(
     known: Conditioned, kinds: list[LeveledRows], stages: Stages
 ) -> tuple[SmoothNoise, None, Warp | None]:
     """The noise, no calibration, and the warp, from training rows alone."""
-    dealt = _dealt(known, kinds)
-    noise = fit_noise(known, kinds, stages, dealt=dealt)
-    return noise, None, warp_of(known, noise, kinds, dealt)
+    learned = fit_noise(known, kinds, stages)
+    return learned.noise, None, learned.warp
+
+
+def fit_noise(
+    known: Conditioned,
+    kinds: list[LeveledRows],
+    stages: Stages,
+    asked: LeveledRows | None = None,
+    dealt: Dealt | None = None,
+) -> Learned:
+    """The smooth noise of a field, with a second peak where rows that members have not learned from surely gain by it, and the warp.
+
+    Each kind of missing data counts alike, however many rows it found, but for sides; of validation rows (`asked`)
+    none counts more than those rows do on average, so that a few cannot outvote the rest.
+    """
+    tables = kinds if asked is None else [*kinds, asked]
+    dealt = _dealt(known, tables) if dealt is None else dealt
+    typical = sum(len(rows) for rows in kinds) / len(kinds)
+    share = [_weighted(rows, typical / len(rows)) for rows in kinds]
+    o, gp = known.options, known.gp
+    if asked is not None:
+        some = _at_most(o.n_targets, asked, o.seed)
+        share.append(_weighted(some, min(1.0, typical / len(some))))
+    rows = LeveledRows.together(share)
+    judges = LeveledRows.together([_weighted(rows, 1.0 / len(rows)) for rows in tables])
+    two = o.peak and bool(dealt.without.any()) and len(judges) >= PEAK_FROM
+    models = []
+    for peak in (False, True)[: 1 + two]:
+        model = new_smooth_noise(
+            rows.features.shape[1], hidden=o.hidden, members=o.members, seed=o.seed, spread=SPREAD, peak=peak
+        )
+        s2 = gp.s2 if known.has_counts else 1e-6
+        model.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
+        models.append(model)
+    turn = threading.Lock()
+
+    def tick() -> None:
+        with turn:
+            stages.tick()
+
+    def learn(model: SmoothNoise) -> dict[str, Tensor]:
+        with torch.enable_grad():
+            fit_smooth_noise(
+                model, rows, gp.kernel.prior_variance, dealt, epochs=o.epochs, seed=o.seed, tick=tick
+            )
+        return model.state_dict()
+
+    def learn_all() -> dict[str, Tensor]:
+        states = side_by_side(learn, models)
+        return {f"{k}.{name}": v for k, state in enumerate(states) for name, v in state.items()}
+
+    made = stages.once("members of the noise", learn_all)
+    for k, model in enumerate(models):
+        own = {name.removeprefix(f"{k}."): v for name, v in made.items() if name.startswith(f"{k}.")}
+        model.load_state_dict(own)
+
+    def with_warp(model: SmoothNoise) -> tuple[Learned, Parts]:
+        parts = _unseen(known, model.eval(), judges, dealt)
+        with torch.enable_grad():
+            return Learned(model, _warp_of(known, parts, judges)), parts
+
+    (plain, parts), *other = side_by_side(with_warp, models)
+    if not other:
+        return plain
+    ((peaked, peaks),) = other
+    n, likely = min(len(judges), JUDGES), judges.weight.numpy() / float(judges.weight.sum())
+    drawn = torch.from_numpy(
+        np.sort(np.random.default_rng(o.seed).choice(len(judges), n, replace=False, p=likely))
+    )
+    some = judges.at(drawn)
+    new, old = (
+        said.at(drawn).predictive(_bent(learned.warp, some.counts))
+        for learned, said in ((peaked, peaks), (plain, parts))
+    )
+    better = surely_better(new, old, (some.value + some.level).numpy(), some.square.numpy())
+    return peaked if better else plain
+
+
+def _bent(warp: Warp | None, counts: Tensor) -> Transform:
+    """The scale of values that are averages of so many (N,)."""
+    return Identity() if warp is None else Warped(Identity(), warp, warp.strength(counts.numpy()))
+
+
+def _unseen(known: Conditioned, noise: SmoothNoise, rows: LeveledRows, dealt: Dealt) -> Parts:
+    """How values are distributed by what members say who have not learned from them."""
+    with torch.no_grad():
+        parts = noise(
+            rows.features,
+            rows.mean,
+            rows.variance,
+            known.gp.kernel.prior_variance,
+            rows.counts,
+            dealt.rows(rows.square),
+        )
+    latent = parts.latent_variance + rows.drift_variance
+    return replace(parts, location=parts.location + rows.level, latent_variance=latent)
+
+
+def _warp_of(known: Conditioned, parts: Parts, rows: LeveledRows) -> Warp | None:
+    """The warp of new observations; None where the options want none."""
+    if not known.options.warp:
+        return None
+    values = rows.value + rows.level
+    return learned_warp(parts, values, rows.counts, rows.weight, rows.square, known.options.seed)
 
 
 def fit_noise_and_calibration(
@@ -163,9 +241,9 @@ def fit_noise_and_calibration(
         vote=one,
     )
     dealt = _dealt(known, [*kinds, asked])
-    noise = fit_noise(known, kinds, stages, asked, dealt)
+    learned = fit_noise(known, kinds, stages, asked, dealt)
+    noise, warp = learned.noise, learned.warp
     found = moments_of(known, places, noise, dealt.rows(asked.square))
-    warp = warp_of(known, noise, [*kinds, asked], dealt)
     miss = found.misses(bent(y, places.counts, warp))
     return noise, fit_calibration(miss, places.group, cluster=squares(known.frame, X)), warp
 
@@ -175,28 +253,6 @@ def bent(y: Tensor, counts: Tensor, warp: Warp | None) -> Tensor:
     if warp is None:
         return y
     return torch.from_numpy(warp.forward(y.numpy(), warp.strength(counts.numpy())))
-
-
-def warp_of(known: Conditioned, noise: SmoothNoise, tables: list[LeveledRows], dealt: Dealt) -> Warp | None:
-    """The warp of new observations, from what members say of rows they have not learned from; each table counts alike. None where the
-    options want none."""
-    if not known.options.warp:
-        return None
-    rows = LeveledRows.together([_weighted(rows, 1.0 / len(rows)) for rows in tables])
-    with torch.no_grad():
-        parts = noise(
-            rows.features,
-            rows.mean,
-            rows.variance,
-            known.gp.kernel.prior_variance,
-            rows.counts,
-            dealt.rows(rows.square),
-        )
-    latent = parts.latent_variance + rows.drift_variance
-    parts = replace(parts, location=parts.location + rows.level, latent_variance=latent)
-    return learned_warp(
-        parts, rows.value + rows.level, rows.counts, rows.weight, rows.square, known.options.seed
-    )
 
 
 def _dealt(known: Conditioned, tables: list[LeveledRows]) -> Dealt:

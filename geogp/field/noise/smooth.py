@@ -8,10 +8,11 @@ weights on top, fitted by the exact likelihood of rows that were held out. Each 
 counts is their mean, each part of it as far as rows that they have not seen bear it out, and the noise as large as is best for
 these rows (`believe`): those that a network has learned from look less noisy to it than new ones are. How far they disagree about δ
 is part of the surface's variance; the rest of it is the local GP's own: rows say what v and the noise are together, and
-nothing of either alone.
+nothing of either alone. Where lines of several technologies lie side by side, a second peak may hold up to half of the mass:
+its share, where it lies and how wide it is are outputs, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,6 +25,8 @@ from geogp.field.noise.least import least
 from geogp.field.noise.members import PARTS, Dealt, SideBySide, mean_of_those
 from geogp.field.steps import Group, Steps
 from geogp.linalg.threads import side_by_side
+from geogp.predictive import Peak, Predictive
+from geogp.transforms import Identity, Transform
 
 #: Standardised inputs are clipped here: outside what was seen the noise stays what it was at the edge.
 CLIP = 4.0
@@ -38,20 +41,58 @@ BELIEF = 3.0
 FARTHEST_LEVEL = 1.0
 #: Rows that go through the networks at once where nothing is learned: what lies between two layers stays in the cache.
 AT_ONCE = 1024
+#: Share of the second peak at most, and what its outputs are where the networks say nothing: logit of its share of that, how far it
+#: lies from the location in working units, log scale; how far they leave it at most.
+LARGEST_SHARE, PEAK_START, PEAK_REACH = 0.5, (-3.3, 0.0, 0.0), (6.0, 6.0, 4.0)
+
+
+@dataclass(frozen=True)
+class SecondPeak(Columns):
+    """(N,) each: its share of the mass, how far beyond the first peak's location it lies, and its noise variance."""
+
+    share: Tensor
+    offset: Tensor
+    noise_variance: Tensor
+
+    def of(self, location: Tensor, latent_variance: Tensor) -> Peak:
+        """As `Predictive` takes it, beside a first peak at this location."""
+        scale = (latent_variance + self.noise_variance).sqrt()
+        return Peak(self.share.numpy(), (location + self.offset).numpy(), scale.numpy())
 
 
 @dataclass(frozen=True)
 class Parts(Columns):
-    """(N,) each: location (the mode), latent and noise squared scale, degrees of freedom, log skewness."""
+    """(N,) each: location (the mode), latent and noise squared scale, degrees of freedom, log skewness, of the first peak where
+    there is a second."""
 
     location: Tensor
     latent_variance: Tensor
     noise_variance: Tensor
     degrees_of_freedom: Tensor
     log_skewness: Tensor
+    peak: SecondPeak | None = None
 
     def log_density(self, value: Tensor) -> Tensor:
-        """Of values (N,); two halves stretched by 1/γ and γ (Fernández and Steel 1998, eq. 1)."""
+        """Of values (N,); two halves stretched by 1/γ and γ (Fernández and Steel 1998, eq. 1), and the second peak."""
+        first, peak = self._first(value), self.peak
+        if peak is None:
+            return first
+        variance = self.latent_variance + peak.noise_variance
+        second = log_density(value, self.location + peak.offset, variance, None)
+        return torch.logaddexp(torch.log1p(-peak.share) + first, peak.share.log() + second)
+
+    def predictive(self, transform: Transform = Identity()) -> Predictive:
+        """The distributions (N,), of what `transform` makes into values here."""
+        return Predictive(
+            self.location.numpy(),
+            (self.latent_variance + self.noise_variance).sqrt().numpy(),
+            self.degrees_of_freedom.numpy(),
+            transform,
+            self.log_skewness.numpy(),
+            peak=None if self.peak is None else self.peak.of(self.location, self.latent_variance),
+        )
+
+    def _first(self, value: Tensor) -> Tensor:
         gamma = self.log_skewness.exp()
         away = value - self.location
         stretched = away / torch.where(away < 0, 1.0 / gamma, gamma)
@@ -72,6 +113,7 @@ class SmoothNoise(nn.Module):
         does: with it rows in gaps have a say in the surface's variance there (`geogp.field.noise.gaps`)
     scales_surface : with a factor a on v, too, as earlier runs have it. a(x) v(x) <= a₀ v₀ with v₀ the prior
         variance of r and a₀ the factor where v(x) = v₀: log a = log a₀ + o(x) (1 − v/v₀) with o <= 1
+    peak : with a second peak
 
     References
     ----------
@@ -92,23 +134,28 @@ class SmoothNoise(nn.Module):
         members: int = 1,
         spread: int | None = None,
         scales_surface: bool = False,
+        peak: bool = False,
     ):
         super().__init__()
         self.spread = spread
+        self.peak = peak
         self.scales_surface = scales_surface
         self.register_buffer("center", torch.zeros(n_inputs, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(n_inputs, dtype=torch.float64))
-        #: What of δ is believed where r is well known, half known and unknown; of the noise; of tails and skewness.
-        self.register_buffer("trust", torch.ones(5, dtype=torch.float64))
+        #: What of δ is believed where r is well known, half known and unknown; of the noise; of tails and skewness; of the second peak.
+        self.register_buffer("trust", torch.ones(6 if peak else 5, dtype=torch.float64))
         #: b of `geogp.field.noise.gaps`.
         self.register_buffer("gaps", torch.zeros((), dtype=torch.float64))
         self.first = SideBySide(members, n_inputs, hidden)
         self.layers = nn.ModuleList([SideBySide(members, hidden, hidden) for _ in range(2)])
-        self.last = SideBySide(members, hidden, 6 if scales_surface else 5)
+        self.last = SideBySide(members, hidden, 5 + scales_surface + 3 * peak)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
-        #: (log a,) log τ², log s², log (ν - 2.1) and log γ where the network says nothing.
-        self.intercept = nn.Parameter(torch.tensor([0.0, -4.0, 0.0, 1.0, 0.0])[0 if scales_surface else 1 :])
+        #: (log a,) log τ², log s², log (ν - 2.1) and log γ, and the second peak's, where the network says nothing.
+        start = [*[0.0] * scales_surface, -4.0, 0.0, 1.0, 0.0, *PEAK_START[: 3 * peak]]
+        self.intercept = nn.Parameter(torch.tensor(start))
+        #: Where log τ² stands.
+        self.noise_at = int(scales_surface)
 
     @property
     def members(self) -> int:
@@ -122,7 +169,7 @@ class SmoothNoise(nn.Module):
             spread = features.std(0, unbiased=False)
             self.scale.copy_(torch.where(spread > 1e-8, spread, torch.ones_like(spread)))
             start = [max(tau2, 1e-6), max(s2, 1e-6), max(degrees_of_freedom - SMALLEST_DF, 0.1), 1.0]
-            self.intercept[-4:] = torch.tensor(start).log()
+            self.intercept[self.noise_at : self.noise_at + 4] = torch.tensor(start).log()
 
     def forward(
         self,
@@ -172,15 +219,25 @@ class SmoothNoise(nn.Module):
     def parts(
         self, outputs: Tensor, mean: Tensor, variance: Tensor, prior_variance: Tensor, counts: Tensor
     ) -> Parts:
-        """What outputs (.., 5) mean where r has this mean and variance, for averages of so many measurements."""
-        shift, *factor, tau, s, tails, skew = outputs.unbind(-1)
-        start = self.intercept.double()[-4:]
+        """What outputs (.., 5 or 8) mean where r has this mean and variance, for averages of so many measurements."""
+        said = outputs.unbind(-1)
+        shift, *factor, tau, s, tails, skew = said[: self.noise_at + 5]
+        start = self.intercept.double()[self.noise_at :]
         latent = self._scaled(variance, prior_variance, factor[0]) if factor else variance
         noise = torch.exp(start[0] + tau.clamp(-6.0, 6.0)) + torch.exp(start[1] + s.clamp(-4.0, 4.0)) / counts
         df = SMALLEST_DF + torch.exp(start[2] + tails.clamp(-2.0, 3.0))
         log_skewness = MOST_LOG_SKEWNESS * torch.tanh(start[3] + skew)
         location = mean + shift * torch.sqrt(variance + KNOWN_EXACTLY)
-        return Parts(location, latent, noise, df, log_skewness)
+        peak = self._second(said[-3:], start[4:]) if self.peak else None
+        return Parts(location, latent, noise, df, log_skewness, peak)
+
+    @staticmethod
+    def _second(said: Sequence[Tensor], start: Tensor) -> SecondPeak:
+        """What the last three outputs mean."""
+        share, offset, log_scale = (
+            begin + more.clamp(-reach, reach) for begin, more, reach in zip(start, said, PEAK_REACH)
+        )
+        return SecondPeak(LARGEST_SHARE * torch.sigmoid(share), offset, torch.exp(2.0 * log_scale))
 
     def believe(self, rows: "HeldOutRows", prior_variance: Tensor, without: Tensor) -> None:
         """Set `trust` to what makes rows likely under the members that have not seen them, then the noise's level and, where rows
@@ -234,7 +291,7 @@ class SmoothNoise(nn.Module):
             self.gaps.copy_(gaps[0])
             level = gaps[1:]
         with torch.no_grad():
-            self.intercept[-4:-2] += level.clamp(-FARTHEST_LEVEL, FARTHEST_LEVEL)
+            self.intercept[self.noise_at : self.noise_at + 2] += level.clamp(-FARTHEST_LEVEL, FARTHEST_LEVEL)
 
     def _spread(self, features: Tensor) -> Tensor:
         """s (N,) of `geogp.field.noise.gaps`: over its sd, and 0 where there are no neighbours."""
@@ -249,8 +306,9 @@ class SmoothNoise(nn.Module):
     def _believed(self, said: Tensor, known: Tensor, trust: Tensor) -> Tensor:
         """Outputs (N, ..), each as far as it is believed; `known` is v/v₀."""
         shift = self._known_shares(known) @ trust[:3]
-        rest = trust[[3, 3, 4, 4]].expand(len(said), 4)
-        between = said.new_ones(len(said), said.shape[-1] - 5)  # the factor on v of earlier runs
+        which = [3, 3, 4, 4, *[5] * (3 * self.peak)]
+        rest = trust[which].expand(len(said), len(which))
+        between = said.new_ones(len(said), self.noise_at)  # the factor on v of earlier runs
         return said * torch.cat([shift[:, None], between, rest], dim=-1)
 
     @staticmethod
@@ -360,6 +418,7 @@ def new_smooth_noise(
     seed: int = 0,
     spread: int | None = None,
     scales_surface: bool = False,
+    peak: bool = False,
 ) -> SmoothNoise:
     """Networks whose starting weights depend on the seed alone.
 
@@ -374,4 +433,6 @@ def new_smooth_noise(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return SmoothNoise(n_inputs, hidden, members=members, spread=spread, scales_surface=scales_surface)
+        return SmoothNoise(
+            n_inputs, hidden, members=members, spread=spread, scales_surface=scales_surface, peak=peak
+        )

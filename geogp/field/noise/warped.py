@@ -6,7 +6,7 @@ learned of its width and its tails; bent by one curve for all places it has the 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,9 +16,8 @@ from torch import Tensor
 
 from geogp.field.noise.least import least
 from geogp.field.noise.smooth import Parts
-from geogp.predictive import Predictive
 from geogp.scores import error_of_mean
-from geogp.transforms import Warp, Warped
+from geogp.transforms import Identity, Warp, Warped
 
 Array = NDArray[np.float64]
 
@@ -103,15 +102,9 @@ class Rows:
 
     def gain_in_crps(self, warp: Warp) -> Array:
         """By how much the CRPS of each falls by it."""
-        p, y = self.parts, self.value.numpy()
-        plain = Predictive(
-            p.location.numpy(),
-            (p.latent_variance + p.noise_variance).sqrt().numpy(),
-            p.degrees_of_freedom.numpy(),
-            log_skewness=p.log_skewness.numpy(),
-        )
-        scale = Warped(plain.transform, warp, warp.strength(self.counts.numpy()))
-        return plain.crps(y) - replace(plain, transform=scale).crps(y)
+        y = self.value.numpy()
+        bent = Warped(Identity(), warp, warp.strength(self.counts.numpy()))
+        return self.parts.predictive().crps(y) - self.parts.predictive(bent).crps(y)
 
 
 def fitted(rows: Rows) -> Warp | None:

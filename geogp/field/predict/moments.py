@@ -11,7 +11,7 @@ from torch import Tensor
 from geogp.calibrate import Calibration, standardised_miss
 from geogp.field.columns import Columns
 from geogp.field.conditioned import Conditioned
-from geogp.field.noise.smooth import SmoothNoise
+from geogp.field.noise.smooth import SecondPeak, SmoothNoise
 from geogp.field.predict.cells import near_each_other
 from geogp.field.predict.outlook import Outlook
 from geogp.linalg.threads import side_by_side
@@ -30,7 +30,7 @@ LEAST_NOISE = 0.05
 @dataclass(frozen=True)
 class FieldMoments(Columns):
     """(N,) each. The predictive distribution is a skewed Student-t about its mode `location`, with squared
-    scale latent + noise variance; see `Predictive`."""
+    scale latent + noise variance, and beside it a second peak, or None; see `Predictive`."""
 
     location: Float[Tensor, " N"]
     latent_variance: Float[Tensor, " N"]
@@ -38,6 +38,7 @@ class FieldMoments(Columns):
     prior_variance: Float[Tensor, " N"]
     degrees_of_freedom: Float[Tensor, " N"]
     log_skewness: Float[Tensor, " N"]
+    peak: SecondPeak | None = None
 
     @property
     def scale(self) -> Float[Tensor, " N"]:
@@ -48,7 +49,10 @@ class FieldMoments(Columns):
     def mean(self) -> Float[Tensor, " N"]:
         """(N,) of a new observation."""
         shift, _ = standard_moments(self.degrees_of_freedom.numpy(), self.log_skewness.numpy())
-        return self.location + self.scale * torch.as_tensor(shift)
+        first = self.scale * torch.as_tensor(shift)
+        if self.peak is None:
+            return self.location + first
+        return self.location + first + self.peak.share * (self.peak.offset - first)
 
     def misses(self, y: Float[Tensor, " N"]) -> Float[np.ndarray, " N"]:
         """`standardised_miss` of values y (N,) at the level that calibration looks at."""
@@ -59,15 +63,24 @@ class FieldMoments(Columns):
             self.degrees_of_freedom.numpy(),
             LEVEL,
             self.log_skewness.numpy(),
+            None if self.peak is None else self.peak.of(self.location, self.latent_variance),
         )
 
     def calibrated(self, calibration: Calibration | None, group: Int[np.ndarray, " N"]) -> "FieldMoments":
-        """Stretch the predictive scale by the noise alone: the surface's own sd stays that of the model."""
+        """Stretch what is predicted, about its location, by the noise alone: the surface's own sd stays that of the model."""
         if calibration is None:
             return self
-        square = torch.from_numpy(calibration.factor(group)).square()
-        wanted = square * (self.latent_variance + self.noise_variance) - self.latent_variance
-        return replace(self, noise_variance=torch.maximum(wanted, LEAST_NOISE * self.noise_variance))
+        factor = torch.from_numpy(calibration.factor(group))
+
+        def stretched(noise: Tensor) -> Tensor:
+            wanted = factor.square() * (self.latent_variance + noise) - self.latent_variance
+            return torch.maximum(wanted, LEAST_NOISE * noise)
+
+        peak = self.peak
+        if peak is not None:
+            further, wider = factor * peak.offset, stretched(peak.noise_variance)
+            peak = replace(peak, offset=further, noise_variance=wider)
+        return replace(self, noise_variance=stretched(self.noise_variance), peak=peak)
 
 
 def by_pieces(
@@ -134,4 +147,5 @@ def _with_smooth_noise(
         prior_variance=places.prior_variance * noise.prior_factor(),
         degrees_of_freedom=p.degrees_of_freedom,
         log_skewness=p.log_skewness,
+        peak=p.peak,
     )

@@ -329,5 +329,5 @@ def test_what_is_surely_better_gains_more_than_its_error_and_loses_no_crps():
     # Likelier, but its CRPS is worse: mass far away.
     far = Predictive(zero, zero + 1.0, peak=Peak(np.full(400, 0.2), zero + 200.0, zero + 1.0))
     assert not surely_better(far, wide, y, square)
-    odd = Predictive(zero, zero + 5.0)
+    odd = Predictive(zero, zero + 9.0)
     assert (far.log_density(y) - odd.log_density(y)).mean() > 1.0 and not surely_better(far, odd, y, square)

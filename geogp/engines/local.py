@@ -58,6 +58,8 @@ class LocalEngine(Engine):
         "p(r | data) from the k nearest observations on all sides; far from all of them the prior",
         "with the smooth noise: a new average of n is W_n⁻¹(y), where rows left out gain by a scale W_n that is bent where values pile up "
         "(Snelson et al. 2004)",
+        "and where rows left out gain by it, too, ε is from a second peak with probability q(x, n) < 1/2: Gaussian, its place and width "
+        "functions of what surrounds x (Bishop 1994, mixture density networks)",
     )
     formulas_of: ClassVar[tuple[str, ...]] = ("noise", "objective")
     dtype: ClassVar[torch.dtype] = torch.float64

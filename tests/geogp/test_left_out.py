@@ -30,7 +30,9 @@ def test_sets_are_looked_at_side_by_side_and_bounded(rows, monkeypatch):
     asked = {}
     for module in (left_out, noise_fit):
 
-        def spy(work, pieces, *, most, name=module.__name__, real=module.side_by_side):
+        def spy(work, pieces, *, most=None, name=module.__name__, real=module.side_by_side):
+            if most is None:
+                return real(work, pieces)
             asked[name] = most
             return real(work, pieces, most=most)
 

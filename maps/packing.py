@@ -118,10 +118,12 @@ def packs_of(
     about : what else the headers say, JSON-able
     """
     known, names = parts["known"].values, ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
+    peak = ("peak_share", "peak_offset", "peak_scale")
 
     def plane(name: str, values: Any) -> Any:
-        log = name in ("scale", "latent_sd", "surface_sd", "prior_sd", "nearest_m")
-        fine = name in ("location", "scale", "surface")
+        log = name in ("scale", "latent_sd", "surface_sd", "prior_sd", "nearest_m", "peak_scale")
+        # Between two peaks, where few values are, a quantile moves far with the share.
+        fine = name in ("location", "scale", "surface", "peak_share", "peak_offset")
         v = np.maximum(values, 1.0) if name == "nearest_m" else values
         return (v, "log" if log else "linear", FINE if fine else STEPS, None)
 
@@ -145,7 +147,8 @@ def packs_of(
         n = None if "count" not in parts.coords else float(parts["count"].values[i])
         mark = "" if n is None else f"_{short(n)}"
         into = first if n is None or n == usual else others
-        into.update({name + mark: plane(name, parts[name].values[i]) for name in names})
+        second = peak if "peak_share" in parts and parts["peak_share"].values[i].any() else ()
+        into.update({name + mark: plane(name, parts[name].values[i]) for name in (*names, *second)})
         if "value_of_new" in parts:
             bent[into is others][mark] = _values(parts["value_of_new"].values[i])
     for name in ("surface", "surface_sd", "prior_sd", "nearest_m"):

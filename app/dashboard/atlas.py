@@ -31,7 +31,7 @@ from app.dashboard.windows import MARK, Pixels, Windows
 from app.dashboard.words import percent, plain
 from app.errors import InvalidInput
 from app.workflow import naming
-from app.workflow.distributions import FIELDS, counts_of, through_time
+from app.workflow.distributions import by_name, counts_of, through_time
 from app.workflow.grids import finest_of, grid_of
 from app.workflow.page import Legend, beside, draws_pack, legend_of, page_grid, quarter_packs, spec_of
 from app.workflow.together import together
@@ -360,7 +360,8 @@ class Atlas:
             {
                 "quarter": quarter,
                 "counts": {
-                    name: dict(zip(FIELDS, map(float, found[:, i, k]))) for i, name in enumerate(names)
+                    name: {field: float(v) for field, v in by_name(found[:, i, k]).items()}
+                    for i, name in enumerate(names)
                 },
             }
             for k, quarter in enumerate(quarters)

@@ -13,10 +13,12 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 from odc.geo.geobox import GeoBox
+from scipy.special import ndtri
 
 from geogp.blocks import Blocks, Mapped, Where
 from geogp.data import Moments
 from geogp.prediction import attributes
+from geogp.predictive import Peak
 from geogp.transforms import Transform
 
 Array = NDArray[np.float64]
@@ -24,12 +26,15 @@ Array = NDArray[np.float64]
 COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0)
 #: What a distribution is told by, see `geogp.predictive.Predictive`.
 FIELDS = ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
+#: And where it has a second peak, that is told by.
+PEAK = ("peak_share", "peak_offset", "peak_scale")
 #: Places taken through the model at once: between two of them a caller may stop it.
 CHUNK = 2048
 #: Rows of pixels looked through at once for those that are wanted.
 STRIP = 64
-#: Nodes of the table from the working scale to values, and how many scales it goes beyond all locations.
-NODES, BEYOND = 1025, 8.0
+#: Nodes of the table from the working scale to values, how many scales it goes beyond all locations, and what share of
+#: new observations a second peak may have beyond its ends.
+NODES, BEYOND, LOST = 1025, 8.0, 1e-4
 
 
 def counts_of(run: Mapped, tests: float | None = None) -> tuple[float, ...]:
@@ -70,6 +75,8 @@ def distributions(
 
     location, scale, inverse_df, log_skewness, latent_sd (count, place)
         of `geogp.predictive.Predictive`, on the working scale; 1 / degrees of freedom, 0 for a Gaussian
+    peak_share, peak_offset, peak_scale (count, place)
+        of `geogp.predictive.Peak`, its location less that of the first; absent where no distribution has one
     surface, surface_sd, prior_sd (place)
         of the surface, at the run's reference count
     nearest_m (place)
@@ -81,7 +88,7 @@ def distributions(
 
     Notes
     -----
-    One prediction of all places; 44 bytes a place and count beside it.
+    One prediction of all places; 68 bytes a place and count beside it.
     """
     quarter = run.quarter(quarter)
     counts = counts_of(run, tests) or (None,)
@@ -97,16 +104,19 @@ def distributions(
         parts.append(_parts(run, run.model.engine_.moments_by_count(rows, n)))
         if progress is not None:
             progress(min(start + CHUNK, len(X)), len(X))
-    whole = np.concatenate(parts, axis=-1) if parts else np.zeros((5 * len(counts) + 3, 0), np.float32)
-    by_count = whole[:-3].reshape(5, len(counts), -1)
-    variables: dict[str, Any] = {
-        name: (("count", "place"), plane) for name, plane in zip(FIELDS, by_count, strict=True)
-    }
+    nothing = np.zeros((len(FIELDS + PEAK) * len(counts) + 3, 0), np.float32)
+    whole = np.concatenate(parts, axis=-1) if parts else nothing
+    new = by_name(whole[:-3].reshape(len(FIELDS + PEAK), len(counts), -1))
+    variables: dict[str, Any] = {name: (("count", "place"), plane) for name, plane in new.items()}
     for name, plane in zip(("surface", "surface_sd", "prior_sd"), whole[-3:], strict=True):
         variables[name] = ("place", plane)
     if (away := _nearest(run, X)) is not None:
         variables["nearest_m"] = ("place", away.astype(np.float32))
-    working = _nodes(by_count[0], by_count[1], whole[-3], whole[-2])
+    reaches = [(new["location"], BEYOND * new["scale"]), (whole[-3], BEYOND * whole[-2])]
+    if "peak_share" in new:  # a small one may be wide
+        sds = -ndtri(LOST / np.maximum(new["peak_share"], 2.0 * LOST))
+        reaches.append((new["location"] + new["peak_offset"], sds * new["peak_scale"]))
+    working = _nodes(*reaches)
     variables |= {
         "working": ("node", working),
         "value": ("node", _values(run, working, run.model.transform_)),
@@ -124,13 +134,24 @@ def distributions(
 
 
 def through_time(run: Mapped, xy: Array, quarters: Sequence[str]) -> NDArray[np.float32]:
-    """`FIELDS` of new observations at one place xy (2,) in metres, by number of tests, in each quarter: (5, counts,
+    """`FIELDS` and `PEAK` of new observations at one place xy (2,) in metres, by number of tests, in each quarter: (8, counts,
     quarters), from one prediction of as many rows."""
     counts: Sequence[float | None] = counts_of(run) or (None,)
     X = torch.as_tensor(np.concatenate([run.inputs(xy[None, :], quarter) for quarter in quarters]))
     n = [None if c is None else torch.full((len(X),), c) for c in (*counts, counts[0])]
     planes = _parts(run, run.model.engine_.moments_by_count(X, n))
-    return planes[:-3].reshape(len(FIELDS), len(counts), len(quarters))
+    return planes[:-3].reshape(len(FIELDS + PEAK), len(counts), len(quarters))
+
+
+def by_name(planes: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    """Planes (8, ...) by their names: `FIELDS`, and `PEAK` where any share is above 0.
+
+    >>> list(by_name(np.zeros((8, 2), np.float32)))
+    ['location', 'scale', 'inverse_df', 'log_skewness', 'latent_sd']
+    """
+    n = len(FIELDS)
+    peak = zip(PEAK, planes[n:], strict=True) if planes[n].any() else ()
+    return dict(zip(FIELDS, planes[:n], strict=True)) | dict(peak)
 
 
 def places(
@@ -162,21 +183,26 @@ def places(
 
 
 def _parts(run: Mapped, moments: Sequence[Moments]) -> NDArray[np.float32]:
-    """(5 x counts + 3, places): of each count, and of the last moments the surface."""
+    """(8 x counts + 3, places): of each count, and of the last moments the surface."""
     *new, reference = moments
-    rows: list[list[Array]] = [[], [], [], [], []]
+    rows: list[list[Array]] = [[] for _ in FIELDS + PEAK]
     sd = run.model.target_sd_
     for m in new:
         p = run.model.distribution(m)
         nothing = np.zeros(len(p))
         df, skew = p.degrees_of_freedom, p.log_skewness
         latent = sd * np.sqrt(m.latent_variance.double().numpy())
+        peak = p.peak or Peak(nothing, p.location, p.scale)
+        there = peak.share > 0.0  # elsewhere it may be anywhere
         given = (
             p.location,
             p.scale,
             nothing if df is None else 1.0 / df,
             nothing if skew is None else skew,
             latent,
+            peak.share,
+            np.where(there, peak.location - p.location, 0.0),
+            np.where(there, peak.scale, p.scale),
         )
         for row, values in zip(rows, given, strict=True):
             row.append(values)
@@ -194,12 +220,12 @@ def _nearest(run: Mapped, X: Array) -> Array | None:
         return None
 
 
-def _nodes(location: Any, scale: Any, surface: Any, surface_sd: Any) -> Array:
-    """Nodes of the working scale, increasing."""
-    if not location.size:
+def _nodes(*reaches: tuple[Any, Any]) -> Array:
+    """Nodes of the working scale, increasing: as far about locations as each reaches."""
+    if not reaches[0][0].size:
         return np.array([0.0, 1.0])
-    low = min(float((location - BEYOND * scale).min()), float((surface - BEYOND * surface_sd).min()))
-    high = max(float((location + BEYOND * scale).max()), float((surface + BEYOND * surface_sd).max()))
+    low = min(float((location - reach).min()) for location, reach in reaches)
+    high = max(float((location + reach).max()) for location, reach in reaches)
     return np.linspace(low, high, NODES)
 
 

@@ -90,11 +90,21 @@ function atlasOf(packs) {
     if (!bent.has(mark(s))) bent.set(mark(s), scaleOf({ ...header.table, values }));
     return bent.get(mark(s));
   };
-  const parts = async (s) => Promise.all(["location", "scale", "inverse_df", "log_skewness"].map((name) => get(name + mark(s))));
+  /* Of new measurements; with the planes of a second peak where there are any. */
+  const PEAK = ["peak_share", "peak_offset", "peak_scale"];
+  const parts = async (s) => Promise.all(["location", "scale", "inverse_df", "log_skewness", ...(has(PEAK[0] + mark(s)) ? PEAK : [])].map((name) => get(name + mark(s))));
+  /* Of one place: tails, skewness; of a second peak the share, and location and scale in units of the first. */
+  const shape = (i, [, width, tails, skews, shares, offsets, scales]) => [tails[i], skews[i], shares ? shares[i] : 0, shares ? offsets[i] / width[i] : 0, shares ? scales[i] / width[i] : 1];
+  const tailsOf = (s, tails) => once("tails" + mark(s), () => tailTable(tails)), gaussian = () => once("gaussian", () => tailTable([0]));
   const end = (s, p) => once("end" + p + mark(s), async () => {
-    const [location, width, tails, skews] = await parts(s), table = quantileTable(p, tails, skews);
+    const [location, width, tails, skews, shares, offsets, scales] = await parts(s), table = quantileTable(p, tails, skews);
     const { value } = scaleOfNew(s);
-    return each((i) => value(location[i] + width[i] * table(tails[i], skews[i])));
+    if (!shares) return each((i) => value(location[i] + width[i] * table(tails[i], skews[i])));
+    const tail = tailsOf(s, tails), bell = gaussian(), z = quantile(p, 0, 0);
+    return each((i) => {
+      const m = offsets[i] / width[i], r = scales[i] / width[i];
+      return value(location[i] + width[i] * quantileOfBoth(p, tails[i], skews[i], shares[i], m, r, table(tails[i], skews[i]), m + r * z, tail, bell, 5e-4));
+    });
   });
   const tail = (s) => 0.5 * (1 - s.level);
   const surface = (p) => once("surface" + p, async () => {
@@ -108,17 +118,20 @@ function atlasOf(packs) {
     async pi_width(s) { const [a, b] = await Promise.all([end(s, tail(s)), end(s, 1 - tail(s))]); return each((i) => b[i] - a[i]); },
     async within(s) { const [a, b] = await Promise.all([end(s, tail(s)), end(s, 1 - tail(s))]); return each((i) => Math.sqrt(b[i] / a[i])); },
     async exceedance(s) {
-      const [location, width, tails, skews] = await parts(s), u = scaleOfNew(s).working(s.threshold), table = once("tails" + mark(s), () => tailTable(tails));
+      const of = await parts(s), [location, width, tails, skews, shares] = of, u = scaleOfNew(s).working(s.threshold), table = tailsOf(s, tails);
       if (header.least !== null && s.threshold < header.least) return each(() => 1);
-      return each((i) => beyond((u - location[i]) / width[i], tails[i], skews[i], table));
+      if (!shares) return each((i) => beyond((u - location[i]) / width[i], tails[i], skews[i], table));
+      const bell = gaussian();
+      return each((i) => beyondBoth((u - location[i]) / width[i], ...shape(i, of), table, bell));
     },
     latent_median: () => surface(0.5),
     latent_lower: (s) => surface(tail(s)),
     latent_upper: (s) => surface(1 - tail(s)),
     latent_sd: () => get("surface_sd"),
     async noise_sd(s) {
-      const [, width, tails, skews] = await parts(s), latent = await get("latent_sd" + mark(s));
-      return each((i) => Math.sqrt(Math.max(0, width[i] ** 2 * variance(tails[i], skews[i]) - latent[i] ** 2)));
+      const of = await parts(s), [, width, tails, skews, shares] = of, latent = await get("latent_sd" + mark(s));
+      const square = shares ? (i) => varianceOfBoth(...shape(i, of)) : (i) => variance(tails[i], skews[i]);
+      return each((i) => Math.sqrt(Math.max(0, width[i] ** 2 * square(i) - latent[i] ** 2)));
     },
     async explained() { const [sd, prior] = await Promise.all([get("surface_sd"), get("prior_sd")]); return each((i) => Math.min(1, Math.max(0, 1 - (sd[i] / prior[i]) ** 2))); },
     async measured() { const away = await get("nearest_m"); return each((i) => away[i] / 1000); },
@@ -131,13 +144,13 @@ function atlasOf(packs) {
     plane: (layer, s) => layer.formula ? once(layer.formula + part(s), () => formulas[layer.formula](s)) : given.plane(layer, s),
     /* Of one place without a table: what is printed. */
     async at(i, s, layers) {
-      const [[location, width, a, skew], mean, sd, prior] = await Promise.all([parts(s), get("surface"), get("surface_sd"), get("prior_sd")]);
-      const new_ = (p) => scaleOfNew(s).value(location[i] + width[i] * quantile(p, a[i], skew[i]));
+      const [new_, mean, sd, prior] = await Promise.all([parts(s), get("surface"), get("surface_sd"), get("prior_sd")]), [location, width] = new_, own = shape(i, new_);
+      const end = (p) => scaleOfNew(s).value(location[i] + width[i] * quantileOfBoth(p, ...own));
       const of = (p) => scale.value(mean[i] + quantile(p, 0, 0) * sd[i]);
       const out = {
-        median: new_(0.5), lower: new_(tail(s)), upper: new_(1 - tail(s)), exceedance: atlas.chance(i, s, [location, width, a, skew]),
+        median: end(0.5), lower: end(tail(s)), upper: end(1 - tail(s)), exceedance: atlas.chance(i, s, new_),
         latent_median: of(0.5), latent_lower: of(tail(s)), latent_upper: of(1 - tail(s)), latent_sd: sd[i],
-        noise_sd: Math.sqrt(Math.max(0, width[i] ** 2 * variance(a[i], skew[i]) - (await get("latent_sd" + mark(s)))[i] ** 2)),
+        noise_sd: Math.sqrt(Math.max(0, width[i] ** 2 * varianceOfBoth(...own) - (await get("latent_sd" + mark(s)))[i] ** 2)),
         explained: Math.min(1, Math.max(0, 1 - (sd[i] / prior[i]) ** 2)),
       };
       out.pi_width = out.upper - out.lower; out.within = Math.sqrt(out.upper / out.lower);
@@ -145,13 +158,14 @@ function atlasOf(packs) {
       for (const layer of layers) if (layer.plane) out[layer.id] = (await get(layer.plane))[i];
       return out;
     },
-    chance(i, s, [location, width, a, skew]) {
+    chance(i, s, of) {
       if (header.least !== null && s.threshold < header.least) return 1;
-      return beyond((scaleOfNew(s).working(s.threshold) - location[i]) / width[i], a[i], skew[i]);
+      const [location, width] = of;
+      return beyondBoth((scaleOfNew(s).working(s.threshold) - location[i]) / width[i], ...shape(i, of));
     },
     /* Of numbers from elsewhere: a quarter of the same place. */
-    of: ({ location, scale: width, inverse_df: a, log_skewness: skew }, s) => Object.fromEntries(
-      [["median", 0.5], ["lower", tail(s)], ["upper", 1 - tail(s)]].map(([name, p]) => [name, scaleOfNew(s).value(location + width * quantile(p, a, skew))])),
+    of: ({ location, scale: width, inverse_df: a, log_skewness: skew, peak_share: w = 0, peak_offset: m = 0, peak_scale: r = width }, s) => Object.fromEntries(
+      [["median", 0.5], ["lower", tail(s)], ["upper", 1 - tail(s)]].map(([name, p]) => [name, scaleOfNew(s).value(location + width * quantileOfBoth(p, a, skew, w, m / width, r / width))])),
   };
   return atlas;
 }

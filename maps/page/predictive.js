@@ -65,11 +65,45 @@ function quantile(p, a, skew) {
   return p * share < 0.5 * left ? left * lowerQuantile(p * share / left, a) : -right * lowerQuantile((1 - p) * share / right, a);
 }
 
-/* Variance at scale 1, whose mode is 0 (Fernández and Steel 1998, eq. 5). */
+/* Mean and variance at scale 1, whose mode is 0 (Fernández and Steel 1998, eq. 5). */
+function mean(a, skew) {
+  const half = a < GAUSSIAN ? 1 / Math.sqrt(2 * Math.PI) : Math.exp(logDensity(0, a)) / (1 - a);
+  return 2 * half * (Math.exp(skew) - Math.exp(-skew));
+}
 function variance(a, skew) {
   const left = Math.exp(-skew), right = Math.exp(skew), square = a < GAUSSIAN ? 1 : 1 / (1 - 2 * a);
-  const half = a < GAUSSIAN ? 1 / Math.sqrt(2 * Math.PI) : Math.exp(logDensity(0, a)) / (1 - a);
-  return square * (left ** 3 + right ** 3) / (left + right) - (2 * half * (right - left)) ** 2;
+  return square * (left ** 3 + right ** 3) / (left + right) - mean(a, skew) ** 2;
+}
+
+/* With a second peak: a share w of the mass is a Gaussian's, whose location m and scale r are in units of the first. `tail` and
+   `bell` may be tables of `lower`, of the first peak and of the Gaussian. */
+function beyondBoth(u, a, skew, w, m, r, tail = lower, bell = lower) {
+  const first = beyond(u, a, skew, tail);
+  return w > 0 ? (1 - w) * first + w * beyond((u - m) / r, 0, 0, bell) : first;
+}
+
+/* Between the p-quantiles of the two, `one` and `other`: ITP steps (Oliveira and Takahashi 2020), at most one more than halving
+   takes, until the bracket is `near` wide. */
+function quantileOfBoth(p, a, skew, w, m, r, one = quantile(p, a, skew), other = m + r * quantile(p, 0, 0), tail = lower, bell = lower, near = 1e-11) {
+  if (!(w > 0)) return one;
+  const below = (u) => 1 - p - beyondBoth(u, a, skew, w, m, r, tail, bell);
+  let low = Math.min(one, other), high = Math.max(one, other), under = below(low), over = below(high), most = near;
+  if (!(under < 0)) return low; // tables are rounded
+  if (!(over > 0)) return high;
+  const slope = 0.2 / (high - low);
+  while (most < high - low) most *= 2;
+  for (; high - low > near; most *= 0.5) {
+    const middle = 0.5 * (low + high), secant = low - under * (high - low) / (over - under), away = middle - secant;
+    const held = Math.max(0, Math.abs(away) - slope * (high - low) ** 2), reach = most - 0.5 * (high - low);
+    const u = middle - Math.sign(away) * Math.min(held, reach), y = below(u);
+    if (y > 0) { high = u; over = y; } else { low = u; under = y; }
+    if (y === 0) return u;
+  }
+  return low - under * (high - low) / (over - under);
+}
+function varianceOfBoth(a, skew, w, m, r) {
+  const first = variance(a, skew);
+  return w > 0 ? (1 - w) * first + w * r * r + w * (1 - w) * (m - mean(a, skew)) ** 2 : first;
 }
 
 const normal = (u) => u <= 0 ? 0.5 * erfc(-u / Math.SQRT2) : 1 - 0.5 * erfc(u / Math.SQRT2);

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from app.dashboard.atlas import Atlas
 from data_pipelines.synthetic import write_world
 from geogp import GPRegressor, load
 from geogp import run as runs
+from geogp.data import Moments
+from geogp.predictive import Peak, Predictive
 
 LON, LAT = -143.0, 34.0
 LAEA = CRS.from_proj4(f"+proj=laea +lat_0={LAT} +lon_0={LON} +datum=WGS84 +units=m").to_wkt()
@@ -172,6 +175,29 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         assert main(["fit", str(table), "--target", target, *TINY, "-o", str(folder / target), "-q"]) == 0
         assert main(["evaluate", str(folder / target), "-q"]) == 0
     return [folder / "download", folder / "upload"]
+
+
+def peak_of(table: Mapping[str, Any], mark: str = "") -> Peak | None:
+    """The second peak that planes tell of."""
+    share, offset, scale = (table.get(f"peak_{name}{mark}") for name in ("share", "offset", "scale"))
+    return None if share is None else Peak(share, table[f"location{mark}"] + offset, scale)
+
+
+@pytest.fixture
+def peaked(run_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Atlas:
+    """The tiny run, as if new measurements had a second peak in its town and nowhere else."""
+    found = Atlas(load(run_path), DiskCache(tmp_path))
+    model = found.run.model
+    plain = model.distribution
+
+    def distribution(moments: Moments, *, latent: bool = False) -> Predictive:
+        p = plain(moments, latent=latent)
+        share = np.clip(2.0 * (p.location - 4.6), 0.0, 0.7)
+        peak = Peak(share, np.where(share > 0, 5.8, -1e9), np.where(share > 1e-3, 2.5, 20.0) * p.scale)
+        return p if latent else replace(p, peak=peak)
+
+    monkeypatch.setattr(model, "distribution", distribution)
+    return found
 
 
 LATITUDE, LONGITUDE = Transformer.from_crs(LAEA, "EPSG:4326", always_xy=True).transform(6000, 0)[::-1]

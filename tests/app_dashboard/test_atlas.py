@@ -19,18 +19,26 @@ from geogp.prediction import VARIABLES
 from geogp.predictive import Predictive
 from maps.packing import unpack
 
+from .conftest import peak_of
 
-@pytest.fixture(scope="module")
-def planes(atlas: Atlas) -> tuple[dict, dict[str, np.ndarray], dict[str, np.ndarray]]:
+
+def planes_of(atlas: Atlas) -> tuple[dict, dict[str, np.ndarray], dict[str, np.ndarray]]:
     first, others = atlas._made(Wanted("2023Q4"), lambda done, total: None)
     assert others is not None
     header, values = unpack(first)
     return header, values, unpack(others)[1]
 
 
-def test_the_packed_planes_are_the_maps(atlas: Atlas, planes: tuple) -> None:
+@pytest.fixture(scope="module")
+def planes(atlas: Atlas) -> tuple[dict, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    return planes_of(atlas)
+
+
+@pytest.mark.parametrize("run", ["atlas", "peaked"])
+def test_the_packed_planes_are_the_maps(run: str, request: pytest.FixtureRequest) -> None:
     """What the page computes of them is what an export holds, to fewer digits than are printed."""
-    _, values, others = planes
+    atlas = request.getfixturevalue(run)
+    header, values, others = planes_of(atlas)
     usual = f"{atlas.choices.tests:.10g}"
     known = values["known"]
     for n in (usual, *(f"{c:.10g}" for c in COUNTS)):
@@ -42,7 +50,13 @@ def test_the_packed_planes_are_the_maps(atlas: Atlas, planes: tuple) -> None:
             1 / a if (a > 0).all() else None,
             atlas.run.model.transform_,
             table[f"log_skewness_{n}"],
+            peak=peak_of(table, f"_{n}"),
         )
+        assert (p.peak is None) == (run == "atlas")
+        if p.peak is not None:
+            assert 0.1 < (p.peak.share > 0).mean() < 0.9 and p.peak.share.max() > 0.5
+            high = p.peak.location + 3.0 * p.peak.scale
+            assert high[p.peak.share > 0.1].max() < header["table"]["high"] < 30.0
         expected = atlas.run.predict(
             atlas.page.geobox, tests=float(n), quarter="2023Q4", **atlas.page.options
         )

@@ -19,7 +19,7 @@ from app.dashboard.words import percent, plain
 from app.errors import InvalidInput
 from geogp.predictive import Predictive
 
-from .conftest import LAT, LATITUDE, LON, LONGITUDE
+from .conftest import LAT, LATITUDE, LON, LONGITUDE, peak_of
 
 
 def test_a_place_in_words_is_the_models_own(atlas: Atlas) -> None:
@@ -173,10 +173,12 @@ def test_every_quarter_is_told(atlas: Atlas) -> None:
     assert all(r["lower"] < r["median"] < r["upper"] for r in rows)
 
 
-def test_the_quarters_of_a_place_are_those_of_the_model(atlas: Atlas) -> None:
+@pytest.mark.parametrize("run", ["atlas", "peaked"])
+def test_the_quarters_of_a_place_are_those_of_the_model(run: str, request: pytest.FixtureRequest) -> None:
     """The page computes the chart from these: any level, any number of tests."""
-    usual = atlas.choices.tests
-    for row in atlas.history(LAT, LON):
+    atlas = request.getfixturevalue(run)
+    usual, place = atlas.choices.tests, (LATITUDE, LONGITUDE)
+    for row in atlas.history(*place):
         setting = replace(atlas.choices.default, quarter=row["quarter"])
         told = row["counts"][f"{usual:.10g}"]
         predictive = Predictive(
@@ -185,9 +187,11 @@ def test_the_quarters_of_a_place_are_those_of_the_model(atlas: Atlas) -> None:
             np.array([1 / told["inverse_df"]]) if told["inverse_df"] else None,
             atlas.run.model.transform_,
             np.array([told["log_skewness"]]),
+            peak=peak_of({name: np.array([v]) for name, v in told.items()}),
         )
+        assert (predictive.peak is None) == (run == "atlas")
         ends = [float(atlas.target.from_score(v)[0]) for v in (predictive.median(), *predictive.interval())]
-        ds = atlas.at(LAT, LON, setting)
+        ds = atlas.at(*place, setting)
         expected = [float(ds[key].values[0, 0]) for key in ("median", "lower", "upper")]
         np.testing.assert_allclose(ends, expected, rtol=1e-5)
 

@@ -1,7 +1,9 @@
-"""What the page's script makes of planes whose new measurements are on a bent scale, in Chromium: what the model says."""
+"""What the page's script makes of planes, in Chromium, is what the model says: where the scale of new measurements is bent,
+and where they have a second peak."""
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +13,9 @@ import xarray as xr
 
 import maps
 from app.workflow import distributions
-from geogp.predictive import Predictive
+from geogp.predictive import Peak, Predictive
 from geogp.transforms import Identity, Warp, Warped
-from maps.packing import base64_of, packs_of
+from maps.packing import base64_of, packs_of, unpack
 
 pytestmark = [
     pytest.mark.browser,
@@ -23,6 +25,14 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 #: Of logarithms of speeds: values pile up at 10.
 WARP = Warp(np.array([-1.0, 0.8, 1.0, 1.2, 3.0]), np.ones(5), np.array([1.0, 0.5, 7.0, 0.5, 1.0]), (0.0, -0.2), 2.0)  # fmt: skip
 COUNTS = (1.0, 5.0)
+LOCATION, WIDTH = np.tile([0.7, 1.0, 1.4, 2.2], 2), np.tile([0.3, 0.5, 0.2, 0.4], 2)
+N = len(LOCATION)
+#: Above and below, narrow and wide; single measurements alone have it.
+PEAK = {
+    "peak_share": np.array([0.0, 0.1, 0.5, 0.9, 0.9, 0.5, 0.1, 0.0]),
+    "peak_offset": np.array([0.9, 0.8, 0.4, 0.7, -1.1, -0.3, -0.9, -0.5]),
+    "peak_scale": np.array([0.3, 0.06, 0.5, 0.06, 0.5, 0.06, 0.5, 0.3]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,65 +52,88 @@ def blank() -> Iterator[Any]:
         browser.close()
 
 
-def parts_of(scales: list[Any]) -> xr.Dataset:
-    """Of four places, as `app.workflow.distributions` tells them, for each count the same but for the scale."""
+def parts_of(scales: list[Any], peak: bool) -> xr.Dataset:
+    """Of some places, as `app.workflow.distributions` tells them, for each count the same but for the scale and the peak."""
     run = SimpleNamespace(
         model=SimpleNamespace(engine_=SimpleNamespace(least=-np.inf)),
         target=SimpleNamespace(from_score=lambda u: 10.0**u),
     )
-    location, width = np.array([0.7, 1.0, 1.4, 2.2]), np.array([0.3, 0.5, 0.2, 0.4])
     planes = {
-        "location": location, "scale": width, "inverse_df": np.full(4, 0.2), "log_skewness": np.full(4, 0.1), "latent_sd": 0.3 * width,
+        "location": LOCATION, "scale": WIDTH, "inverse_df": np.full(N, 0.2), "log_skewness": np.full(N, 0.1), "latent_sd": 0.3 * WIDTH,
     }  # fmt: skip
     by_count = {name: (("count", "place"), np.stack([v] * len(COUNTS))) for name, v in planes.items()}
-    surface = {"surface": location, "surface_sd": 0.3 * width, "prior_sd": np.ones(4)}
-    working = distributions._nodes(location, width, location, width)
+    if peak:
+        by_count |= {
+            name: (("count", "place"), np.stack([v, 0 * v if name == "peak_share" else v]))
+            for name, v in PEAK.items()
+        }
+    surface = {"surface": LOCATION, "surface_sd": 0.3 * WIDTH, "prior_sd": np.ones(N)}
+    working = distributions._nodes(
+        (LOCATION, 8 * WIDTH), (LOCATION + PEAK["peak_offset"], 5 * PEAK["peak_scale"])
+    )
     values = {"value": ("node", distributions._values(run, working, Identity()))}
     if scales:
         told = [distributions._values(run, working, scale) for scale in scales]
         values["value_of_new"] = (("count", "node"), np.stack(told))
     return xr.Dataset(
         by_count | {n: ("place", v) for n, v in surface.items()} | values
-        | {"known": (("y", "x"), np.ones((2, 2), bool)), "working": ("node", working)},
+        | {"known": (("y", "x"), np.ones((2, N // 2), bool)), "working": ("node", working)},
         coords={"count": list(COUNTS)},
         attrs={"tests": 5.0, "quarter": "2023Q4"},
     )  # fmt: skip
 
 
-SAID = """async ([packs, tests]) => {
+NAMES = ["median", "lower", "upper", "exceedance", "noise_sd", "latent_median"]
+SAID = """async ([packs, tests, names, place]) => {
     const atlas = atlasOf(await Promise.all(packs.map((text) => unpack(bytesOf(text)))));
     const s = { tests, level: 0.9, threshold: 9.0 }, out = {};
-    for (const name of ["median", "lower", "upper", "exceedance", "latent_median"])
-        out[name] = [...await atlas.plane({ id: name, formula: name }, s)];
-    const one = await Promise.all([0, 1, 2, 3].map((i) => atlas.at(i, s, [])));
-    out.at = ["median", "lower", "upper", "exceedance", "latent_median"].map((name) => one.map((v) => v[name]));
-    const [location, scale, a, skew] = [1.0, 0.5, 0.2, 0.1];
-    out.of = atlas.of({ location, scale, inverse_df: a, log_skewness: skew }, s);
+    for (const name of names) out[name] = [...await atlas.plane({ id: name, formula: name }, s)];
+    const one = await Promise.all([...Array(atlas.n).keys()].map((i) => atlas.at(i, s, [])));
+    out.at = names.map((name) => one.map((v) => v[name]));
+    out.of = atlas.of(place, s);
     return out;
 }"""
 
 
+def told(parts: xr.Dataset) -> list[str]:
+    return [base64_of(pack) for pack in packs_of(parts) if pack is not None]
+
+
 @pytest.mark.parametrize("bent", [True, False])
-def test_the_page_computes_what_the_model_says(blank: Any, bent: bool) -> None:
+@pytest.mark.parametrize("peak", [True, False])
+def test_the_page_computes_what_the_model_says(blank: Any, bent: bool, peak: bool) -> None:
     scales = [Warped(Identity(), WARP, WARP.strength(n)) if bent else Identity() for n in COUNTS]
-    parts = parts_of(scales if bent else [])
-    packs = [base64_of(pack) for pack in packs_of(parts) if pack is not None]
+    parts = parts_of(scales if bent else [], peak)
+    packs = told(parts)
     assert len(packs) == 2
+    one = {name: float(parts[name].values[0, 1]) for name in parts if parts[name].dims == ("count", "place")}
     for n, scale in zip(COUNTS, scales):
-        said = blank.evaluate(SAID, [packs, n])
-        p = Predictive(
-            parts["location"].values[0], parts["scale"].values[0], np.full(4, 5.0), scale, np.full(4, 0.1)
-        )
+        said = blank.evaluate(SAID, [packs, n, NAMES, one])
+        second = Peak(PEAK["peak_share"], LOCATION + PEAK["peak_offset"], PEAK["peak_scale"])
+        tails, skew = np.full(N, 5.0), np.full(N, 0.1)
+        p = Predictive(LOCATION, WIDTH, tails, scale, skew, peak=second if peak and n == COUNTS[0] else None)
         lower, upper = p.interval(0.9)
+        sd = replace(p, transform=Identity()).sd()
         expected = {
             "median": 10.0 ** p.median(), "lower": 10.0**lower, "upper": 10.0**upper, "exceedance": p.exceedance(np.log10(9.0)),
-            "latent_median": 10.0 ** parts["surface"].values,
+            "noise_sd": np.sqrt(sd**2 - (0.3 * WIDTH) ** 2), "latent_median": 10.0**LOCATION,
         }  # fmt: skip
         for (name, values), at in zip(expected.items(), said["at"], strict=True):
             np.testing.assert_allclose(said[name], values, rtol=4e-3, atol=2e-3)
             np.testing.assert_allclose(at, values, rtol=4e-3, atol=2e-3)
-        assert said["of"]["upper"] == pytest.approx(float(10.0 ** upper[1]), rel=4e-3)
+        if n == COUNTS[0]:
+            assert said["of"]["upper"] == pytest.approx(float(10.0 ** upper[1]), rel=4e-3)
     # Of the median of single tests the bend is most of what there is to see.
-    straight = 10.0 ** Predictive(p.location, p.scale, p.degrees_of_freedom, Identity(), p.log_skewness).median()  # fmt: skip
-    told = blank.evaluate(SAID, [packs, 1.0])["median"]
-    assert (np.abs(np.log(told / straight)).max() > 0.1) == bent
+    p = Predictive(LOCATION, WIDTH, tails, Identity(), skew, peak=second if peak else None)
+    single = blank.evaluate(SAID, [packs, 1.0, ["median"], one])["median"]
+    assert (np.abs(np.log(single / 10.0 ** p.median())).max() > 0.1) == bent
+
+
+def test_where_no_share_is_above_0_a_second_peak_changes_nothing(blank: Any) -> None:
+    parts = parts_of([], True)
+    assert not {name for name in unpack(packs_of(parts)[0])[1] if name.startswith("peak")}
+    without = parts.drop_vars(list(PEAK))
+    said, plain = (blank.evaluate(SAID, [told(v), 1.0, NAMES, {}]) for v in (parts, without))
+    for name in NAMES:
+        same = np.equal(said[name], plain[name])
+        assert same[PEAK["peak_share"] == 0].all() and (name == "latent_median") == same.all()

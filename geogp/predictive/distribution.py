@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln, gammaln, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import betaln, ndtr, ndtri, stdtr
 
 from geogp.densities import standard_log_density
 from geogp.errors import InvalidInput, check_level
+from geogp.predictive.peaks import Peak, crps_between, zero_between
+from geogp.predictive.tails import mean_of_half, standard_moments, student_tail
 from geogp.transforms import Identity, Transform, Warped
 
 Array = NDArray[np.float64]
@@ -34,33 +36,12 @@ _TAIL_WEIGHTS = math.log(690.0) * _WEIGHTS * np.exp(math.log(690.0) * _NODES) * 
 _MEAN_NODES, _MEAN_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _MEAN_NODES, _MEAN_WEIGHTS = 0.5 * (_MEAN_NODES + 1.0), 0.5 * _MEAN_WEIGHTS
 _TURN, _LEAST_MASS = 1 << 14, 1e-9
-#: Probability from which on the tail of a Student-t may be a power, and u / √ν from which on it is one.
-_FAR, _POWER = 1e-15, 1e6
 #: Every Student-t here has more degrees of freedom; with so many, what grows faster than u² may have no mean.
 LEAST_DF = 2.0
 #: For the CRPS of two peaks under a curved transform: probabilities of either peak at which the integrand is looked at.
 _LEVELS = 1.0 / (1.0 + np.exp(-np.linspace(-16.0, 16.0, 48)))
-#: Steps in which a quantile of two peaks is found, and how near, in units of what lies between the quantiles of the two.
-_SEARCH, _NEAR = 80, 1e-13
 #: Of an interval whose half-width is the sd of a Gaussian.
 ONE_SD = 0.6826894921370859
-
-
-@dataclass(frozen=True)
-class Peak:
-    """A second peak of N distributions, Gaussian on the working scale, e.g. lines of another technology than most around.
-
-    share : (N,) its probability, below 1; 0 where there is none
-    location, scale : (N,) on the working scale; scale > 0
-    """
-
-    share: Float[np.ndarray, " N"]
-    location: Float[np.ndarray, " N"]
-    scale: Float[np.ndarray, " N"]
-
-    def rows(self, index: NDArray) -> "Peak":
-        """The same at some of the places."""
-        return Peak(self.share[index], self.location[index], self.scale[index])
 
 
 @dataclass(frozen=True)
@@ -134,34 +115,16 @@ class Predictive:
         return out.reshape(shape)
 
     def _between(self, start: Array, p: Array, upper: bool) -> Array:
-        """Quantiles of two peaks (N,): they lie between those of the first, `start`, and of the second.
-
-        Newton's steps, halves of what is left where these leave it or do not gain.
-        """
+        """Quantiles of two peaks (N,): they lie between those of the first, `start`, and of the second."""
         assert self.peak is not None
         other = self.peak.location + self.peak.scale * (-ndtri(p) if upper else ndtri(p))
-        low, high = np.minimum(start, other), np.maximum(start, other)
-        near = _NEAR * (high - low)
-        out, step = start.copy(), high - low
-        left = np.flatnonzero(high > low)
-        told, sign = self.rows(left), -1.0 if upper else 1.0
-        for _ in range(_SEARCH):
-            if not len(left):
-                break
-            u = out[left]
-            miss = sign * (told._mass(u, upper=upper) - p[left])
-            low[left], high[left] = np.where(miss < 0.0, u, low[left]), np.where(miss < 0.0, high[left], u)
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                wanted = -miss / told._slope(u)
-            half = 0.5 * (high[left] - low[left])
-            inside = (u + wanted > low[left]) & (u + wanted < high[left])
-            newton = inside & (np.abs(wanted) < 0.5 * np.abs(step[left]))
-            moved = np.where(miss == 0.0, u, np.where(newton, u + wanted, low[left] + half))
-            step[left], out[left] = moved - u, moved
-            more = (np.abs(moved - u) > near[left]) & (miss != 0.0)
-            if not more.all():
-                left, told = left[more], told.rows(more)
-        return out
+        plain, sign = replace(self, transform=Identity()), -1.0 if upper else 1.0
+        return zero_between(
+            start,
+            other,
+            lambda u, rows: sign * (plain.rows(rows)._mass(u, upper=upper) - p[rows]),
+            lambda u, rows: np.exp(plain.rows(rows).log_density(u)),
+        )
 
     def _mass(self, u: Array, *, upper: bool = False) -> Array:
         """P(U <= u), or P(U > u), of two peaks on the working scale: (N,), accurate in both tails."""
@@ -169,11 +132,6 @@ class Predictive:
         z = (u - self.peak.location) / self.peak.scale
         first = self._below((u - self.location) / self.scale, upper=upper)
         return (1.0 - self.peak.share) * first + self.peak.share * ndtr(-z if upper else z)
-
-    def _slope(self, u: Array) -> Array:
-        """Density of two peaks on the working scale: (N,)."""
-        plain = replace(self, transform=Identity())
-        return np.exp(plain.log_density(u))
 
     # -- the standard distribution: location 0, scale 1 ----------------------------------------------
 
@@ -404,8 +362,8 @@ class Predictive:
         else:
             beyond = np.exp(standard_log_density(a, nu)) * (nu + a * a) / (nu - 1.0)
             ratio = np.exp(betaln(0.5, nu - 0.5) - 2.0 * betaln(0.5, 0.5 * nu))
-            squared = _mean_of_half(nu) - np.sqrt(nu) / (nu - 1.0) * ratio
-        first = a * T + _mean_of_half(nu) - beyond
+            squared = mean_of_half(nu) - np.sqrt(nu) / (nu - 1.0) * ratio
+        first = a * T + mean_of_half(nu) - beyond
         both = (left**3 + right**3) / np.square(left + right)
         return self.scale * (np.abs(u) - 4.0 * w * w / (left + right) * first + 4.0 * both * squared)
 
@@ -466,16 +424,7 @@ class Predictive:
             p = np.broadcast_to(_LEVELS, (len(part), len(_LEVELS)))
             t = np.concatenate([one._at(one._standard(p)) for one in (first, second)], axis=1)
             t = np.sort(np.concatenate([np.clip(t, low, high), seen[:, None]], axis=1), axis=1)
-            # Each interval by Simpson's rule, the integrand times the slope of the function there.
-            middle = 0.5 * (t[:, 1:] + t[:, :-1])
-            F = [np.stack([told.cdf(column) for column in at.T], axis=1) for at in (t, middle)]
-            before = t[:, 1:] <= seen[:, None]
-            g = [np.square(np.where(before, v, 1.0 - v)) for v in (F[0][:, :-1], F[1], F[0][:, 1:])]
-            own = function(t)
-            f = [own[:, :-1], function(middle), own[:, 1:]]
-            slopes = (4.0 * f[1] - 3.0 * f[0] - f[2], f[2] - f[0], f[0] - 4.0 * f[1] + 3.0 * f[2])
-            each = g[0] * slopes[0] + 4.0 * g[1] * slopes[1] + g[2] * slopes[2]
-            out[part] = each.sum(axis=1) / 6.0
+            out[part] = crps_between(t, seen, told.cdf, function)
             out[part] += np.abs(function(y[part]) - function(seen))
         return out
 
@@ -505,57 +454,3 @@ class Predictive:
         p = np.broadcast_to(_TAIL, (len(self), len(_TAIL)))
         with np.errstate(over="ignore"):
             return self._at(self._standard(p)), self._at(self._standard(p, upper=True))
-
-
-def student_tail(degrees_of_freedom: ArrayLike, p: ArrayLike) -> Array:
-    """The p-quantile, p at most a half, of a standard Student-t.
-
-    Far out, where scipy's `stdtrit` is +inf, NaN or off by half, the tail is a power of p.
-
-    Examples
-    --------
-    >>> [f"{u:.2e}" for u in student_tail(5.5, np.array([0.025, 1e-300]))]
-    ['-2.50e+00', '-5.92e+54']
-    """
-    nu, p = np.broadcast_arrays(np.asarray(degrees_of_freedom, dtype=np.float64), p)
-    u = np.asarray(stdtrit(nu, p))
-    few = p < _FAR
-    if few.any():
-        nu, p = nu[few], p[few]
-        # P(U < -u) -> Γ((ν+1)/2) / (Γ(ν/2) √π) ν^(ν/2 - 1) u^-ν, to ν/u² of itself
-        log_mass = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * math.log(math.pi)
-        log_u = (log_mass + (0.5 * nu - 1.0) * np.log(nu) - np.log(p)) / nu
-        with np.errstate(over="ignore"):
-            u[few] = np.where(log_u > math.log(_POWER) + 0.5 * np.log(nu), -np.exp(log_u), u[few])
-    return u
-
-
-def standard_moments(
-    degrees_of_freedom: Float[np.ndarray, " N"] | None, log_skewness: Float[np.ndarray, " N"] | None
-) -> tuple[Float[np.ndarray, " N"] | float, Float[np.ndarray, " N"] | float]:
-    """Mean and variance at location 0 and scale 1; the mean of a skewed distribution is not its location.
-
-    Examples
-    --------
-    >>> mean, variance = standard_moments(np.array([4.0]), np.array([0.0]))
-    >>> float(mean[0]), float(variance[0])
-    (0.0, 2.0)
-
-    References
-    ----------
-    Fernández and Steel 1998, eq. 5
-    """
-    nu = degrees_of_freedom
-    square = 1.0 if nu is None else nu / (nu - 2.0)
-    if log_skewness is None:
-        return 0.0, square
-    left, right = np.exp(-log_skewness), np.exp(log_skewness)
-    mean = 2.0 * _mean_of_half(nu) * (right - left)
-    return mean, square * (left**3 + right**3) / (left + right) - np.square(mean)
-
-
-def _mean_of_half(nu: Array | None) -> Array | float:
-    """Integral of u times the base's density over u > 0."""
-    if nu is None:
-        return 1.0 / math.sqrt(2.0 * math.pi)
-    return np.exp(standard_log_density(np.zeros_like(nu), nu)) * nu / (nu - 1.0)

@@ -153,7 +153,7 @@ def test_each_kind_counts_alike_however_many_rows_it_has(world, taught):
     assert torch.equal(model.first.weight, fresh.first.weight) and model.spread == fresh.spread
     assert not model.training and (model.last.bias == 0.1).all()
     np.testing.assert_allclose(model.intercept.detach().exp(), [0.1, 0.5, 3.9, 1.0], rtol=1e-5)
-    assert any(name.startswith("members of the noise/") for name in stages.known)
+    assert any(name.startswith("members of the noises/") for name in stages.known)
 
 
 def test_where_counts_are_alike_none_is_of_single_tests_and_tails_begin_at_thirty(taught):

@@ -1,6 +1,7 @@
 """The smooth noise learned from rows that were left out, the scale on which it speaks, and the calibration of its intervals."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from geogp.field.noise.second_peak import surely_better
 from geogp.field.noise.smooth import HeldOutRows, Parts, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.noise.warped import learned_warp
 from geogp.field.observations import canonical
+from geogp.field.options import FieldOptions
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
@@ -125,67 +127,76 @@ def fit_noise(
     Each kind of missing data counts alike, however many rows it found, but for sides; of validation rows (`asked`)
     none counts more than those rows do on average, so that a few cannot outvote the rest.
     """
+    o = known.options
     tables = kinds if asked is None else [*kinds, asked]
     dealt = _dealt(known, tables) if dealt is None else dealt
+    judges = LeveledRows.together([_weighted(rows, 1.0 / len(rows)) for rows in tables])
+    two = o.peak and bool(dealt.without.any()) and len(judges) >= PEAK_FROM
+    noises = _members(known, _taught(o, kinds, asked), dealt, (False, True)[: 1 + two], stages)
+
+    def with_warp(noise: SmoothNoise) -> tuple[Learned, Parts]:
+        parts = _unseen(known, noise, judges, dealt)
+        with torch.enable_grad():
+            return Learned(noise, _warp_of(known, parts, judges)), parts
+
+    plain, *peaked = side_by_side(with_warp, noises)
+    if not peaked:
+        return plain[0]
+    n, likely = min(len(judges), JUDGES), judges.weight.numpy() / float(judges.weight.sum())
+    drawn = np.sort(np.random.default_rng(o.seed).choice(len(judges), n, replace=False, p=likely))
+    some = judges.at(torch.from_numpy(drawn))
+    new, old = (
+        parts.at(torch.from_numpy(drawn)).predictive(_bent(learned.warp, some.counts))
+        for learned, parts in (*peaked, plain)
+    )
+    better = surely_better(new, old, (some.value + some.level).numpy(), some.square.numpy())
+    return peaked[0][0] if better else plain[0]
+
+
+def _taught(o: FieldOptions, kinds: list[LeveledRows], asked: LeveledRows | None) -> LeveledRows:
+    """What members learn from: each kind alike, validation rows no more than that."""
     typical = sum(len(rows) for rows in kinds) / len(kinds)
     share = [_weighted(rows, typical / len(rows)) for rows in kinds]
-    o, gp = known.options, known.gp
     if asked is not None:
         some = _at_most(o.n_targets, asked, o.seed)
         share.append(_weighted(some, min(1.0, typical / len(some))))
-    rows = LeveledRows.together(share)
-    judges = LeveledRows.together([_weighted(rows, 1.0 / len(rows)) for rows in tables])
-    two = o.peak and bool(dealt.without.any()) and len(judges) >= PEAK_FROM
-    models = []
-    for peak in (False, True)[: 1 + two]:
-        model = new_smooth_noise(
-            rows.features.shape[1], hidden=o.hidden, members=o.members, seed=o.seed, spread=SPREAD, peak=peak
-        )
-        s2 = gp.s2 if known.has_counts else 1e-6
-        model.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
-        models.append(model)
-    turn = threading.Lock()
+    return LeveledRows.together(share)
+
+
+def _members(
+    known: Conditioned, rows: LeveledRows, dealt: Dealt, peaks: Sequence[bool], stages: Stages
+) -> list[SmoothNoise]:
+    """A stage: a noise with each of these, with a second peak or without, learned side by side."""
+    o, gp = known.options, known.gp
+    n, turn = rows.features.shape[1], threading.Lock()
+    noises = [
+        new_smooth_noise(n, hidden=o.hidden, members=o.members, seed=o.seed, spread=SPREAD, peak=peak)
+        for peak in peaks
+    ]
+    s2 = gp.s2 if known.has_counts else 1e-6
+    for noise in noises:
+        noise.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
 
     def tick() -> None:
         with turn:
             stages.tick()
 
-    def learn(model: SmoothNoise) -> dict[str, Tensor]:
+    def learn(noise: SmoothNoise) -> dict[str, Tensor]:
         with torch.enable_grad():
             fit_smooth_noise(
-                model, rows, gp.kernel.prior_variance, dealt, epochs=o.epochs, seed=o.seed, tick=tick
+                noise, rows, gp.kernel.prior_variance, dealt, epochs=o.epochs, seed=o.seed, tick=tick
             )
-        return model.state_dict()
+        return noise.state_dict()
 
     def learn_all() -> dict[str, Tensor]:
-        states = side_by_side(learn, models)
-        return {f"{k}.{name}": v for k, state in enumerate(states) for name, v in state.items()}
+        states = side_by_side(learn, noises)
+        return {f"{k}.{name}": value for k, state in enumerate(states) for name, value in state.items()}
 
-    made = stages.once("members of the noise", learn_all)
-    for k, model in enumerate(models):
-        own = {name.removeprefix(f"{k}."): v for name, v in made.items() if name.startswith(f"{k}.")}
-        model.load_state_dict(own)
-
-    def with_warp(model: SmoothNoise) -> tuple[Learned, Parts]:
-        parts = _unseen(known, model.eval(), judges, dealt)
-        with torch.enable_grad():
-            return Learned(model, _warp_of(known, parts, judges)), parts
-
-    (plain, parts), *other = side_by_side(with_warp, models)
-    if not other:
-        return plain
-    ((peaked, peaks),) = other
-    n, likely = min(len(judges), JUDGES), judges.weight.numpy() / float(judges.weight.sum())
-    drawn = torch.from_numpy(
-        np.sort(np.random.default_rng(o.seed).choice(len(judges), n, replace=False, p=likely))
-    )
-    some = judges.at(drawn)
-    new, old = (
-        said.at(drawn).predictive(_bent(learned.warp, some.counts))
-        for learned, said in ((peaked, peaks), (plain, parts))
-    )
-    better = surely_better(new, old, (some.value + some.level).numpy(), some.square.numpy())
-    return peaked if better else plain
+    made = stages.once("members of the noises", learn_all)
+    for k, noise in enumerate(noises):
+        own = f"{k}."
+        noise.load_state_dict({name.removeprefix(own): v for name, v in made.items() if name.startswith(own)})
+    return [noise.eval() for noise in noises]
 
 
 def _bent(warp: Warp | None, counts: Tensor) -> Transform:

@@ -73,8 +73,10 @@ def side_by_side(
     [tensor([2.]), tensor([0.])]
     """
 
+    stopped = threading.Event()
+
     def alone(piece: Piece) -> Answer:
-        _here.working = True
+        _here.working, _here.stopped = True, stopped
         with torch.no_grad():
             return work(piece)
 
@@ -96,8 +98,26 @@ def side_by_side(
                 while waiting:
                     yield waiting.popleft().result()
             finally:
+                stopped.set()
                 for future in waiting:
                     future.cancel()
+
+
+class Stopped(Exception):
+    """Nobody waits for the answer any more."""
+
+
+def go_on() -> None:
+    """Inside a piece of `side_by_side` that takes long, now and then: raises `Stopped` where another piece has failed or whoever
+    waits has been interrupted, who would wait for its end otherwise.
+
+    Examples
+    --------
+    >>> go_on()  # outside all goes on
+    """
+    stopped = getattr(_here, "stopped", None)
+    if stopped is not None and stopped.is_set():
+        raise Stopped
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 from geogp.data import Moments
 from geogp.engines.pieces import in_pieces
 from geogp.field import FieldOptions, LocalField
-from geogp.linalg.threads import AHEAD, MOST, one_thread_each, side_by_side
+from geogp.linalg.threads import AHEAD, MOST, Stopped, go_on, one_thread_each, side_by_side
 
 
 @pytest.fixture(params=[1, 3])
@@ -50,6 +50,29 @@ def test_pieces_are_taken_as_they_are_needed_and_no_more_after_an_error(threads)
         list(side_by_side(fails, pieces()))
     assert len(taken) <= 6 + AHEAD * threads
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_long_piece_ends_where_nobody_waits_for_it(threads, error):
+    ended, began = [], threading.Event()
+
+    def long(i):
+        if i == 0:
+            began.wait(30)
+            raise error
+        began.set()
+        try:
+            for _ in range(3000):
+                go_on()
+                time.sleep(0.01)
+        except Stopped:
+            ended.append(i)
+
+    with pytest.raises(error):
+        list(side_by_side(long, range(2)))
+    assert ended == [1]
+    go_on()  # outside nothing has ended
 
 
 def test_a_piece_starts_no_threads_of_its_own(threads):

@@ -24,7 +24,7 @@ from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
 from geogp.field.surroundings import NAMES
 from geogp.linalg.distinct import distinct
-from geogp.linalg.threads import side_by_side
+from geogp.linalg.threads import go_on, side_by_side
 from geogp.transforms import Identity, Transform, Warp, Warped
 
 #: Validation rows within a square of this many spacings of places share their luck: one vote in calibration; of training
@@ -178,6 +178,7 @@ def _members(
         noise.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
 
     def tick() -> None:
+        go_on()
         with turn:
             stages.tick()
 

@@ -48,7 +48,7 @@ class FieldOptions:
     warp : new observations on a scale bent where values pile up, as single tests do at the plans that lines are sold by, where rows left
         out surely gain by it; with the smooth noise and validation rows, of one field without a basis below
     peak : a second peak of new observations, whose share, place and width differ with the surroundings, where rows left out surely
-        gain by it; with the smooth noise of several members, of one field
+        gain by it; with the smooth noise of several members
     metric : learn in which direction the field is rougher
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     members, hidden, epochs : networks of the smooth noise side by side (a multiple of three), their width, and passes over

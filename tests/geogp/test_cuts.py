@@ -1,11 +1,13 @@
 """How regions overlap: balanced cuts, smooth weights that sum to one, and what is blended where several are asked."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from geogp.field.noise.smooth import SecondPeak
 from geogp.field.predict.moments import FieldMoments
 from geogp.field.regions import blend
 from geogp.field.regions.cuts import LOPSIDED, WEIGHED, Cut, Cuts
@@ -252,6 +254,41 @@ def test_a_blend_is_as_sure_as_a_mixture():
     assert m.mean[0] == pytest.approx(3.0) and m.latent_variance[0] == pytest.approx(1.75 + 3.0)
     assert m.prior_variance[0] == m.latent_variance[0]  # they contradict each other
     assert m.location[1] == 7.0 and m.latent_variance[1] == 3.0 and m.prior_variance[1] == 2.0
+
+
+def test_a_blend_of_second_peaks_keeps_the_mean_and_where_they_lie():
+    """The third place is told of by one region; of the first two, one region sees a second peak and the other none."""
+    place, weight = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0.25, 0.75, 0.5, 0.5, 1.0]).double()
+    share = torch.tensor([0.4, 0.2, 0.3, 0.0, 0.1]).double()
+    offset = torch.tensor([3.0, -1.0, 2.0, 0.0, 5.0]).double()
+    wide = torch.tensor([1.0, 2.0, 0.5, 9.0, 4.0]).double()
+    parts = said(
+        location=[0.0, 1.0, 2.0, 4.0, 7.0],
+        log_skewness=[0.2, -0.1, 0.0, 0.3, 0.4],
+        degrees_of_freedom=[5.0] * 5,
+    )
+    parts = replace(parts, peak=SecondPeak(share, offset, wide))
+    m = blend.blended(parts, place, weight, 3)
+    for k in range(2):
+        here = place == k
+        torch.testing.assert_close(m.mean[k], (weight * parts.mean)[here].sum())
+        q = (weight * share)[here]
+        torch.testing.assert_close(m.peak.share[k], q.sum())
+        at = (q * (parts.location + offset)[here]).sum() / q.sum()
+        torch.testing.assert_close((m.location + m.peak.offset)[k], at)
+        torch.testing.assert_close(m.peak.noise_variance[k], (q * wide[here]).sum() / q.sum())
+    for name in NAMES:
+        assert torch.equal(getattr(m, name)[2:], getattr(parts, name)[4:])
+    for name in ("share", "offset", "noise_variance"):
+        assert torch.equal(getattr(m.peak, name)[2:], getattr(parts.peak, name)[4:])
+    # Of no share: the distribution is what it is without.
+    bare = replace(parts, peak=None)
+    none, one = blend.blended(bare.with_peak(), place, weight, 3), blend.blended(bare, place, weight, 3)
+    assert (
+        one.peak is None and (none.peak.share == 0).all() and torch.isfinite(none.peak.noise_variance).all()
+    )
+    for name in NAMES:
+        assert torch.equal(getattr(none, name), getattr(one, name))
 
 
 def test_regions_that_agree_know_no_more_together():

@@ -8,7 +8,9 @@ import torch
 from scipy import sparse
 
 from geogp.field import LocalField
+from geogp.field.noise.smooth import new_smooth_noise
 from geogp.field.predict.moments import FieldMoments
+from geogp.field.predict.outlook import outlook
 from geogp.field.regions import MergedField, Rows, fit_field, restored_field
 from geogp.field.regions import merged_field as module
 from geogp.field.regions.blend import blended
@@ -163,6 +165,20 @@ def test_moments_are_the_regions_blended(merged):
     alone = field.moments(at)
     torch.testing.assert_close(alone.location, field.moments_by_count(at, [None])[0].location)
     assert len(field.moments(at[:0]).location) == 0
+
+
+def test_regions_with_a_second_peak_and_without_say_alike(merged):
+    """One region's noise has a second peak; places that the other alone tells of have one of no share."""
+    field, at = merged
+    own, other = field.fields
+    inputs = outlook(other.known, at, None).inputs
+    noise = new_smooth_noise(inputs.shape[1], hidden=6, members=3, peak=True)
+    noise.start_from(inputs, 0.1, 0.2, 8.0)
+    two = replace(field, fields=(own, replace(other, noise=noise.eval())))
+    m, w = two.moments(at), shares(two, at)
+    assert (m.peak.share[w[1] == 0] == 0).all() and (m.peak.share[w[1] > 0] > 0).all()
+    torch.testing.assert_close(m.peak.share, w[1] * two.fields[1].moments(at).peak.share)
+    assert len(two.moments(at[:0]).peak.share) == 0 and field.moments(at).peak is None
 
 
 def test_the_prior_is_the_weighted_one(merged):

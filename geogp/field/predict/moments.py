@@ -54,6 +54,13 @@ class FieldMoments(Columns):
             return self.location + first
         return self.location + first + self.peak.share * (self.peak.offset - first)
 
+    def with_peak(self) -> "FieldMoments":
+        """The same, with a second peak of no share where there is none."""
+        if self.peak is not None:
+            return self
+        nothing = torch.zeros_like(self.location)
+        return replace(self, peak=SecondPeak(nothing, nothing, self.noise_variance))
+
     def misses(self, y: Float[Tensor, " N"]) -> Float[np.ndarray, " N"]:
         """`standardised_miss` of values y (N,) at the level that calibration looks at."""
         return standardised_miss(

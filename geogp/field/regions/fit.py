@@ -32,7 +32,7 @@ def fit_region(task: Task, stages: Stages, name: str) -> LocalField:
             rows.counts,
             space=task.space,
             time=task.time,
-            options=replace(task.options, region_rows=None, warp=False, peak=False),
+            options=replace(task.options, region_rows=None, warp=False),
             validation=task.validation,
             device=task.device,
             stages=inner,

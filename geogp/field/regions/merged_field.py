@@ -107,11 +107,19 @@ class MergedField:
 
     def _moments(self, X: Tensor, counts: list[Tensor]) -> list[FieldMoments]:
         if not len(X):
-            return self.fields[0].moments_by_count(X, counts)
+            return [self._alike(m) for m in self.fields[0].moments_by_count(X, counts)]
         asked = list(self._asked(X))
         place, weight = (torch.cat(column) for column in zip(*((rows, w) for _, rows, w in asked)))
         said = zip(*(field.moments_by_count(X[rows], [n[rows] for n in counts]) for field, rows, _ in asked))
-        return [blended(FieldMoments.together(each), place, weight, len(X)) for each in said]
+        return [
+            blended(FieldMoments.together(list(map(self._alike, each))), place, weight, len(X))
+            for each in said
+        ]
+
+    def _alike(self, m: FieldMoments) -> FieldMoments:
+        """What a region says, with a second peak where any region has one."""
+        two = any(field.noise is not None and field.noise.peak for field in self.fields)
+        return m.with_peak() if two else m
 
     def _asked(self, X: Tensor) -> Iterator[tuple[LocalField, Tensor, Tensor]]:
         """The regions that weigh anything at X, in order, with the numbers of those rows and the weights there."""

@@ -150,10 +150,9 @@ class Predictive:
         left, right = self._halves()
         if upper:
             left, right, u = right, left, -u
-        share = 2.0 / (left + right)
-        before = share * left * self._tail(np.minimum(u, 0.0) / left)
-        beyond = share * right * self._tail(-np.maximum(u, 0.0) / right)
-        return np.where(u < 0.0, before, 1.0 - beyond)
+        half = np.where(u < 0.0, left, right)
+        outside = 2.0 / (left + right) * half * self._tail(-np.abs(u) / half)
+        return np.where(u < 0.0, outside, 1.0 - outside)
 
     def _standard(self, p: ArrayLike, *, upper: bool = False) -> Array:
         """The p-quantile, or the (1 - p)-quantile: p a scalar or (N,) gives (N,), p (N, K) gives (N, K).
@@ -271,8 +270,14 @@ class Predictive:
         -----
         Gauss-Legendre with 16 nodes on either side of the location, even in asinh u: a density costs far less than a quantile.
         """
-        low = np.maximum(np.minimum(bounds[0], self.quantile(0.25)), self.least)
-        high = np.maximum(bounds[1], self.quantile(0.75))
+        low = np.full(len(self), max(bounds[0], self.least))
+        high = np.full(len(self), bounds[1])
+        # A probability costs far less than a quantile.
+        under, over = self.cdf(low) > 0.25, self.cdf(high) < 0.75
+        if under.any():
+            low[under] = np.maximum(np.minimum(bounds[0], self.rows(under).quantile(0.25)), self.least)
+        if over.any():
+            high[over] = np.maximum(bounds[1], self.rows(over).quantile(0.75))
         out = np.empty(len(self))
         for start in range(0, len(self), _TURN):
             part = np.arange(start, min(start + _TURN, len(self)))

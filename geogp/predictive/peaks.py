@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-#: Steps in which a quantile is found, and how near, in units of what lies between those of the two.
-STEPS, NEAR = 80, 1e-13
+#: Steps in which a quantile is found, and how near, in units of what lies between those of the two; how short a step of Newton's may be
+#: the last.
+STEPS, NEAR, SQUARED = 80, 1e-13, 1e-7
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def zero_between(
     1.414214
     """
     low, high = np.minimum(start, other), np.maximum(start, other)
-    near, out, step = NEAR * (high - low), start.copy(), high - low
+    reach, out, step = high - low, start.copy(), high - low
     left = np.flatnonzero(high > low)
     for _ in range(STEPS):
         if not len(left):
@@ -66,7 +67,9 @@ def zero_between(
         halved = low[left] + 0.5 * (high[left] - low[left])
         moved = np.where(away == 0.0, u, np.where(newton, u + wanted, halved))
         step[left], out[left] = moved - u, moved
-        left = left[(np.abs(moved - u) > near[left]) & (away != 0.0)]
+        # After a step of Newton's what is left is about its square.
+        enough = np.where(newton, SQUARED, NEAR) * reach[left]
+        left = left[(np.abs(moved - u) > enough) & (away != 0.0)]
     return out
 
 

@@ -1,10 +1,10 @@
 """The distribution of a new observation, or of the surface, at each of N places.
 
 On a working scale u the distribution is Gaussian or Student-t with a location, a scale and degrees of
-freedom, its two halves may be stretched differently, and a Gaussian may stand beside it as a second peak; the target y is an
-increasing function of u. Quantiles,
-exceedance probabilities and densities go through that function exactly; only the mean and the CRPS under a curved
-transform need quadrature, and a Student-t through an exponential has neither: see `Predictive.center`.
+freedom, its two halves may be stretched differently, and a Gaussian may stand beside it as a second peak; the target y
+is an increasing function of u. Quantiles, exceedance probabilities and densities go through that function exactly;
+only the mean and the CRPS under a curved transform need quadrature, and a Student-t through an exponential has neither:
+see `Predictive.center`.
 """
 
 import math
@@ -127,10 +127,11 @@ class Predictive:
         )
 
     def _mass(self, u: Array, *, upper: bool = False) -> Array:
-        """P(U <= u), or P(U > u), of two peaks on the working scale: (N,), accurate in both tails."""
-        assert self.peak is not None
-        z = (u - self.peak.location) / self.peak.scale
+        """P(U <= u), or P(U > u), on the working scale: (N,), accurate in both tails."""
         first = self._below((u - self.location) / self.scale, upper=upper)
+        if self.peak is None:
+            return first
+        z = (u - self.peak.location) / self.peak.scale
         return (1.0 - self.peak.share) * first + self.peak.share * ndtr(-z if upper else z)
 
     # -- the standard distribution: location 0, scale 1 ----------------------------------------------
@@ -310,19 +311,15 @@ class Predictive:
 
     def cdf(self, y: ArrayLike) -> Float[np.ndarray, " N"]:
         """P(Y <= y): (N,)."""
-        if self.peak is not None:
-            return self._mixed(lambda one: one.cdf(y))
-        below = self._below((self.transform.forward(np.asarray(y, float)) - self.location) / self.scale)
-        return np.where(np.asarray(y, float) < self.least, 0.0, below)
+        y = np.asarray(y, float)
+        return np.where(y < self.least, 0.0, self._mass(self.transform.forward(y)))
 
     def exceedance(self, threshold: float) -> Float[np.ndarray, " N"]:
         """P(Y > threshold): (N,)."""
         if not math.isfinite(threshold):
             raise InvalidInput(f"a threshold must be a finite number; got {threshold:g}.")
-        if self.peak is not None:
-            return self._mixed(lambda one: one.exceedance(threshold))
-        u = (self.transform.forward(np.asarray(threshold, float)) - self.location) / self.scale
-        return np.where(threshold < self.least, 1.0, self._below(u, upper=True))
+        u = self.transform.forward(np.asarray(threshold, float))
+        return np.where(threshold < self.least, 1.0, self._mass(u, upper=True))
 
     def log_density(self, y: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
         """Log density of y, the transform's Jacobian included: (N,)."""

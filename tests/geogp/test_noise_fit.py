@@ -17,9 +17,9 @@ from geogp.field.noise.fit import (
     held_out_rows,
     squares,
 )  # fmt: skip
+from geogp.field.noise.judged import surely_better
 from geogp.field.noise.members import Dealt
 from geogp.field.noise.rows import ToldNoise
-from geogp.field.noise.second_peak import surely_better
 from geogp.field.noise.smooth import new_smooth_noise
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook

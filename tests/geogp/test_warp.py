@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import integrate
 
-from geogp.field.noise import warped
+from geogp.field.noise import judged, warped
 from geogp.field.noise.smooth import Parts
 from geogp.field.noise.warped import fitted, knots_of, learned_warp
 from geogp.predictive import Predictive
@@ -222,7 +222,7 @@ def test_too_few_rows_or_squares_tell_nothing(monkeypatch):
     *rest, square = drawn(2000, TIERS)
     assert learned_warp(*rest, 0 * square) is None
     # Gains in few squares may be luck.
-    monkeypatch.setattr(warped, "WORTH", 9.0)
+    monkeypatch.setattr(judged, "WORTH", 9.0)
     assert learned_warp(*rest, square) is None
 
 

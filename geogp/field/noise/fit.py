@@ -13,8 +13,8 @@ from geogp.calibrate import Calibration, fit_calibration
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.left_out import GAPS, SIDES, LeftOut, most_at_once
+from geogp.field.noise.judged import surely_better
 from geogp.field.noise.members import Dealt
-from geogp.field.noise.second_peak import surely_better
 from geogp.field.noise.smooth import HeldOutRows, Parts, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.noise.warped import learned_warp
 from geogp.field.observations import canonical

@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from geogp.field.noise.judged import surely_likelier, surely_no_worse
 from geogp.field.noise.least import least
 from geogp.field.noise.smooth import Parts
-from geogp.scores import error_of_mean
 from geogp.transforms import Identity, Warp, Warped
 
 Array = NDArray[np.float64]
@@ -31,9 +31,8 @@ KNOTS, ENDS, DISTINCT, ROUNDING = 80, (0.001, 0.999), 5, 1e-9
 SMOOTH_MANY, SMOOTH_SINGLE, NONE = 300.0, 5.0, 1.0
 #: Measurements after which half has blurred, less one: as far as nothing is known, and how well that is known, in logarithms.
 BLUR, BLUR_SD = 5.0, 2.0
-#: Steps of the search, and nats a row that rows not learned from must gain, more than their standard error over squares; in CRPS they may lose
-#: no more than that.
-STEPS, WORTH = 100, 0.003
+#: Steps of the search.
+STEPS = 100
 
 
 def learned_warp(
@@ -77,8 +76,7 @@ def learned_warp(
         judged = drawn.at(judge)
         nats[judge], crps[judge] = judged.gain(found), judged.gain_in_crps(found)
 
-    surely = nats.mean() > max(WORTH, error_of_mean(nats, number))
-    surely = surely and crps.mean() > -error_of_mean(crps, number)
+    surely = surely_likelier(nats, number) and surely_no_worse(crps, number)
     return fitted(drawn) if surely else None
 
 

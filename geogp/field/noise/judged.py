@@ -1,4 +1,4 @@
-"""Whether new observations have a second peak: judged by rows that were not learned from."""
+"""Whether other distributions of new observations are surely better: judged by rows that were not learned from."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -8,6 +8,16 @@ from geogp.scores import error_of_mean
 
 #: Nats a row that must be gained, more than their standard error over squares; in CRPS no more than that may be lost.
 WORTH = 0.003
+
+
+def surely_likelier(nats: Float[np.ndarray, " N"], number: Int[np.ndarray, " N"]) -> bool:
+    """Whether nats that rows gain are worth it, and more than chance; rows of one square, by number from 0, share their luck."""
+    return bool(nats.mean() > max(WORTH, error_of_mean(nats, number)))
+
+
+def surely_no_worse(crps: Float[np.ndarray, " N"], number: Int[np.ndarray, " N"]) -> bool:
+    """Whether CRPS that rows gain is no loss beyond chance."""
+    return bool(crps.mean() > -error_of_mean(crps, number))
 
 
 def surely_better(
@@ -27,8 +37,6 @@ def surely_better(
     (True, False)
     """
     number = np.unique(square, return_inverse=True)[1]
-    nats = new.log_density(values) - old.log_density(values)
-    if nats.mean() <= max(WORTH, error_of_mean(nats, number)):
+    if not surely_likelier(new.log_density(values) - old.log_density(values), number):
         return False
-    crps = old.crps(values) - new.crps(values)
-    return bool(crps.mean() > -error_of_mean(crps, number))
+    return surely_no_worse(old.crps(values) - new.crps(values), number)

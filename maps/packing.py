@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from maps.colours import Scale
 
 MAGIC = b"GGP1"
+#: What a distribution is told by, see `geogp.predictive.Predictive`, and where it has a second peak what that is.
+FIELDS = ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
+PEAK = ("peak_share", "peak_offset", "peak_scale")
 #: Codes of a plane: 0.2% of a value over three decades; of what every printed digit hangs on, 0.01%.
 STEPS, FINE = 4094, 65534
 
@@ -117,8 +120,7 @@ def packs_of(
     extra : further planes by name, (values, scale, steps, ends) as `pack` takes them
     about : what else the headers say, JSON-able
     """
-    known, names = parts["known"].values, ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
-    peak = ("peak_share", "peak_offset", "peak_scale")
+    known = parts["known"].values
 
     def plane(name: str, values: Any) -> Any:
         log = name in ("scale", "latent_sd", "surface_sd", "prior_sd", "nearest_m", "peak_scale")
@@ -147,8 +149,8 @@ def packs_of(
         n = None if "count" not in parts.coords else float(parts["count"].values[i])
         mark = "" if n is None else f"_{short(n)}"
         into = first if n is None or n == usual else others
-        second = peak if "peak_share" in parts and parts["peak_share"].values[i].any() else ()
-        into.update({name + mark: plane(name, parts[name].values[i]) for name in (*names, *second)})
+        second = PEAK if "peak_share" in parts and parts["peak_share"].values[i].any() else ()
+        into.update({name + mark: plane(name, parts[name].values[i]) for name in (*FIELDS, *second)})
         if "value_of_new" in parts:
             bent[into is others][mark] = _values(parts["value_of_new"].values[i])
     for name in ("surface", "surface_sd", "prior_sd", "nearest_m"):

@@ -20,14 +20,11 @@ from geogp.data import Moments
 from geogp.prediction import attributes
 from geogp.predictive import Peak
 from geogp.transforms import Transform
+from maps.packing import FIELDS, PEAK
 
 Array = NDArray[np.float64]
 #: Numbers of tests that a page offers, beside the usual one of the run.
 COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0)
-#: What a distribution is told by, see `geogp.predictive.Predictive`.
-FIELDS = ("location", "scale", "inverse_df", "log_skewness", "latent_sd")
-#: And where it has a second peak, that is told by.
-PEAK = ("peak_share", "peak_offset", "peak_scale")
 #: Places taken through the model at once: between two of them a caller may stop it.
 CHUNK = 2048
 #: Rows of pixels looked through at once for those that are wanted.

@@ -60,6 +60,17 @@ def test_a_file_is_short_or_says_why_not() -> None:
     )
 
 
+def test_the_guide_names_rooms_that_there_are() -> None:
+    """Each file and folder in backticks is one of the tree, or the end of one's path."""
+    rooms = [*FOLDERS, "benchmarks", "tests"]
+    there = [f"/{path}" for path in FILES] + [f"/{folder}/" for folder in rooms]
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = guide.split("## The house")[1].split("## To add")[0]
+    named = re.findall(r"`([\w./]+(?:\.py|/))`", table)
+    assert len(named) > 40
+    assert not [name for name in named if not any(path.endswith(f"/{name}") for path in there)]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_go_in_no_circle(package: str) -> None:
     """Neither when modules load, nor inside functions, nor for the type checker's eyes alone."""

@@ -481,6 +481,7 @@ async function geogpPage(spec, map) {
       const sure = v.lower === undefined ? "" : "; " + times(s.level) + " between " + plain(v.lower) + " and " + plain(v.upper);
       $("place-said").textContent = (town ? town + ": " : "") + plain(v.median) + unit + sure;
       $("place-bar").replaceChildren(...(v.lower === undefined ? [] : [intervalBar(v, s, spec.log)]));
+      if (v.kinds) facts.push(["Two kinds of values", kindsText(v.kinds, unit)]);
       if (v.exceedance !== undefined) facts.push(["Chance of more than " + short(s.threshold) + unit, percent(v.exceedance)]);
       if (v.either !== undefined) facts.push([fill(layerNow().short, s), percent(v.either)]);
       if (v.within !== undefined && Number.isFinite(v.within)) facts.push(["How sure", "within ×" + plain(v.within)]);

@@ -144,16 +144,18 @@ function atlasOf(packs) {
     plane: (layer, s) => layer.formula ? once(layer.formula + part(s), () => formulas[layer.formula](s)) : given.plane(layer, s),
     /* Of one place without a table: what is printed. */
     async at(i, s, layers) {
-      const [new_, mean, sd, prior] = await Promise.all([parts(s), get("surface"), get("surface_sd"), get("prior_sd")]), [location, width] = new_, own = shape(i, new_);
-      const end = (p) => scaleOfNew(s).value(location[i] + width[i] * quantileOfBoth(p, ...own));
+      const [told, mean, sd, prior] = await Promise.all([parts(s), get("surface"), get("surface_sd"), get("prior_sd")]), [location, width] = told, own = shape(i, told);
+      const [tails, skew, share, m, r] = own, valueAt = (u) => scaleOfNew(s).value(location[i] + width[i] * u);
+      const end = (p) => valueAt(quantileOfBoth(p, ...own));
       const of = (p) => scale.value(mean[i] + quantile(p, 0, 0) * sd[i]);
       const out = {
-        median: end(0.5), lower: end(tail(s)), upper: end(1 - tail(s)), exceedance: atlas.chance(i, s, new_),
+        median: end(0.5), lower: end(tail(s)), upper: end(1 - tail(s)), exceedance: atlas.chance(i, s, told),
         latent_median: of(0.5), latent_lower: of(tail(s)), latent_upper: of(1 - tail(s)), latent_sd: sd[i],
         noise_sd: Math.sqrt(Math.max(0, width[i] ** 2 * varianceOfBoth(...own) - (await get("latent_sd" + mark(s)))[i] ** 2)),
         explained: Math.min(1, Math.max(0, 1 - (sd[i] / prior[i]) ** 2)),
       };
       out.pi_width = out.upper - out.lower; out.within = Math.sqrt(out.upper / out.lower);
+      if (standApart(share, m, r)) out.kinds = { share, medians: [valueAt(quantile(0.5, tails, skew)), valueAt(m)] };
       if (has("nearest_m")) out.measured = (await get("nearest_m"))[i] / 1000;
       for (const layer of layers) if (layer.plane) out[layer.id] = (await get(layer.plane))[i];
       return out;

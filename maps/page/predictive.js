@@ -105,6 +105,8 @@ function varianceOfBoth(a, skew, w, m, r) {
   const first = variance(a, skew);
   return w > 0 ? (1 - w) * first + w * r * r + w * (1 - w) * (m - mean(a, skew)) ** 2 : first;
 }
+/* Whether a reader meets two kinds of values: the second has 2% or more, and lies beyond D = 2 of Ashman, Bird and Zepf (1994). */
+const standApart = (w, m, r) => w >= 0.02 && m * m > 2 * (1 + r * r);
 
 const normal = (u) => u <= 0 ? 0.5 * erfc(-u / Math.SQRT2) : 1 - 0.5 * erfc(u / Math.SQRT2);
 

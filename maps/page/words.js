@@ -10,6 +10,7 @@ const awayText = (km, near) => km < near ? "within " + length(near) : (km < 1 ? 
 const wrap = (lon) => ((lon + 180) % 360 + 360) % 360 - 180;
 const side = (v, plus, minus) => Math.abs(v).toFixed(4) + "° " + (v < 0 ? minus : plus);
 const written = (lat, lon) => side(lat, "N", "S") + ", " + side(wrap(lon), "E", "W");
+const kindsText = ({ share, medians: [first, second] }, unit) => percent(1 - share) + " around " + plain(first) + ", " + percent(share) + " around " + plain(second) + unit;
 const quarterText = (q) => q.replace("Q", " Q");
 const testsText = (n) => short(n) + (Number(n) === 1 ? " test" : " tests");
 

@@ -91,6 +91,8 @@ SAID = """async ([packs, tests, names, place]) => {
     const one = await Promise.all([...Array(atlas.n).keys()].map((i) => atlas.at(i, s, [])));
     out.at = names.map((name) => one.map((v) => v[name]));
     out.of = atlas.of(place, s);
+    out.kinds = one.map((v) => v.kinds ? [v.kinds.share, ...v.kinds.medians] : null);
+    out.words = one.map((v) => v.kinds ? kindsText(v.kinds, " ms") : null);
     return out;
 }"""
 
@@ -127,6 +129,23 @@ def test_the_page_computes_what_the_model_says(blank: Any, bent: bool, peak: boo
     p = Predictive(LOCATION, WIDTH, tails, Identity(), skew, peak=second if peak else None)
     single = blank.evaluate(SAID, [packs, 1.0, ["median"], one])["median"]
     assert (np.abs(np.log(single / 10.0 ** p.median())).max() > 0.1) == bent
+
+
+def test_two_kinds_of_values_are_told_where_they_stand_apart(blank: Any) -> None:
+    """Not where there is one peak, where the two are one hump, or where hardly any value is of the second."""
+    said = blank.evaluate(SAID, [told(parts_of([], True)), 1.0, [], {}])
+    apart = np.abs(PEAK["peak_offset"]) > np.sqrt(2.0 * (WIDTH**2 + PEAK["peak_scale"] ** 2))
+    apart &= PEAK["peak_share"] > 0
+    assert 2 <= apart.sum() < (PEAK["peak_share"] > 0).sum()
+    assert [v is not None for v in said["kinds"]] == apart.tolist() == [v is not None for v in said["words"]]
+    i = int(np.flatnonzero(apart)[0])
+    first = Predictive(LOCATION, WIDTH, np.full(N, 5.0), Identity(), np.full(N, 0.1)).median()[i]
+    medians = 10.0 ** np.array([first, LOCATION[i] + PEAK["peak_offset"][i]])
+    np.testing.assert_allclose(said["kinds"][i], [PEAK["peak_share"][i], *medians], rtol=4e-3)
+    assert said["words"][i] == "90% around 12, 10% around 63 ms"
+    rare = parts_of([], True)
+    rare["peak_share"] = rare["peak_share"].clip(max=0.019)
+    assert not any(blank.evaluate(SAID, [told(rare), 1.0, [], {}])["kinds"])
 
 
 def test_where_no_share_is_above_0_a_second_peak_changes_nothing(blank: Any) -> None:

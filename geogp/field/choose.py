@@ -1,5 +1,6 @@
 """Which local Gaussian process predicts held-out rows best: candidates, each fitted and judged alike."""
 
+import functools
 import itertools
 import math
 from collections.abc import Collection
@@ -194,6 +195,19 @@ class Trials:
         noise = None if self.told is None else self.told.noise
         return self.judged(LocalGP.from_tensors(made, start, noise, follows))
 
+    def rivals(
+        self, starts: dict[str, LocalKernel], targets: list[Targets], *, weighted: bool
+    ) -> list[Candidate]:
+        """Candidates fitted side by side to the same target rows, each a stage of its name."""
+
+        def fitted(name: str) -> Candidate:
+            with torch.enable_grad():
+                return self.fitted(name, targets, starts[name], weighted=weighted)
+
+        if len(starts) == 1 or self.y.device.type != "cpu":
+            return [fitted(name) for name in starts]
+        return list(side_by_side(fitted, starts))
+
     def _fit(
         self, targets: list[Targets], start: LocalKernel, weighted: bool, follows: Following | None
     ) -> LocalGP:
@@ -318,25 +332,20 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:
         rows = _in_turns(rows, blocks, ROWS_BETWEEN)
-    best = trials.fitted("first", rows, start, weighted=True)
-    if heavy_tailed(best.gp.degrees_of_freedom) and not trials.each_together:
-        unweighted = trials.judged(replace(best.gp, weighted=False))
-        if unweighted.density > best.density:
-            best = trials.fitted("unweighted", rows, start, weighted=False)
+    starts = {"first": start}
+    if start.time_axis is not None and len(start.smoothness) > 1:
+        # What stays at a place is there only where held-out rows ask for it: else a little of the noise becomes surface.
+        starts["wide"] = start.term(len(start.smoothness) - 1)
+    elif start.time_axis is None and trials.options.components is None and not trials.each_together:
+        starts["rough"] = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
+    best = _best_of(trials, rows, starts)
     if start.time_axis is None and trials.options.components is None:
         if trials.each_together:
             gp = trials.likelier(best.gp, "rough", ROUGH)
             if trials.on_a_line and gp is best.gp:
                 gp = trials.likelier(gp, "smooth", SMOOTHER)
             best = trials.crowded(trials.judged(gp))
-        else:
-            rough = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
-            best = _better(best, trials.fitted("rough", rows, rough, weighted=best.gp.weighted))
         start = replace(start, smoothness=best.gp.kernel.smoothness)
-    if start.time_axis is not None and len(start.smoothness) > 1:
-        # What stays at a place is there only where held-out rows ask for it: else a little of the noise becomes surface.
-        wide = trials.fitted("wide", rows, start.term(len(start.smoothness) - 1), weighted=best.gp.weighted)
-        best = _better(best, wide)
     if blocks and start.time_axis is None and not trials.tell_together:
         mixed = _in_turns(rows, [*blocks, *trials.left_out["sides"]], 1)
         best = _better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
@@ -360,6 +369,17 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         return gp
     still = replace(gp, count_shift=torch.zeros_like(gp.count_shift))
     return _surely_better(trials.judged(still), best if gp is best.gp else trials.judged(gp)).gp
+
+
+def _best_of(trials: Trials, rows: list[Targets], starts: dict[str, LocalKernel]) -> Candidate:
+    """The best of candidates with these starts, the first of which says whether observations are weighed."""
+    candidates = trials.rivals(starts, rows, weighted=True)
+    if heavy_tailed(candidates[0].gp.degrees_of_freedom) and not trials.each_together:
+        unweighted = trials.judged(replace(candidates[0].gp, weighted=False))
+        if unweighted.density > candidates[0].density:
+            again = {f"{name}, unweighted": start for name, start in starts.items()}
+            candidates = trials.rivals(again, rows, weighted=False)
+    return functools.reduce(_better, candidates)
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:

@@ -1,12 +1,15 @@
 """The parts of a long fit, each computed once: what an interrupted fit need not compute again."""
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from geogp.linalg.threads import go_on
 
 Tensors = dict[str, Tensor]
 Piece = TypeVar("Piece")
@@ -43,6 +46,8 @@ class Stages:
     ):
         self.known: Tensors = dict(known or {})
         self.report, self.progress, self._tell = report, progress, tell
+        # Stages may be computed side by side; they are kept and told of one at a time.
+        self._turn = threading.RLock()
 
     def once(self, name: str, compute: Callable[[], Tensors]) -> Tensors:
         """What `compute` gives, or gave in an earlier attempt."""
@@ -51,9 +56,10 @@ class Stages:
         if found:
             return found
         made = compute()
-        self.known |= {start + k: v.detach().clone() for k, v in made.items()}
-        self._progress(self.done)
-        self.tick()
+        with self._turn:
+            self.known |= {start + k: v.detach().clone() for k, v in made.items()}
+            self._progress(self.done)
+            self.tick()
         return made
 
     def of_stages(self, name: str, compute: Callable[["Stages"], Tensors]) -> Tensors:
@@ -62,8 +68,9 @@ class Stages:
         inner = Stages({k.removeprefix(start): v for k, v in self.known.items() if k.startswith(start)})
 
         def keep(known: Tensors) -> None:
-            self.known |= {start + k: v for k, v in known.items()}
-            self.tick()
+            with self._turn:
+                self.known |= {start + k: v for k, v in known.items()}
+                self.tick()
 
         before = self.done - inner.done
         inner.report = keep
@@ -85,9 +92,11 @@ class Stages:
             self._tell(words)
 
     def tick(self) -> None:
-        """Say that work goes on: the moment to write what is known, or to stop."""
-        if self.report is not None:
-            self.report(self.known)
+        """Say that work goes on: the moment to write what is known, or to stop; within a piece of `side_by_side`, too."""
+        go_on()
+        with self._turn:
+            if self.report is not None:
+                self.report(self.known)
 
     def between(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces of a long work as they are taken, with a `tick` before each."""

@@ -1,6 +1,7 @@
 """Which candidates are tried, in which order, on which rows, and which of them is taken; by candidates that are scripted."""
 
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -234,6 +235,43 @@ def test_how_a_candidate_is_fitted(monkeypatch, n, per_count, rate, batch, noise
     assert again.fitted("some", [], kernel_of(), weighted=True).gp.tau2 == 0.3
 
 
+def test_rivals_are_to_the_last_bit_what_they_are_one_after_another():
+    starts = {"first": kernel_of(), "rough": replace(kernel_of(), smoothness=("matern12",) * 2)}
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            t = trials_of(2000, options=FieldOptions(steps=4))
+            found.append((t.rivals(starts, SETS["rows"], weighted=True), t.stages.known))
+    finally:
+        torch.set_num_threads(before)
+    (alone, known), (beside, of_both) = found
+    assert {name.split("/")[0] for name in known} == {"first", "rough"} and set(known) == set(of_both)
+    assert all(torch.equal(known[name], of_both[name]) for name in known)
+    assert [c.gp.kernel.smoothness for c in beside] == [k.smoothness for k in starts.values()]
+    assert [c.densities for c in alone] == [c.densities for c in beside]
+    assert not torch.equal(known["first/log_lengthscale"], starts["first"].log_lengthscale)
+
+
+def test_where_one_rival_fails_the_other_ends_at_its_next_tick(monkeypatch):
+    ticks = []
+
+    def fit(self, targets, start, weighted, follows):
+        if start.smoothness[0] == "matern12":
+            raise ValueError("not this one")
+        for _ in range(2000):
+            ticks.append(None)
+            time.sleep(0.005)
+            self.stages.tick()
+
+    monkeypatch.setattr(Trials, "_fit", fit)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    starts = {"rough": replace(kernel_of(), smoothness=("matern12",) * 2), "first": kernel_of()}
+    with pytest.raises(ValueError, match="not this one"):
+        trials_of(2000).rivals(starts, SETS["rows"], weighted=True)
+    assert len(ticks) < 1000
+
+
 def test_what_varies_is_not_taken_together(monkeypatch):
     bent = replace(kernel_of(), variation=choose.Variation.flat(torch.rand(9, 2).double(), 3))
     together = []
@@ -367,6 +405,9 @@ class Scripted(Trials):
         nu = self.script.get("nu", 5.0)
         return self._of(name, LocalGP(start, 0.1, 0.0, nu, shift, (), weighted=weighted, follows=follows))
 
+    def rivals(self, starts, targets, *, weighted):
+        return [self.fitted(name, targets, start, weighted=weighted) for name, start in starts.items()]
+
     def judged(self, gp):
         if len(gp.count_shift) and bool((gp.count_shift == 0).all()):
             return self._of("still", gp)
@@ -441,9 +482,10 @@ def test_a_single_part_in_time_is_tried_once():
 
 
 def test_heavy_tails_are_weighed_where_that_predicts_better(best):
-    gp, asked = best({"plain": 0.1, "unweighted": 0.05, "rough": 0.2})
-    assert names(asked) == ["first", "unweighted", "rough", "gaps"]
-    assert [a[3] for a in asked] == [True, False, False, False] and not gp.weighted
+    gp, asked = best({"plain": 0.1, "first, unweighted": 0.05, "rough, unweighted": 0.2})
+    assert names(asked) == ["first", "rough", "first, unweighted", "rough, unweighted", "gaps"]
+    assert [a[3] for a in asked] == [True, True, False, False, False] and not gp.weighted
+    assert gp.kernel.smoothness == ("matern12",) * 2  # of the best
     assert names(best({"plain": 0.0})[1]) == ["first", "rough", "gaps"]
     # Nothing to weigh where tails are not heavy.
     assert names(best({"plain": 0.1, "nu": None})[1]) == ["first", "rough", "gaps"]

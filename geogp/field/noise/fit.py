@@ -1,6 +1,5 @@
 """The smooth noise learned from rows that were left out, the scale on which it speaks, and the calibration of its intervals."""
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +23,7 @@ from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
 from geogp.field.surroundings import NAMES
 from geogp.linalg.distinct import distinct
-from geogp.linalg.threads import go_on, side_by_side
+from geogp.linalg.threads import side_by_side
 from geogp.transforms import Identity, Transform, Warp, Warped
 
 #: Validation rows within a square of this many spacings of places share their luck: one vote in calibration; of training
@@ -168,7 +167,7 @@ def _members(
 ) -> list[SmoothNoise]:
     """A stage: a noise with each of these, with a second peak or without, learned side by side."""
     o, gp = known.options, known.gp
-    n, turn = rows.features.shape[1], threading.Lock()
+    n = rows.features.shape[1]
     noises = [
         new_smooth_noise(n, hidden=o.hidden, members=o.members, seed=o.seed, spread=SPREAD, peak=peak)
         for peak in peaks
@@ -177,15 +176,10 @@ def _members(
     for noise in noises:
         noise.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
 
-    def tick() -> None:
-        go_on()
-        with turn:
-            stages.tick()
-
     def learn(noise: SmoothNoise) -> dict[str, Tensor]:
         with torch.enable_grad():
             fit_smooth_noise(
-                noise, rows, gp.kernel.prior_variance, dealt, epochs=o.epochs, seed=o.seed, tick=tick
+                noise, rows, gp.kernel.prior_variance, dealt, epochs=o.epochs, seed=o.seed, tick=stages.tick
             )
         return noise.state_dict()
 

@@ -64,6 +64,8 @@ SECTIONS = {
     ),
     "Generic features": "UCI sets, for the deep bases.",
 }
+#: Sections of many tables, of which one row each is shown; the results file holds the rest.
+AT_A_GLANCE_ALONE = ("Their other quantities",)
 
 
 class Absent(Exception):

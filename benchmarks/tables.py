@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import CASES, SECTIONS, Case
+from benchmarks.cases import AT_A_GLANCE_ALONE, CASES, SECTIONS, Case
 from benchmarks.targets import (
     HEATON_PUBLISHED,
     STRATUM_COVERAGE,
@@ -47,7 +47,8 @@ def report(rows: Sequence[Row]) -> list[str]:
         cases = [case for case in CASES.values() if case.section == section]
         mine = [row for row in rows if row["case"] in {case.name for case in cases}]
         if mine:
-            lines += ["", f"## {section}", "", words, *at_a_glance(cases, mine), *_tables(cases, mine)]
+            lines += ["", f"## {section}", "", words, *at_a_glance(cases, mine)]
+            lines += [] if section in AT_A_GLANCE_ALONE else _tables(cases, mine)
     return lines
 
 
@@ -70,7 +71,7 @@ def _tables(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
 def at_a_glance(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
     """The default method over several cases in one table: beside the best peer of each, or, on gaps, beside two."""
     standard, gaps = [], []
-    ahead: dict[str, list[bool]] = {split: [] for split in ("random", "block", "forward")}
+    ahead: dict[str, list[tuple[bool, bool]]] = {split: [] for split in ("random", "block", "forward")}
     for case in cases:
         mine = [row for row in rows if row["case"] == case.name]
         ours = next((row for row in mine if row["method"] == DEFAULT), None)
@@ -86,7 +87,8 @@ def at_a_glance(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
         else:
             s = ours["scores"]
             if (split := case.name.rpartition("-")[2]) in ahead:
-                ahead[split].append(all(s[k] < row["scores"][k] for k in ("nll", "crps") for row in peers))
+                nll, crps = (all(s[k] < row["scores"][k] for row in peers) for k in ("nll", "crps"))
+                ahead[split].append((nll, crps))
             standard.append(
                 [case.title, f"{ours['n_test']:,}", f"{s['nll']:.3f}", _best(peers, "nll"), f"{s['crps']:.3f}",
                  _best(peers, "crps"), f"{100 * s['coverage95']:.1f}%", _outside(ours)]
@@ -95,9 +97,15 @@ def at_a_glance(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
     for header, table in ((HEADER_AT_A_GLANCE, standard), (HEADER_GAPS, gaps)):
         if table:
             lines += ["", *markdown(header, table)]
-    tally = [f"{sum(won)} of {len(won)} {split} splits" for split, won in ahead.items() if won]
+    tally = [
+        f"{sum(nll and crps for nll, crps in won)} of {len(won)} {split} splits"
+        for split, won in ahead.items()
+        if won
+    ]
     if tally:
-        lines += ["", f"{DEFAULT} is ahead of every peer in both scores on {', '.join(tally)}."]
+        nll, crps = (sum(pair[i] for won in ahead.values() for pair in won) for i in (0, 1))
+        each = f"In NLL it is on {nll}, in CRPS on {crps} of {sum(map(len, ahead.values()))}."
+        lines += ["", f"{DEFAULT} is ahead of every peer in both scores on {', '.join(tally)}. {each}"]
     return lines
 
 

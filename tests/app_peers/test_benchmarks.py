@@ -121,13 +121,21 @@ def test_a_section_says_at_a_glance_who_is_ahead_and_what_no_choice_was_made_on(
     ]  # fmt: skip
     # Ahead in NLL alone is not ahead; a field with gaps is no split.
     assert [line for line in lines if "is ahead of every peer" in line] == [
-        "geogp is ahead of every peer in both scores on 0 of 1 block splits."
+        "geogp is ahead of every peer in both scores on 0 of 1 block splits. In NLL it is on 1, in CRPS on 0 of 1."
     ]
     won = tables.report([row("guam-fixed-download-forward", "geogp", True, 0.9, 0.4), *rows[:3],
                          row("guam-fixed-download-forward", "knn-counts", False, 1.0, 0.5)])  # fmt: skip
-    assert "geogp is ahead of every peer in both scores on 0 of 1 block splits, 1 of 1 forward splits." in won
+    both = "geogp is ahead of every peer in both scores on 0 of 1 block splits, 1 of 1 forward splits."
+    assert f"{both} In NLL it is on 2, in CRPS on 1 of 2." in won
     turned = [line for line in lines if line.startswith("| satellite, clouds turned by 180 degrees")]
     assert [line.split("|")[3].strip() for line in turned] == ["**geogp**", "gpboost-vecchia"]
+
+
+def test_of_some_sections_one_row_a_table_is_shown():
+    case = "guam-mobile-download-block"
+    lines = tables.report([row(case, "geogp", True, 0.91, 0.46), row(case, "knn-counts", False, 0.95, 0.47)])
+    assert "## Their other quantities" in lines and not [line for line in lines if line.startswith("### ")]
+    assert any(line.startswith("| Guam, mobile network, download, block split") for line in lines)
 
 
 def test_the_same_rows_of_other_regions_are_held_out_every_time(tmp_path, monkeypatch):

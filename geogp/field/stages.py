@@ -52,8 +52,7 @@ class Stages:
     def once(self, name: str, compute: Callable[[], Tensors]) -> Tensors:
         """What `compute` gives, or gave in an earlier attempt."""
         start = f"{name}/"
-        found = {k.removeprefix(start): v for k, v in self.known.items() if k.startswith(start)}
-        if found:
+        if found := self._under(start):
             return found
         made = compute()
         with self._turn:
@@ -65,7 +64,7 @@ class Stages:
     def of_stages(self, name: str, compute: Callable[["Stages"], Tensors]) -> Tensors:
         """`once` of what is computed in stages itself: they are kept beside those here, under its name."""
         start = f"{name}."
-        inner = Stages({k.removeprefix(start): v for k, v in self.known.items() if k.startswith(start)})
+        inner = Stages(self._under(start))
 
         def keep(known: Tensors) -> None:
             with self._turn:
@@ -77,10 +76,16 @@ class Stages:
         inner.progress = lambda done: self._progress(before + done)
         return self.once(name, lambda: compute(inner))
 
+    def _under(self, start: str) -> Tensors:
+        """What is known by names that start so, by the rest of these."""
+        with self._turn:
+            return {k.removeprefix(start): v for k, v in self.known.items() if k.startswith(start)}
+
     @property
     def done(self) -> int:
         """How many stages are known."""
-        return len({k.split("/")[0] for k in self.known})
+        with self._turn:
+            return len({k.split("/")[0] for k in self.known})
 
     def _progress(self, done: int) -> None:
         if self.progress is not None:

@@ -1,6 +1,7 @@
 """A field's fit in stages: what is computed once is not computed again, and the result is the same."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +56,23 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_result(monkeypatch):
 def number(value, computed):
     """What computes a stage of that number, and writes down that it did."""
     return lambda: computed.append(value) or {"value": torch.tensor(float(value))}
+
+
+def test_stages_side_by_side_are_all_kept_whatever_is_computed_when():
+    """What is known is read by one while another adds to it."""
+    kept = Stages({f"old {i}/value": torch.zeros(()) for i in range(3000)})
+
+    def one(k):
+        return kept.once(f"new {k}", lambda: {"value": torch.tensor(float(k))})["value"]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert [float(v) for v in pool.map(one, range(200))] == list(range(200))
+    finally:
+        sys.setswitchinterval(interval)
+    assert kept.done == 3200
 
 
 def test_a_stage_of_stages_keeps_each_of_them_under_its_name():

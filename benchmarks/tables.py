@@ -97,11 +97,7 @@ def at_a_glance(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
     for header, table in ((HEADER_AT_A_GLANCE, standard), (HEADER_GAPS, gaps)):
         if table:
             lines += ["", *markdown(header, table)]
-    tally = [
-        f"{sum(nll and crps for nll, crps in won)} of {len(won)} {split} splits"
-        for split, won in ahead.items()
-        if won
-    ]
+    tally = [f"{sum(map(all, won))} of {len(won)} {split} splits" for split, won in ahead.items() if won]
     if tally:
         nll, crps = (sum(pair[i] for won in ahead.values() for pair in won) for i in (0, 1))
         each = f"In NLL it is on {nll}, in CRPS on {crps} of {sum(map(len, ahead.values()))}."

@@ -198,7 +198,7 @@ class Trials:
     def rivals(
         self, starts: dict[str, LocalKernel], targets: list[Targets], *, weighted: bool
     ) -> list[Candidate]:
-        """Candidates fitted side by side to the same target rows, each a stage of its name."""
+        """Candidates fitted to the same target rows, each a stage of its name: side by side, on a GPU one after the other."""
 
         def fitted(name: str) -> Candidate:
             with torch.enable_grad():
@@ -332,14 +332,14 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:
         rows = _in_turns(rows, blocks, ROWS_BETWEEN)
-    starts = {"first": start}
+    starts, open_smoothness = {"first": start}, start.time_axis is None and trials.options.components is None
     if start.time_axis is not None and len(start.smoothness) > 1:
         # What stays at a place is there only where held-out rows ask for it: else a little of the noise becomes surface.
         starts["wide"] = start.term(len(start.smoothness) - 1)
-    elif start.time_axis is None and trials.options.components is None and not trials.each_together:
+    if open_smoothness and not trials.each_together:
         starts["rough"] = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
     best = _best_of(trials, rows, starts)
-    if start.time_axis is None and trials.options.components is None:
+    if open_smoothness:
         if trials.each_together:
             gp = trials.likelier(best.gp, "rough", ROUGH)
             if trials.on_a_line and gp is best.gp:

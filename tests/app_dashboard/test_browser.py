@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,9 +15,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import Error
 
+from app.dashboard.atlas import Atlas
 from app.workflow.grids import grid_of
 from app.workflow.page import page_grid, write_page
 from geogp import load
+from geogp.data import Moments
+from geogp.predictive import Predictive
 from maps.colours import table
 from maps.mercator import mercator
 
@@ -331,6 +335,35 @@ def test_the_file_is_the_dashboard(chromium: Any, server: str, run_path: Path, t
         assert page.inner_text(part) == visit.page.inner_text(part)
     context.close()
     visit.close()
+
+
+def test_the_card_says_where_values_are_of_two_kinds(
+    chromium: Any, peaked: Atlas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the town, where the second peak is made narrow; not where there is one alone."""
+    model = peaked.run.model
+    wide = model.distribution
+
+    def distribution(moments: Moments, *, latent: bool = False) -> Predictive:
+        p = wide(moments, latent=latent)
+        return p if p.peak is None else replace(p, peak=replace(p.peak, scale=0.1 * p.peak.scale))
+
+    monkeypatch.setattr(model, "distribution", distribution)
+    path = write_page(peaked.run, grid_of(peaked.run), tmp_path / "map.html", quarter="2023Q4")
+    context = chromium.new_context(viewport={"width": 1280, "height": 800}, offline=True)
+    told = []
+    for lon in (LONGITUDE, LONGITUDE - 0.12):
+        page = context.new_page()
+        page.goto(f"file://{path}#{HUB}&q=2023Q4&at={LATITUDE:.5f},{lon:.5f}")
+        page.locator("#frame[data-card]").wait_for(state="attached", timeout=WAIT)
+        facts = page.locator("#place-facts dt, #place-facts dd").all_inner_texts()
+        told.append(dict(zip(facts[::2], facts[1::2], strict=True)).get("Two kinds of values"))
+        page.close()
+    context.close()
+    assert told[0] is not None and told[1] is None
+    there = float(peaked.run.target.from_score(model.transform_.inverse(np.array([5.8])))[0])
+    shares = re.fullmatch(rf"(\d+)% around \d+, (\d+)% around {there:.0f} Mbit/s", told[0])
+    assert shares is not None and sum(map(int, shares.groups())) in (99, 100, 101)
 
 
 def test_the_map_takes_the_readers_colours(chromium: Any, server: str) -> None:

@@ -204,6 +204,26 @@ def test_the_readmes_figures_are_those_that_were_printed():
     )  # the rows are those of this file, not of the built-in rule
 
 
+def test_the_readme_counts_the_regions_other_quantities_as_they_were_printed():
+    rows = page.read(page.RESULTS)["rows"]
+    lines = tables.report(rows)
+    lines = lines[lines.index("## Their other quantities") :]
+    tally = next(line for line in lines if line.startswith("geogp is ahead of every peer"))
+    random, n, block, _, forward, _, nll, crps, cases_in_all = re.findall(r"\d+", tally)
+    mine = [r for r in rows if CASES[r["case"]].section == "Their other quantities"]
+    held = {r["case"]: r for r in mine if r["method"] == "geogp"}
+    lost = max(held[r["case"]]["scores"]["crps"] - r["scores"]["crps"] for r in mine)
+    sizes = [r["n_test"] for r in held.values()]
+    said = (
+        f"On {cases_in_all} more, those regions' uploads, latencies and mobile networks ({min(sizes)} to {max(sizes):,} rows held out, "
+        f"scored once, afterwards), it is ahead in NLL on {nll} and in CRPS on {crps}: on {random} of {n} random splits, "
+        f"{forward} of {n} forward, {block} of {n} by blocks, where one peer or another gains up to {lost:.3f}.".replace(
+            "0.", "."
+        )
+    )
+    assert said in " ".join(part_of_readme("How good it is").split())
+
+
 def test_the_readmes_speeds_are_those_that_were_printed():
     text = part_of_readme("How fast it is")
     kept = (page.FOLDER / "SPEED.md").read_text(encoding="utf-8")

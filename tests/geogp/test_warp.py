@@ -226,6 +226,14 @@ def test_too_few_rows_or_squares_tell_nothing(monkeypatch):
     assert learned_warp(*rest, square) is None
 
 
+def test_a_half_that_tells_no_warp_is_judged_by_none(monkeypatch):
+    asked, honest = [], warped.fitted
+    monkeypatch.setattr(
+        warped, "fitted", lambda rows: asked.append(1) or (None if len(asked) == 2 else honest(rows))
+    )
+    assert learned_warp(*drawn(3000, TIERS)) is None and len(asked) == 2
+
+
 def test_what_gains_in_likelihood_and_surely_loses_in_crps_is_left_out(monkeypatch):
     told = drawn(3000, TIERS)
     assert learned_warp(*told) is not None

@@ -33,6 +33,10 @@ PERIODS = 20
 BLOCK_SIZES = (10.0, 30.0)
 #: Groups of blocks of a size, each left out once.
 FOLDS = 6
+#: Parts of the rows that are left out singly, a part at a time: so many of them, and so many where rows abound.
+SINGLY, ENOUGH = 10, 2
+#: A small table is cut into blocks at most so many times, each time at other edges.
+TILINGS = 6
 #: Rows from which a tenth is held out to choose the epoch, when no validation rows are given.
 TENTH_FROM = 1000
 #: Rows from which a fifth is, where a network would learn a few rows by heart.
@@ -235,6 +239,36 @@ def each_left_out(
     yield from chain.from_iterable(each)
 
 
+def left_out_again(
+    space: Float[np.ndarray, "N d"], *, n_targets: int, block_sizes: tuple[float, ...], seed: int
+) -> Iterator[HeldOut]:
+    """What `each_left_out` leaves out of fewer than `n_targets` rows, again in other company, until there are about so many of
+    each kind: the other rows singly, and blocks with other edges, `TILINGS` times at most; nothing of more rows.
+
+    A network that hears a few rows in one gap each learns these by heart, as it does where it hears them in the same gap over
+    and over.
+
+    Examples
+    --------
+    >>> few = np.random.default_rng(0).random((500, 2))
+    >>> options = dict(n_targets=1200, block_sizes=(10.0,), seed=0)
+    >>> found = [h.kind for h in left_out_again(few, **options)]
+    >>> found.count("rows"), found.count("blocks")  # eight tenths, and six groups in two more tilings
+    (8, 12)
+    >>> list(left_out_again(np.tile(few, (3, 1)), **options))
+    []
+    """
+    n = len(space)
+    if n >= n_targets:
+        return
+    # The tenths of the first time.
+    yield from _rows(np.random.default_rng(seed), n, n, range(ENOUGH, SINGLY))
+    rng, unit = np.random.default_rng([seed, n]), spacing(space)
+    for _ in range(min(TILINGS, -(-n_targets // n)) - 1):
+        for size in block_sizes:
+            yield from _blocks(rng, space, size * unit, FOLDS, n // (FOLDS * len(block_sizes)))
+
+
 def _some(rng: np.random.Generator, rows: Index, m: int) -> Index:
     return np.sort(rng.choice(rows, min(len(rows), max(m, 1)), replace=False))
 
@@ -245,10 +279,10 @@ def _held_out(rng: np.random.Generator, kind: str, out: Bool[np.ndarray, " N"], 
         yield HeldOut(kind, np.flatnonzero(~out), _some(rng, np.flatnonzero(out), m))
 
 
-def _rows(rng: np.random.Generator, n: int, m: int) -> Iterator[HeldOut]:
-    """Single rows: two tenths are enough, the rest are exchangeable with them."""
-    tenth = rng.integers(0, 10, n)
-    for part in (0, 1):
+def _rows(rng: np.random.Generator, n: int, m: int, parts: range = range(ENOUGH)) -> Iterator[HeldOut]:
+    """Single rows: two tenths are enough of many, the rest are exchangeable with them."""
+    tenth = rng.integers(0, SINGLY, n)
+    for part in parts:
         yield from _held_out(rng, "rows", tenth == part, m)
 
 

@@ -1,5 +1,6 @@
 """Every kind of missing data played through on the training rows: what it looks like to predict an unseen row."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from geogp.field import neighbours
 from geogp.field.frame import Frame
 from geogp.field.options import FieldOptions
 from geogp.field.stages import Stages
-from geogp.holdout import HeldOut, each_left_out
+from geogp.holdout import HeldOut, each_left_out, left_out_again
 from geogp.linalg.distinct import order_of
 from geogp.linalg.threads import side_by_side
 
@@ -71,6 +72,34 @@ def leave_out(C: Tensor, frame: Frame, options: FieldOptions, stages: Stages | N
         sides=True,
         seed=options.seed,
     )
+    return _looked_at(C, frame, held, options, stages)
+
+
+def leave_out_again(
+    C: Tensor, frame: Frame, options: FieldOptions, stages: Stages | None = None
+) -> list[LeftOut]:
+    """The rows of a small table once more, in other company: what networks need beside `leave_out`, and kernels do not; see
+    `geogp.holdout.left_out_again`. None of many rows.
+
+    Examples
+    --------
+    >>> from geogp.field.frame import frame_of
+    >>> X = torch.rand(1000, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> frame = frame_of(X.numpy(), (0, 1), None)
+    >>> options = FieldOptions(n_targets=2000)
+    >>> sum(len(out.rows) for out in leave_out_again(frame.coordinates(X), frame, options) if out.kind == "rows")
+    803
+    """
+    held = left_out_again(
+        C[:, :2].numpy(), n_targets=options.n_targets, block_sizes=options.block_sizes, seed=options.seed
+    )
+    return _looked_at(C, frame, held, options, stages)
+
+
+def _looked_at(
+    C: Tensor, frame: Frame, held: Iterable[HeldOut], options: FieldOptions, stages: Stages | None
+) -> list[LeftOut]:
+    """Sets side by side, with the neighbours of their rows."""
     order = order_of(list(frame.near(C).numpy().T))
     found = side_by_side(
         lambda one: _left_out(C, frame, one, options, order),

@@ -23,7 +23,7 @@ from geogp.field.conditioned import Conditioned
 from geogp.field.fit import fit_conditioned
 from geogp.field.frame import ISOTROPIC, Frame, frame_of
 from geogp.field.joint import FieldJoint
-from geogp.field.left_out import leave_out
+from geogp.field.left_out import leave_out, leave_out_again
 from geogp.field.likelihood.metric import Metric, learned_metric
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.fit import (
@@ -129,7 +129,8 @@ class LocalField:
         if validation is not None and len(validation[1]) < VALIDATE_FROM:
             validation = None
         if options.is_smooth(len(y)):
-            kinds = held_out_rows(known, left_out, X, stages)
+            again = leave_out_again(C, frame, options, stages)
+            kinds = held_out_rows(known, [*left_out, *again], X, stages)
             if validation is None:
                 return cls(known, *fit_noise_and_warp(known, kinds, stages))
             return cls(known, *fit_noise_and_calibration(known, kinds, validation, stages))

@@ -167,6 +167,7 @@ def steps(monkeypatch):
         monkeypatch.setattr(module, name, called)
 
     say("leave_out", ["left"])
+    say("leave_out_again", ["again"])
     say("fit_conditioned", "known")
     say("held_out_rows", ["kinds"])
     say("fit_noise_and_warp", ("noise", None, "warp"))
@@ -221,7 +222,10 @@ def test_many_rows_teach_a_noise_and_enough_validation_rows_calibrate(steps, n, 
         steps["leave_out"][0][0], C
     )
     if n == 1000:
-        assert torch.equal(steps["held_out_rows"][0][2], P) and steps["held_out_rows"][0][3] is stages
+        _, heard, at, whom = steps["held_out_rows"][0]
+        # The kernel is fitted without those that are left out again.
+        assert heard == ["left", "again"] and torch.equal(at, P) and whom is stages
+        assert steps["leave_out_again"][0][1:] == (frame, how["options"], stages)
     if called == "fit_noise_and_calibration":
         assert steps[called][0][2] is given
 

@@ -31,6 +31,9 @@ from geogp.transforms import Identity, Transform, Warp, Warped
 CLUSTER_SPACINGS, SQUARE_SPACINGS = 30.0, 10.0
 #: Rows beyond a side are many and say one thing: together as many votes where members are judged.
 VOTES_OF_A_SIDE = 10.0
+#: Of a small table networks hear of each row so many times at most, in whatever company it was left out, and where members are
+#: judged it has so many votes.
+HEARD, VOTES = 24, 2.5
 #: So few rows tell no second peak; so many at most judge it.
 PEAK_FROM, JUDGES = 1000, 12_000
 #: The input of the smooth noise that says how far the neighbours deviate from the mean: surroundings come first.
@@ -131,7 +134,7 @@ def fit_noise(
     dealt = _dealt(known, tables) if dealt is None else dealt
     judges = LeveledRows.together([_weighted(rows, 1.0 / len(rows)) for rows in tables])
     two = o.peak and bool(dealt.without.any()) and len(judges) >= PEAK_FROM
-    noises = _members(known, _taught(o, kinds, asked), dealt, (False, True)[: 1 + two], stages)
+    noises = _members(known, _taught(known, kinds, asked), dealt, (False, True)[: 1 + two], stages)
 
     def with_warp(noise: SmoothNoise) -> tuple[Learned, Parts]:
         parts = _unseen(known, noise, judges, dealt)
@@ -152,14 +155,30 @@ def fit_noise(
     return peaked[0][0] if better else plain[0]
 
 
-def _taught(o: FieldOptions, kinds: list[LeveledRows], asked: LeveledRows | None) -> LeveledRows:
+def _taught(known: Conditioned, kinds: list[LeveledRows], asked: LeveledRows | None) -> LeveledRows:
     """What members learn from: each kind alike, validation rows no more than that."""
-    typical = sum(len(rows) for rows in kinds) / len(kinds)
+    o, n, heard = known.options, len(known.left), sum(len(rows) for rows in kinds)
+    typical, votes = heard / len(kinds), min(1.0, VOTES * n / heard)
     share = [_weighted(rows, typical / len(rows)) for rows in kinds]
+    share = [replace(rows, vote=rows.vote * votes) for rows in share]
     if asked is not None:
         some = _at_most(o.n_targets, asked, o.seed)
         share.append(_weighted(some, min(1.0, typical / len(some))))
     return LeveledRows.together(share)
+
+
+def passes(o: FieldOptions, n: int, taught: int) -> int:
+    """How often members go through the rows that they learn from, so many taken from a table of n: fewer times where these are few
+    rows over and over.
+
+    Examples
+    --------
+    >>> [passes(FieldOptions(), n, taught) for n, taught in ((600, 6000), (6000, 26_000), (60_000, 42_000))]
+    [2, 6, 15]
+    """
+    if n >= o.n_targets:
+        return o.epochs
+    return min(o.epochs, max(1, round(HEARD * n / taught)))
 
 
 def _members(
@@ -167,7 +186,7 @@ def _members(
 ) -> list[SmoothNoise]:
     """A stage: a noise with each of these, with a second peak or without, learned side by side."""
     o, gp = known.options, known.gp
-    n = rows.features.shape[1]
+    n, epochs = rows.features.shape[1], passes(o, len(known.left), len(rows))
     noises = [
         new_smooth_noise(n, hidden=o.hidden, members=o.members, seed=o.seed, spread=SPREAD, peak=peak)
         for peak in peaks
@@ -179,7 +198,7 @@ def _members(
     def learn(noise: SmoothNoise) -> dict[str, Tensor]:
         with torch.enable_grad():
             fit_smooth_noise(
-                noise, rows, gp.kernel.prior_variance, dealt, epochs=o.epochs, seed=o.seed, tick=stages.tick
+                noise, rows, gp.kernel.prior_variance, dealt, epochs=epochs, seed=o.seed, tick=stages.tick
             )
         return noise.state_dict()
 

@@ -12,6 +12,7 @@ from geogp.data import Data
 from geogp.holdout import (
     gaps,
     kinds_asked,
+    left_out_again,
     left_out_kinds,
     one_of_each_kind,
     random_fifth,
@@ -203,6 +204,28 @@ def test_two_tenths_of_single_rows_are_left_out():
         assert abs(out.mean() - 0.1) < 5 * (0.09 / 90_000) ** 0.5
     found, left = of("rows")  # as many as there are
     assert all(np.array_equal(h.target, np.flatnonzero(out)) for h, out in zip(found, left))
+
+
+@pytest.mark.parametrize(("n", "tilings"), [(700, 5), (1500, 5), (2999, 3), (3000, 2), (8999, 1)])
+def test_few_rows_are_left_out_again_until_there_are_as_many_as_of_many(n, tilings):
+    """The other rows singly, so that each was left out once, and blocks at other edges."""
+    space = LATTICE[np.random.default_rng(0).permutation(len(LATTICE))[:n]]
+    how = {"n_targets": 9000, "block_sizes": (5.0, 9.0), "seed": 4}
+    again = list(left_out_again(space, **how))
+    first = left_out_kinds(space, None, **{**how, "n_targets": n})
+    singly = [h.target for h in (*first, *again) if h.kind == "rows"]
+    assert len(singly) == 10 and np.array_equal(np.sort(np.concatenate(singly)), np.arange(n))
+    assert sum(h.kind == "blocks" for h in again) == 12 * tilings
+    left = [
+        frozenset(np.setdiff1d(np.arange(n), h.reference)) for h in (*first, *again) if h.kind == "blocks"
+    ]
+    assert len(set(left)) == len(left)
+    for h in again:
+        assert not np.isin(h.target, h.reference).any() and (np.diff(h.reference) > 0).all()
+    each = [h.target.tolist() for h in left_out_again(space, **how)]
+    assert each == [h.target.tolist() for h in again]
+    assert each != [h.target.tolist() for h in left_out_again(space, **{**how, "seed": 5})]
+    assert not list(left_out_again(space, **{**how, "n_targets": n}))
 
 
 @pytest.mark.parametrize("axes", [1, 2])

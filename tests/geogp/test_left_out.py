@@ -57,6 +57,18 @@ def test_what_is_found_is_that_of_each_set_alone(rows, monkeypatch):
         assert not a.known[a.rows].any()
 
 
+def test_what_is_left_out_again_hears_the_rest_and_is_none_of_many_rows(rows):
+    frame = frame_of(rows.numpy(), (0, 1), None)
+    C = frame.coordinates(rows)
+    again = left_out.leave_out_again(C, frame, FieldOptions(n_targets=2000, neighbours=20))
+    assert {out.kind for out in again} == {"rows", "blocks"}
+    for out in again:
+        assert not out.known[out.rows].any()
+        found = neighbours.query(frame.search_among(C[out.reference]), C[out.rows].numpy(), 20)
+        assert np.array_equal(out.neighbours.numpy(), out.reference.numpy()[found])
+    assert left_out.leave_out_again(C, frame, FieldOptions(n_targets=1200)) == []
+
+
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_set_s_neighbours_are_those_of_its_own_search(rows, in_order):
     """Rows of one place in two quarters among them, in the order of coordinates or in that of a metric that was turned."""

@@ -126,6 +126,37 @@ def taught(monkeypatch):
     return asked
 
 
+@pytest.mark.parametrize(
+    ("n_targets", "heard", "epochs"),
+    [(160, 12.0, 20), (161, 12.0, 13), (161, 3.0, 3), (161, 0.2, 1), (161, 99.0, 20)],
+)
+def test_few_rows_over_and_over_are_gone_through_fewer_times(
+    world, taught, monkeypatch, n_targets, heard, epochs
+):
+    """146 that were left out of 160; as often as the options say of a table of no less than so many rows of a kind."""
+    known, X, out = world
+    known = replace(known, options=replace(known.options, n_targets=n_targets, epochs=20))
+    monkeypatch.setattr(noise_fit, "HEARD", heard)
+    fit_noise(known, held_out_rows(known, [*out, *5 * out[:2], *3 * out[2:3]], X, Stages()), Stages())
+    assert taught["epochs"] == epochs and len(taught["rows"]) == 146
+
+
+@pytest.mark.parametrize(("votes", "share"), [(0.05, 8 / 36), (0.1, 16 / 36), (1.0, 1.0)])
+def test_rows_that_are_left_out_often_have_no_more_votes(world, taught, monkeypatch, votes, share):
+    """36 of 160 rows were: so many votes a row of the table at most, and what is learned from each stays."""
+    known, X, out = world
+    kinds = held_out_rows(known, out, X, Stages())
+    asked = kinds[0]
+    monkeypatch.setattr(noise_fit, "VOTES", votes)
+    fit_noise(known, kinds, Stages(), asked)
+    rows = taught["rows"]
+    vote = torch.cat([t.vote * 9 / len(t) * share for t in kinds] + [asked.vote])
+    torch.testing.assert_close(rows.vote, vote)
+    torch.testing.assert_close(
+        rows.weight, torch.cat([t.weight * 9 / len(t) for t in kinds] + [asked.weight])
+    )
+
+
 def test_each_kind_counts_alike_however_many_rows_it_has(world, taught):
     known, X, out = world
     kinds = held_out_rows(known, out, X, Stages())

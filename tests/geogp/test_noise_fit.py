@@ -237,6 +237,18 @@ def test_few_validation_rows_count_fully(world, taught):
     assert taught["rows"].weight[36:].tolist() == [1.0] * 5
 
 
+@pytest.mark.parametrize(("n", "weight"), [(1, 6.0), (5, 9 / 5), (18, 0.5)])
+def test_those_of_a_small_table_weigh_as_a_kind_but_none_as_more_than_six(world, taught, n, weight):
+    """As 36 rows of four kinds; where members are judged each has one vote at most."""
+    known, X, out = world
+    known = replace(known, options=replace(known.options, n_targets=161))
+    kinds = held_out_rows(known, out, X, Stages())
+    fit_noise_and_calibration(known, kinds, (X[:n] + 0.1, X[:n, 0], None), Stages())
+    rows = taught["rows"].at(slice(36, None))
+    assert rows.weight.tolist() == pytest.approx([weight] * n)
+    assert rows.vote.tolist() == pytest.approx([min(1.0, weight)] * n)
+
+
 @pytest.mark.parametrize("smooth", [False, True])
 def test_a_noise_that_is_there_is_calibrated_by_its_misses(world, smooth):
     known, X, _ = world
@@ -319,7 +331,7 @@ def test_a_second_peak_is_kept_where_rows_not_learned_from_surely_gain(
     monkeypatch.setattr(noise_fit, "PEAK_FROM", 10)
     del taught["all"]
     learned = fit_noise(known, kinds, Stages())
-    assert learned.noise.peak == kept and [m.peak for m in taught["all"]] == [False, True]
+    assert learned.noise.peak == kept and sorted(m.peak for m in taught["all"]) == [False, True]
     assert asked["old"].peak is None and asked["new"].peak is not None
     rows = taught["rows"]
     assert set(asked["values"]) <= set((rows.value + rows.level).tolist())

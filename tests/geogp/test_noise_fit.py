@@ -237,11 +237,15 @@ def test_few_validation_rows_count_fully(world, taught):
     assert taught["rows"].weight[36:].tolist() == [1.0] * 5
 
 
-@pytest.mark.parametrize(("n", "weight"), [(1, 6.0), (5, 9 / 5), (18, 0.5)])
-def test_those_of_a_small_table_weigh_as_a_kind_but_none_as_more_than_six(world, taught, n, weight):
+@pytest.mark.parametrize(
+    ("n_targets", "n", "weight"), [(161, 1, 6.0), (81, 1, 6.0), (80, 1, 1.0), (161, 5, 9 / 5), (161, 18, 0.5)]
+)
+def test_those_of_a_small_table_weigh_as_a_kind_but_none_as_more_than_six(
+    world, taught, n_targets, n, weight
+):
     """As 36 rows of four kinds; where members are judged each has one vote at most."""
     known, X, out = world
-    known = replace(known, options=replace(known.options, n_targets=161))
+    known = replace(known, options=replace(known.options, n_targets=n_targets))
     kinds = held_out_rows(known, out, X, Stages())
     fit_noise_and_calibration(known, kinds, (X[:n] + 0.1, X[:n, 0], None), Stages())
     rows = taught["rows"].at(slice(36, None))

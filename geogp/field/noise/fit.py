@@ -34,9 +34,9 @@ VOTES_OF_A_SIDE = 10.0
 #: Of a small table networks hear of each row so many times at most, in whatever company it was left out, and where members are
 #: judged it has so many votes.
 HEARD, VOTES = 24, 2.5
-#: Validation rows of a small table, which are what the model will be used for, weigh as much as those of a kind, each as so many
-#: others at most; those of a large one, as one at most.
-ASKED = 6.0
+#: Validation rows, which are what the model will be used for, weigh as much as those of a kind, each as so many others at most; as one
+#: at most where the table has as many rows as so many kinds.
+ASKED, KINDS = 6.0, 2
 #: So few rows tell no second peak; so many at most judge it.
 PEAK_FROM, JUDGES = 1000, 12_000
 #: The input of the smooth noise that says how far the neighbours deviate from the mean: surroundings come first.
@@ -130,7 +130,8 @@ def fit_noise(
     """The smooth noise of a field, with a second peak where rows that members have not learned from surely gain by it, and the warp.
 
     Each kind of missing data counts alike, however many rows it found, but for sides; of validation rows (`asked`)
-    none counts more than those rows do on average, in a small table than `ASKED` of them, so that a few cannot outvote the rest.
+    none counts more than those rows do on average, or than `ASKED` of them do where the table is small, so that a few cannot outvote
+    the rest.
     """
     o = known.options
     tables = kinds if asked is None else [*kinds, asked]
@@ -167,7 +168,7 @@ def _taught(known: Conditioned, kinds: list[LeveledRows], asked: LeveledRows | N
     if asked is not None:
         some = _at_most(o.n_targets, asked, o.seed)
         weighed = _weighted(some, min(1.0, typical / len(some)))
-        most = min(ASKED, max(1.0, typical / len(some))) if n < o.n_targets else 1.0
+        most = min(ASKED, max(1.0, typical / len(some))) if n < KINDS * o.n_targets else 1.0
         share.append(replace(weighed, weight=weighed.weight * most))
     return LeveledRows.together(share)
 

@@ -216,7 +216,7 @@ def test_the_readme_counts_the_regions_other_quantities_as_they_were_printed():
     sizes = [r["n_test"] for r in held.values()]
     said = (
         f"On {cases_in_all} more, those regions' uploads, latencies and mobile networks ({min(sizes)} to {max(sizes):,} rows held out, "
-        f"scored once, afterwards), it is ahead in NLL on {nll} and in CRPS on {crps}: on {random} of {n} random splits, "
+        f"nothing was tried on them), it is ahead in NLL on {nll} and in CRPS on {crps}: on {random} of {n} random splits, "
         f"{forward} of {n} forward, {block} of {n} by blocks, where one peer or another gains up to {lost:.3f}.".replace(
             "0.", "."
         )

@@ -226,10 +226,9 @@ def each_left_out(
     """`left_out_kinds`, one after the other."""
     rng = np.random.default_rng(seed)
     unit = spacing(space)
-    each = [_rows(rng, len(space), n_targets // 2)]
-    each += [
-        _blocks(rng, space, size * unit, folds, n_targets // (folds * len(block_sizes)))
-        for size in block_sizes
+    each = [
+        _rows(rng, len(space), n_targets // 2),
+        _tiling(rng, space, unit, block_sizes, folds, n_targets),
     ]
     if sides:
         each.append(_sides(rng, space, n_targets // 16))
@@ -265,8 +264,7 @@ def left_out_again(
     yield from _rows(np.random.default_rng(seed), n, n, range(ENOUGH, SINGLY))
     rng, unit = np.random.default_rng([seed, n]), spacing(space)
     for _ in range(min(TILINGS, -(-n_targets // n)) - 1):
-        for size in block_sizes:
-            yield from _blocks(rng, space, size * unit, FOLDS, n // (FOLDS * len(block_sizes)))
+        yield from _tiling(rng, space, unit, block_sizes, FOLDS, n)
 
 
 def _some(rng: np.random.Generator, rows: Index, m: int) -> Index:
@@ -284,6 +282,14 @@ def _rows(rng: np.random.Generator, n: int, m: int, parts: range = range(ENOUGH)
     tenth = rng.integers(0, SINGLY, n)
     for part in parts:
         yield from _held_out(rng, "rows", tenth == part, m)
+
+
+def _tiling(
+    rng: np.random.Generator, space: Array, unit: float, sizes: tuple[float, ...], folds: int, m: int
+) -> Iterator[HeldOut]:
+    """Blocks of each of these sizes, m rows of all together."""
+    for size in sizes:
+        yield from _blocks(rng, space, size * unit, folds, m // (folds * len(sizes)))
 
 
 def _blocks(rng: np.random.Generator, space: Array, side: float, folds: int, m: int) -> Iterator[HeldOut]:

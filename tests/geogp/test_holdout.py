@@ -215,7 +215,8 @@ def test_few_rows_are_left_out_again_until_there_are_as_many_as_of_many(n, tilin
     first = left_out_kinds(space, None, **{**how, "n_targets": n})
     singly = [h.target for h in (*first, *again) if h.kind == "rows"]
     assert len(singly) == 10 and np.array_equal(np.sort(np.concatenate(singly)), np.arange(n))
-    assert sum(h.kind == "blocks" for h in again) == 12 * tilings
+    blocks = [len(h.target) for h in again if h.kind == "blocks"]
+    assert len(blocks) == 12 * tilings and max(blocks) == n // 12
     left = [
         frozenset(np.setdiff1d(np.arange(n), h.reference)) for h in (*first, *again) if h.kind == "blocks"
     ]

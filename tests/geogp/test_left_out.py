@@ -57,7 +57,7 @@ def test_what_is_found_is_that_of_each_set_alone(rows, monkeypatch):
         assert not a.known[a.rows].any()
 
 
-def test_what_is_left_out_again_hears_the_rest_and_is_none_of_many_rows(rows):
+def test_what_is_left_out_again_hears_the_rest_and_is_none_of_many_rows(rows, monkeypatch):
     frame = frame_of(rows.numpy(), (0, 1), None)
     C = frame.coordinates(rows)
     again = left_out.leave_out_again(C, frame, FieldOptions(n_targets=2000, neighbours=20))
@@ -66,6 +66,7 @@ def test_what_is_left_out_again_hears_the_rest_and_is_none_of_many_rows(rows):
         assert not out.known[out.rows].any()
         found = neighbours.query(frame.search_among(C[out.reference]), C[out.rows].numpy(), 20)
         assert np.array_equal(out.neighbours.numpy(), out.reference.numpy()[found])
+    monkeypatch.setattr(left_out, "order_of", lambda _: pytest.fail("asked for the order of many rows"))
     assert left_out.leave_out_again(C, frame, FieldOptions(n_targets=1200)) == []
 
 

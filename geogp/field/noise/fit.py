@@ -163,13 +163,11 @@ def _taught(known: Conditioned, kinds: list[LeveledRows], asked: LeveledRows | N
     """What members learn from: each kind alike, validation rows no more than that, and where they are judged one vote each."""
     o, n, heard = known.options, len(known.left), sum(len(rows) for rows in kinds)
     typical, votes = heard / len(kinds), min(1.0, VOTES * n / heard)
-    share = [_weighted(rows, typical / len(rows)) for rows in kinds]
-    share = [replace(rows, vote=rows.vote * votes) for rows in share]
+    share = [_weighted(rows, typical / len(rows), votes) for rows in kinds]
     if asked is not None:
         some = _at_most(o.n_targets, asked, o.seed)
-        weighed = _weighted(some, min(1.0, typical / len(some)))
-        most = min(ASKED, max(1.0, typical / len(some))) if n < KINDS * o.n_targets else 1.0
-        share.append(replace(weighed, weight=weighed.weight * most))
+        whole, most = typical / len(some), ASKED if n < KINDS * o.n_targets else 1.0
+        share.append(replace(some, weight=some.weight * min(most, whole), vote=some.vote * min(1.0, whole)))
     return LeveledRows.together(share)
 
 
@@ -292,8 +290,8 @@ def _dealt(known: Conditioned, tables: list[LeveledRows]) -> Dealt:
     return Dealt.of(squares_of, known.options.members, known.options.seed)
 
 
-def _weighted(rows: LeveledRows, factor: float) -> LeveledRows:
-    return replace(rows, weight=rows.weight * factor, vote=rows.vote * factor)
+def _weighted(rows: LeveledRows, factor: float, votes: float = 1.0) -> LeveledRows:
+    return replace(rows, weight=rows.weight * factor, vote=rows.vote * factor * votes)
 
 
 def _square(C: Tensor, spacings: float) -> Tensor:

@@ -225,7 +225,9 @@ def test_few_rows_are_left_out_again_until_there_are_as_many_as_of_many(n, tilin
         assert not np.isin(h.target, h.reference).any() and (np.diff(h.reference) > 0).all()
     each = [h.target.tolist() for h in left_out_again(space, **how)]
     assert each == [h.target.tolist() for h in again]
-    assert each != [h.target.tolist() for h in left_out_again(space, **{**how, "seed": 5})]
+    others = [h.target.tolist() for h in left_out_again(space, **{**how, "seed": 5})]
+    # Rows, which come first, and blocks: both are drawn by the seed.
+    assert each[:8] != others[:8] and each[8:] != others[8:]
     assert not list(left_out_again(space, **{**how, "n_targets": n}))
 
 

@@ -35,6 +35,8 @@ BLOCK_SIZES = (10.0, 30.0)
 FOLDS = 6
 #: Parts of the rows that are left out singly, a part at a time: so many of them, and so many where rows abound.
 SINGLY, ENOUGH = 10, 2
+#: Rows do not abound where they are fewer than so many times those that are asked for.
+MIDDLING = 3
 #: A small table is cut into blocks at most so many times, each time at other edges.
 TILINGS = 6
 #: Rows from which a tenth is held out to choose the epoch, when no validation rows are given.
@@ -241,8 +243,9 @@ def each_left_out(
 def left_out_again(
     space: Float[np.ndarray, "N d"], *, n_targets: int, block_sizes: tuple[float, ...], seed: int
 ) -> Iterator[HeldOut]:
-    """What `each_left_out` leaves out of fewer than `n_targets` rows, again in other company, until there are about so many of
-    each kind: the other rows singly, and blocks with other edges, `TILINGS` times at most; nothing of more rows.
+    """What `each_left_out` leaves out, again in other company: of fewer than `MIDDLING` times `n_targets` rows the other ones
+    singly, of fewer than `n_targets` blocks with other edges, too, until there are about so many or `TILINGS` times; nothing of
+    more rows.
 
     A network that hears a few rows in one gap each learns these by heart, as it does where it hears them in the same gap over
     and over.
@@ -254,11 +257,13 @@ def left_out_again(
     >>> found = [h.kind for h in left_out_again(few, **options)]
     >>> found.count("rows"), found.count("blocks")  # eight tenths, and six groups in two more tilings
     (8, 12)
-    >>> list(left_out_again(np.tile(few, (3, 1)), **options))
+    >>> [h.kind for h in left_out_again(np.tile(few, (3, 1)), **options)].count("blocks")
+    0
+    >>> list(left_out_again(np.tile(few, (8, 1)), **options))
     []
     """
     n = len(space)
-    if n >= n_targets:
+    if n >= MIDDLING * n_targets:
         return
     # The tenths of the first time.
     yield from _rows(np.random.default_rng(seed), n, n, range(ENOUGH, SINGLY))

@@ -180,8 +180,6 @@ def passes(o: FieldOptions, n: int, taught: int) -> int:
     >>> [passes(FieldOptions(), n, taught) for n, taught in ((600, 6000), (6000, 26_000), (60_000, 42_000))]
     [2, 6, 15]
     """
-    if n >= o.n_targets:
-        return o.epochs
     return min(o.epochs, max(1, round(HEARD * n / taught)))
 
 

@@ -234,17 +234,22 @@ def test_a_half_that_tells_no_warp_is_judged_by_none(monkeypatch):
     assert learned_warp(*drawn(3000, TIERS)) is None and len(asked) == 2
 
 
-def test_what_gains_in_likelihood_and_surely_loses_in_crps_is_left_out(monkeypatch):
+def test_what_gains_in_likelihood_and_surely_loses_in_crps_more_than_a_little_is_left_out(monkeypatch):
     told = drawn(3000, TIERS)
     assert learned_warp(*told) is not None
     noise = np.random.default_rng(0).normal(size=3000)
-    for loss, kept in ((-1e-9, True), (-1.0, False)):
+    for loss, spread, kept in ((-1e-9, 1, True), (-1.0, 1, False), (-0.0019, 0, True), (-0.0021, 0, False)):
 
-        def lost(self, warp, by=loss):
-            return by + noise[: len(self.value)]
+        def lost(self, warp, by=loss, spread=spread):
+            return by + spread * noise[: len(self.value)]
 
         monkeypatch.setattr(warped.Rows, "gain_in_crps", lost)
         assert (learned_warp(*told) is not None) == kept
+
+
+def test_of_a_second_peak_no_loss_is_tolerated():
+    none, each = np.zeros(9), np.arange(9)
+    assert not judged.surely_no_worse(none - 1e-9, each) and judged.surely_no_worse(none + 1e-9, each)
 
 
 def test_gains_are_those_of_the_distributions_themselves():

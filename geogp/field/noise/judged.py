@@ -15,9 +15,11 @@ def surely_likelier(nats: Float[np.ndarray, " N"], number: Int[np.ndarray, " N"]
     return bool(nats.mean() > max(WORTH, error_of_mean(nats, number)))
 
 
-def surely_no_worse(crps: Float[np.ndarray, " N"], number: Int[np.ndarray, " N"]) -> bool:
-    """Whether CRPS that rows gain is no loss beyond chance."""
-    return bool(crps.mean() > -error_of_mean(crps, number))
+def surely_no_worse(
+    crps: Float[np.ndarray, " N"], number: Int[np.ndarray, " N"], tolerated: float = 0.0
+) -> bool:
+    """Whether CRPS that rows gain is no loss beyond chance, or beyond what is tolerated."""
+    return bool(crps.mean() > -max(tolerated, error_of_mean(crps, number)))
 
 
 def surely_better(

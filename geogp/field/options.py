@@ -52,7 +52,7 @@ class FieldOptions:
     metric : learn in which direction the field is rougher
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     members, hidden, epochs : networks of the smooth noise side by side (a multiple of three), their width, and passes over
-        their rows; of fewer rows than `n_targets`, which are left out again and again, fewer passes (`geogp.field.noise.fit.passes`)
+        their rows; fewer where the same rows were left out again and again (`geogp.field.noise.fit.passes`)
     steps, batch : of the kernel's fit
     region_rows : rows of a region, None for one field of all: more than so many are fitted as overlapping regions of that
         size, each a field of its own, merged without seams (`geogp.field.regions`); 2,000 or more

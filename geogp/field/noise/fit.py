@@ -31,8 +31,8 @@ from geogp.transforms import Identity, Transform, Warp, Warped
 CLUSTER_SPACINGS, SQUARE_SPACINGS = 30.0, 10.0
 #: Rows beyond a side are many and say one thing: together as many votes where members are judged.
 VOTES_OF_A_SIDE = 10.0
-#: Of a small table networks hear of each row so many times at most, in whatever company it was left out, and where members are
-#: judged it has so many votes.
+#: Networks hear of each row of a table so many times at most, in whatever company it was left out, and where members are judged it
+#: has so many votes.
 HEARD, VOTES = 24, 2.5
 #: Validation rows, which are what the model will be used for, weigh as much as those of a kind, each as so many others at most; as one
 #: at most where the table has as many rows as so many kinds.

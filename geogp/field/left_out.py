@@ -90,11 +90,11 @@ def leave_out_again(
     >>> sum(len(out.rows) for out in leave_out_again(frame.coordinates(X), frame, options) if out.kind == "rows")
     805
     """
-    again = left_out_again(
-        C[:, :2].numpy(), n_targets=options.n_targets, block_sizes=options.block_sizes, seed=options.seed
+    space = C[:, :2].numpy()
+    held = list(
+        left_out_again(space, n_targets=options.n_targets, block_sizes=options.block_sizes, seed=options.seed)
     )
     # Of many rows not even their order is asked for.
-    held = list(again)
     return _looked_at(C, frame, held, options, stages) if held else []
 
 

@@ -18,7 +18,7 @@ def surely_likelier(nats: Float[np.ndarray, " N"], number: Int[np.ndarray, " N"]
 def surely_no_worse(
     crps: Float[np.ndarray, " N"], number: Int[np.ndarray, " N"], tolerated: float = 0.0
 ) -> bool:
-    """Whether CRPS that rows gain is no loss beyond chance, or beyond what is tolerated."""
+    """Whether CRPS that rows gain is no loss beyond both chance and what is tolerated."""
     return bool(crps.mean() > -max(tolerated, error_of_mean(crps, number)))
 
 

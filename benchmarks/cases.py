@@ -53,8 +53,9 @@ SECTIONS = {
     ),
     "Their other quantities": (
         "The same regions' uploads, latencies and mobile network, first scored when the default had its warp and its second "
-        "peak already, which Hawaii's uploads and latencies asked for, and once more with what was then learned on parts of Hawaii "
-        "as small tables. No choice was made on these tables either."
+        "peak already, which Hawaii's uploads and latencies asked for, and twice more with what was then learned on parts of Hawaii "
+        "as tables of their own. No choice was made on these tables either; why the Azores' latencies lose was looked for on a tenth of "
+        "their training rows."
     ),
     "Fields with gaps": (
         "The competition of Heaton et al. (2019). The satellite set is scored on training rows held out under its "

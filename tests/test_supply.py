@@ -9,11 +9,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.supply import ROOT, brought_by, declared, installed, licence, may_be_passed_on, page, pins
 
 PACKAGES = ("app", "geogp", "maps", "data_pipelines")
-RUNTIME = sorted(name for name in brought_by(declared("dependencies")) if installed(name))
+#: What a build of torch for GPUs brings beside: versions are that build's, and licences NVIDIA's, as the page says in words.
+OF_A_GPU_BUILD = {
+    name for name in brought_by([Requirement("torch")]) if re.fullmatch(r"(nvidia|cuda)-.+|triton", name)
+}
+RUNTIME = sorted(name for name in brought_by(declared("dependencies")) - OF_A_GPU_BUILD if installed(name))
 #: The files that may open connections, or listen, and by what.
 NETWORK = {
     "data_pipelines/download.py": {"http.client", "urllib.request", "urllib.error"},

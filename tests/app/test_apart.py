@@ -34,7 +34,7 @@ def test_an_error_is_one_sentence(work, arguments, error, words, capfd):
 
 
 def test_its_memory_is_its_own():
-    here = b"\1" * (600 * 2**20)
+    here = b"\1" * (700 * 2**20)  # torch built for GPUs takes 500 alone
     theirs = apart(peak_rss_mb, "Measuring")
     assert theirs + 100 < len(here) / 2**20 < peak_rss_mb()  # torch and all, but not what lies here
 

@@ -213,7 +213,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             )
         columns = [*(shape.spatial or range(X.shape[1])), *([] if shape.time is None else [shape.time])]
         name = "identity" if name == "auto" and fixed else name
-        self.transform_: Transform = transform_for(name, y, X[:, columns], seed=plan.seed)
+        others = [d for d in range(X.shape[1]) if d not in columns]
+        self.transform_: Transform = transform_for(name, y, X[:, columns], X[:, others], seed=plan.seed)
 
     def _rows(
         self,
@@ -288,7 +289,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     @property
     def center(self) -> str:
-        """What `predict` gives: "mean", or "median" where Student-t tails on a curved scale have no mean."""
+        """What `predict` gives: "mean", or "median" of a fit of before whose scale nowhere goes on straight."""
         if isinstance(self.transform_, Identity):
             return "mean"
         tails = np.ones(1) if self.engine_.has_tails else None
@@ -386,8 +387,6 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         latent: bool = False,
     ) -> Any:
         """Mean of a new observation at X (n, d), with its sd (n,) or covariance (n, n) on request.
-
-        The median, and half the width of the central 68.3% interval, where there may be no mean or no sd: see `center`.
 
         Parameters
         ----------

@@ -19,6 +19,8 @@ NAMES = ("identity", "log10", "yeo-johnson", "auto")
 #: Rows that choose, and the gain in log likelihood a row, and in all, that a curved scale must bring: the second is the
 #: 1% point of a likelihood ratio of one parameter, which few rows reach by chance.
 ROWS, WORTH, WORTH_IN_ALL = 4000, 0.02, 3.3
+#: Rows for each column whose differences explain something.
+A_COLUMN = 10
 #: Powers of Yeo and Johnson under which u has no end, so that densities on y hold all their mass.
 POWERS = (0.0, 2.0)
 #: Degrees of freedom tried for the residuals; the last is a Gaussian.
@@ -196,6 +198,79 @@ class Affine:
         return f"stretched {self.inner.words(of)}"
 
 
+@dataclass(frozen=True)
+class Straightened:
+    """A curve that goes on along its tangent beyond a value: nothing was measured there that would tell how it bends.
+
+    inner : a curve whose inverse grows without bound at one end, and there faster than u
+    beyond : value of y from which on that end is straight
+
+    So a Student-t on the scale of u has a mean on that of y wherever it has one on that of u.
+
+    Examples
+    --------
+    >>> t = Straightened(Log10(), beyond=100.0)
+    >>> t.inverse(np.array([1.0, 2.0, 3.0])).round(1).tolist()
+    [10.0, 100.0, 330.3]
+    """
+
+    inner: Transform
+    beyond: float
+
+    @property
+    def _end(self) -> tuple[float, float, bool]:
+        """u and du/dy where the straight end begins, and whether it is the upper one."""
+        at = np.asarray(self.beyond, float)
+        upper = self.inner.growth[1] > 1.0
+        return float(self.inner.forward(at)), math.exp(float(self.inner.log_derivative(at))), upper
+
+    def _outside(self, v: Array, end: float) -> NDArray[np.bool_]:
+        return v > end if self._end[2] else v < end
+
+    def forward(self, y: Array) -> Array:
+        u, slope, _ = self._end
+        y = np.asarray(y, float)
+        out = self._outside(y, self.beyond)
+        return np.where(out, u + slope * (y - self.beyond), self.inner.forward(np.where(out, self.beyond, y)))
+
+    def inverse(self, u: Array) -> Array:
+        end, slope, _ = self._end
+        u = np.asarray(u, float)
+        out = self._outside(u, end)
+        return np.where(out, self.beyond + (u - end) / slope, self.inner.inverse(np.where(out, end, u)))
+
+    def log_derivative(self, y: Array) -> Array:
+        y = np.asarray(y, float)
+        return self.inner.log_derivative(np.where(self._outside(y, self.beyond), self.beyond, y))
+
+    @property
+    def growth(self) -> tuple[float, float]:
+        below, above = self.inner.growth
+        return min(below, 1.0), min(above, 1.0)
+
+    def to_dict(self) -> dict:
+        return {"name": "straightened", "inner": self.inner.to_dict(), "beyond": self.beyond}
+
+    def words(self, of: str) -> str:
+        return self.inner.words(of)
+
+
+def straightened(curve: Transform, y: Float[np.ndarray, " n"]) -> Transform:
+    """A curve, straight beyond the values y (n,) at the end where its inverse grows faster than u; else the curve itself.
+
+    Examples
+    --------
+    >>> straightened(Log10(), np.array([1.0, 2.0, 5.0])).beyond
+    5.0
+    >>> straightened(Identity(), np.array([1.0, 2.0, 5.0]))
+    Identity()
+    """
+    below, above = curve.growth
+    if max(below, above) <= 1.0:
+        return curve
+    return Straightened(curve, float(y.max() if above > 1.0 else y.min()))
+
+
 def from_dict(d: dict) -> Transform:
     """The transform that `to_dict` described.
 
@@ -208,9 +283,15 @@ def from_dict(d: dict) -> Transform:
     if odd:
         raise ValueError(f"a transform's {next(iter(odd))} is {next(iter(odd.values()))!r}")
     fields: dict[str, Any] = {k: v for k, v in d.items() if k != "name"}
-    if d["name"] == "affine":
+    if "inner" in fields:
         fields["inner"] = from_dict(fields["inner"])
-    known = {"identity": Identity, "yeo-johnson": YeoJohnson, "log10": Log10, "affine": Affine}
+    known = {
+        "identity": Identity,
+        "yeo-johnson": YeoJohnson,
+        "log10": Log10,
+        "affine": Affine,
+        "straightened": Straightened,
+    }
     return known[d["name"]](**fields)
 
 
@@ -219,17 +300,23 @@ def _is_number(value: Any) -> bool:
 
 
 def transform_for(
-    name: str, y: Float[np.ndarray, " n"], places: Float[np.ndarray, "n d"] | None = None, *, seed: int = 0
+    name: str,
+    y: Float[np.ndarray, " n"],
+    places: Float[np.ndarray, "n d"] | None = None,
+    covariates: Float[np.ndarray, "n p"] | None = None,
+    *,
+    seed: int = 0,
 ) -> Transform:
-    """The scale on which targets are modelled; curved ones keep the mean and sd of y.
+    """The scale on which targets are modelled; curved ones keep the mean and sd of y, and go on straight beyond it (`straightened`).
 
     Parameters
     ----------
     name : "identity", "log10", "yeo-johnson" (its power by maximum likelihood), or "auto": the one under which
-        what the neighbours do not explain is likeliest as a Student-t, the Jacobian included; a curved scale
-        must gain .02 a row, and 3.3 in all
+        what neither the neighbours explain nor, linearly, how rows differ from theirs is likeliest as a Student-t, the
+        Jacobian included; a curved scale must gain .02 a row, and 3.3 in all
     y : (n,) training targets
     places : (n, d) in which rows are near each other, or None to take the targets as they come
+    covariates : (n, p) in which neighbours may differ, or None
 
     Raises
     ------
@@ -243,8 +330,8 @@ def transform_for(
     Examples
     --------
     >>> y = 10.0 ** np.random.default_rng(0).normal(size=3000)
-    >>> transform_for("auto", y).to_dict()["inner"]["name"]
-    'log10'
+    >>> transform_for("auto", y).words("speed")
+    'stretched log10 of speed'
     """
     if name not in NAMES:
         raise InvalidInput(f"target_transform must be one of {', '.join(NAMES)}; got {name!r}.")
@@ -257,10 +344,15 @@ def transform_for(
         )
     rows = np.sort(np.random.default_rng(seed).permutation(len(y))[:ROWS])
     near = None if places is None else _nearest(places, rows)
+    explained = np.zeros((len(rows), 0))
+    if places is not None and near is not None:
+        columns = places if covariates is None else np.column_stack([places, covariates])
+        explained = _basis(columns[rows] - columns[near].mean(axis=1))
 
     def quality(transform: Transform) -> float:
         u = transform.forward(y)
         left = u[rows] - (u.mean() if near is None else u[near].mean(axis=1))
+        left = left - explained @ (explained.T @ left)
         return _student_likelihood(left) + float(transform.log_derivative(y[rows]).mean())
 
     def power(p: float) -> YeoJohnson:
@@ -283,6 +375,7 @@ def transform_for(
             best, reached = simpler, q
     if isinstance(best, Identity):
         return best
+    best = straightened(best, y)
     u = best.forward(y)
     factor = sd / float(u.std())
     return Affine(best, float(y.mean()) - factor * float(u.mean()), factor)
@@ -358,6 +451,17 @@ def _nearest(places: Array, rows: NDArray[np.int64], k: int = 8) -> NDArray[np.i
     own = index == rows[:, None]
     own[~own.any(axis=1), -1] = True
     return index[~own].reshape(len(rows), k)
+
+
+def _basis(columns: Array) -> Array:
+    """An orthonormal basis of the columns (m, p), less their means; of none where they are more than a tenth of the rows: (m, q)."""
+    m, p = columns.shape
+    if m < A_COLUMN * p:
+        return np.zeros((m, 0))
+    away = columns - columns.mean(axis=0)
+    size = np.sqrt(np.square(away).mean(axis=0))
+    left, values, _ = np.linalg.svd(away / np.where(size > 0, size, 1.0), full_matrices=False)
+    return left[:, values > 1e-8 * max(float(values.max()), 1e-300)]
 
 
 def _student_likelihood(residual: Array) -> float:

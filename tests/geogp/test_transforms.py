@@ -5,7 +5,17 @@ import pytest
 
 import geogp
 from geogp.errors import ImpossibleCombination, InvalidInput
-from geogp.transforms import Affine, Identity, Log10, YeoJohnson, from_dict, transform_for
+from geogp.predictive import Predictive
+from geogp.transforms import (
+    Affine,
+    Identity,
+    Log10,
+    Straightened,
+    YeoJohnson,
+    from_dict,
+    straightened,
+    transform_for,
+)
 
 
 def field(n=3000, seed=0):
@@ -15,15 +25,21 @@ def field(n=3000, seed=0):
     return X, np.sin(X[:, 0]) + 0.5 * np.cos(X[:, 1]) + 0.3 * rng.normal(size=n)
 
 
+def curve_of(t):
+    """What is straight beyond the targets."""
+    assert isinstance(t, Affine) and isinstance(t.inner, Straightened)
+    return t.inner.inner
+
+
 def test_auto_finds_the_scale_that_made_the_data():
     X, u = field()
     assert transform_for("auto", u, X) == Identity()
     found = transform_for("auto", 10.0**u, X)
-    assert isinstance(found, Affine) and found.inner == Log10()
+    assert curve_of(found) == Log10() and found.inner.beyond == (10.0**u).max()
     truth = YeoJohnson(0.3)
     bent = truth.inverse(1.5 * u)
     found = transform_for("auto", bent, X)
-    assert isinstance(found, Affine) and isinstance(found.inner, YeoJohnson)
+    assert isinstance(curve_of(found), YeoJohnson)
     # The bent targets' own scale differs from the truth's: what counts is that the result is straight again.
     assert np.corrcoef(found.forward(bent), u)[0, 1] > 0.99
 
@@ -56,7 +72,7 @@ def test_a_model_predicts_on_the_scale_of_its_targets():
         geogp.GPRegressor("sgpr", rank=64, random_state=0, **said).fit(X[:1000], y[:1000])
         for said in ({"target_transform": "identity"}, {})
     )
-    assert isinstance(curved.transform_, Affine) and curved.transform_.inner == Log10()
+    assert curve_of(curved.transform_) == Log10()
     p = curved.predictive(X[1000:])
     assert p.log_density(y[1000:]).mean() > plain.predictive(X[1000:]).log_density(y[1000:]).mean() + 0.2
     lower, upper = p.interval(0.95)
@@ -89,7 +105,7 @@ def test_nothing_said_is_the_likeliest_scale_and_targets_of_either_sign_stay_str
         assert geogp.GPRegressor("sgpr", rank=16, epochs=1).fit(X, y).transform_ == expected
     skewed = np.sinh(1.5 * u) + np.exp(1.2 * u)  # of either sign: no logarithm
     chosen = geogp.GPRegressor("sgpr", rank=16, epochs=1).fit(X, skewed).transform_
-    assert (skewed < 0).any() and isinstance(chosen, Affine) and isinstance(chosen.inner, YeoJohnson)
+    assert (skewed < 0).any() and isinstance(curve_of(chosen), YeoJohnson)
 
 
 def test_a_method_that_fixes_its_scale_keeps_it():
@@ -100,17 +116,52 @@ def test_a_method_that_fixes_its_scale_keeps_it():
     assert flat.fit(X, 10.0**u).transform_ == Identity()
 
 
-def test_a_model_says_that_it_predicts_medians():
+@pytest.mark.parametrize(
+    "curve", [Log10(), YeoJohnson(0.0, 1.0, 2.0), YeoJohnson(0.4, 1.0, 2.0), YeoJohnson(1.7, 1.0, 2.0)]
+)
+def test_a_curve_goes_on_along_its_tangent_where_nothing_was_measured(curve):
+    measured = np.array([0.5, 1.0, 3.0, 8.0])
+    t = straightened(curve, measured)
+    upper = curve.growth[1] > 1.0
+    end, out = (measured.max(), 1.0) if upper else (measured.min(), -1.0)
+    assert t.beyond == end and max(t.growth) == 1.0 and t.growth[not upper] == curve.growth[not upper]
+    inside = end - out * np.geomspace(1e-3, 0.4, 9)
+    for ours, bare in ((t.forward, curve.forward), (t.log_derivative, curve.log_derivative)):
+        np.testing.assert_array_equal(ours(inside), bare(inside))
+    beyond = end + out * np.geomspace(1e-9, 1e6, 16)
+    slope = np.exp(curve.log_derivative(np.asarray(end)))
+    np.testing.assert_allclose(t.forward(beyond), curve.forward(end) + slope * (beyond - end))
+    np.testing.assert_allclose(np.exp(t.log_derivative(beyond)), slope)
+    everywhere = np.r_[inside, beyond]
+    np.testing.assert_allclose(t.inverse(t.forward(everywhere)), everywhere, rtol=1e-9)
+    assert (np.diff(t.forward(np.sort(everywhere))) > 0).all() and from_dict(t.to_dict()) == t
+
+
+def test_a_curve_that_nowhere_runs_away_stays_as_it_is():
+    for curve in (Identity(), YeoJohnson(1.0)):
+        assert straightened(curve, np.arange(9.0)) == curve
+
+
+def test_heavy_tails_on_a_curved_scale_have_a_mean_an_sd_and_a_crps():
+    y = np.exp(np.random.default_rng(0).normal(size=500))
+    heavy = Predictive(np.zeros(2), np.ones(2), np.full(2, 2.5), transform_for("log10", y))
+    assert heavy.center == "mean" and np.isfinite(heavy.sd()).all()
+    draws = heavy.sample(400_000, np.random.default_rng(1))
+    np.testing.assert_allclose(heavy.mean(), draws.mean(axis=1), rtol=0.02)
+    drawn = np.abs(draws - 2.0).mean(axis=1) - 0.5 * np.abs(draws - draws[:, ::-1]).mean(axis=1)
+    np.testing.assert_allclose(heavy.crps(np.full(2, 2.0)), drawn, rtol=0.02)
+    bare = Predictive(heavy.location, heavy.scale, heavy.degrees_of_freedom, Log10())
+    assert bare.center == "median" and np.isinf(bare.crps(np.ones(2))).all()
+
+
+def test_a_model_of_skewed_targets_predicts_means():
     X, u = field(300)
     y = 10.0 ** (2.0 * u)
     model = geogp.GPRegressor("local-gp", options={"steps": 10, "metric": False}).fit(X, y)
-    assert model.transform_.inner == Log10() and model.center == "median"
+    assert curve_of(model.transform_) == Log10() and model.engine_.has_tails and model.center == "mean"
     p = model.predictive(X[:20])
     mean, sd = model.predict(X[:20], return_std=True)
-    np.testing.assert_array_equal(mean, p.median())
-    assert (mean < p.quantile(0.975)).all() and np.isfinite(sd).all()
-    assert geogp.GPRegressor.from_state(*model.state()).center == "median"
-    straight = geogp.GPRegressor(
-        "local-gp", options={"steps": 10, "metric": False}, target_transform="identity"
-    ).fit(X, y)
-    assert straight.center == "mean"
+    np.testing.assert_array_equal(mean, p.mean())
+    assert (mean > p.median()).all() and np.isfinite(sd).all() and np.isfinite(p.crps(y[:20])).all()
+    again = geogp.GPRegressor.from_state(*model.state())
+    assert again.transform_ == model.transform_ and again.center == "mean"

@@ -76,9 +76,6 @@ class Fit:
             if rows["counted_as_one"]
             else "",
             f"its surface is the level of {reference}" if (reference := surface_of(self.run)) else "",
-            "it predicts medians: heavy tails on a curved scale have no mean"
-            if f["center"] != "mean"
-            else "",
             f"maps of it need {columns[0]} as a raster: --covariates {columns[0]}=FILE.tif"
             if columns
             else "",

@@ -24,7 +24,8 @@ from geogp.field.fit import fit_conditioned
 from geogp.field.frame import ISOTROPIC, Frame, frame_of
 from geogp.field.joint import FieldJoint
 from geogp.field.left_out import leave_out, leave_out_again
-from geogp.field.likelihood.metric import Metric, learned_metric
+from geogp.field.likelihood.metric import learned_metric
+from geogp.field.likelihood.pace import learned_pace
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.fit import (
     Validation,
@@ -111,7 +112,7 @@ class LocalField:
         """
         stages = stages or Stages()
         X, y, n = canonical(X, y, counts, space, time)
-        frame = frame_of(X.numpy(), space, time, _metric(X, y, space, time, options))
+        frame = _frame(X, y, space, time, options)
         C = frame.coordinates(X)
         left_out = leave_out(C, frame, options, stages)
         has_counts = counts is not None and bool((n != n[0]).any())
@@ -283,11 +284,16 @@ class LocalField:
         return self.known.seen
 
 
-def _metric(X: Tensor, y: Tensor, space: tuple[int, ...], time: int | None, options: FieldOptions) -> Metric:
-    """The metric of values y (N,) less a plane, and a line over time."""
-    if not options.metric or len(space) == 1:
-        return ISOTROPIC
+def _frame(X: Tensor, y: Tensor, space: tuple[int, ...], time: int | None, options: FieldOptions) -> Frame:
+    """The frame in which values y (N,), less a plane and a line over time, change alike in all directions and over time."""
+    if not options.metric:
+        return frame_of(X.numpy(), space, time)
     trends = torch.cat([torch.ones(len(X), 1, dtype=X.dtype), X - X.mean(0)], dim=1)
     trends = trends / trends.abs().max(0).values.clamp_min(1e-300)
     left = y - trends @ torch.linalg.lstsq(trends, y[:, None], driver="gelsd").solution[:, 0]
-    return learned_metric(X[:, list(space)], left, options.seed)
+    metric = ISOTROPIC if len(space) == 1 else learned_metric(X[:, list(space)], left, options.seed)
+    frame = frame_of(X.numpy(), space, time, metric)
+    if frame.time is None:
+        return frame
+    pace = learned_pace(frame.near(frame.coordinates(X)), left, options.seed)
+    return replace(frame, time_unit=frame.time_unit * pace)

@@ -49,7 +49,7 @@ class FieldOptions:
         out surely gain by it; with the smooth noise and validation rows, of one field without a basis below
     peak : a second peak of new observations, whose share, place and width differ with the surroundings, where rows left out surely
         gain by it; with the smooth noise of several members
-    metric : learn in which direction the field is rougher
+    metric : learn in which direction the field is rougher, and how fast it changes where times are many
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     members, hidden, epochs : networks of the smooth noise side by side (a multiple of three), their width, and passes over
         their rows; fewer where the same rows were left out again and again (`geogp.field.noise.fit.passes`)

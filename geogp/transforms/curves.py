@@ -152,7 +152,9 @@ class Log10:
         return 10.0 ** np.asarray(u, float)
 
     def log_derivative(self, y: Array) -> Array:
-        return -np.log(y) - math.log(math.log(10.0))
+        y = np.asarray(y, float)
+        # Of what is not positive the density is 0.
+        return np.where(y > 0, -np.log(np.where(y > 0, y, 1.0)) - math.log(math.log(10.0)), -np.inf)
 
     @property
     def growth(self) -> tuple[float, float]:

@@ -174,6 +174,7 @@ def steps(monkeypatch):
     say("fit_noise_and_calibration", ("both", "calibration", "bent"))
     say("calibration_of", "calibrated")
     say("learned_metric", (1.2, 0.0, 0.0, 1 / 1.2))
+    say("learned_pace", 0.25)
     return calls
 
 
@@ -248,6 +249,24 @@ def test_the_metric_is_learned_of_what_a_plane_and_a_line_over_time_leave(steps)
     (P, left, _), _ = steps["learned_metric"]
     Z = torch.cat([torch.ones(600, 1).double(), canonical(X, rough, counts, (0, 1), 2)[0]], 1)
     assert float((Z.T @ left).abs().max()) < 1e-8 and float(left.std()) > 0.9
+
+
+def test_the_pace_is_learned_in_the_metric_and_times_are_measured_by_it(steps):
+    X, y, counts = rows(600)
+    LocalField.fit(X, y, counts, time=2, options=FieldOptions(seed=5))
+    frame = steps["fit_conditioned"][1]["frame"]
+    (C, left, seed), _ = steps["learned_pace"]
+    P, value, _ = canonical(X, y, counts, (0, 1), 2)
+    usual = frame_of(P.numpy(), (0, 1), 2, frame.metric)
+    assert frame == replace(usual, time_unit=0.25 * usual.time_unit)
+    torch.testing.assert_close(C, usual.coordinates(P)[:, :3])
+    assert seed == 5 and left is steps["learned_metric"][0][1] and left.shape == value.shape
+    for how in ({"time": None}, {"time": 2, "options": FieldOptions(metric=False)}):
+        del steps["learned_pace"]
+        LocalField.fit(X, y, counts, **how)
+        frame = steps["fit_conditioned"][1]["frame"]
+        assert "learned_pace" not in steps and frame.time_unit in (1.0, usual.time_unit)
+        steps["learned_pace"] = None
 
 
 def test_a_plane_is_taken_away_whatever_the_units(steps):

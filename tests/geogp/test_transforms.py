@@ -137,6 +137,13 @@ def test_a_curve_goes_on_along_its_tangent_where_nothing_was_measured(curve):
     assert (np.diff(t.forward(np.sort(everywhere))) > 0).all() and from_dict(t.to_dict()) == t
 
 
+def test_what_is_not_positive_has_no_density_on_a_scale_of_logarithms():
+    for t in (Log10(), transform_for("log10", np.arange(1.0, 40.0))):
+        p = Predictive(np.zeros(3), np.ones(3), np.full(3, 4.0), t)
+        assert (p.log_density(np.array([0.0, -1.0, -np.inf])) == -np.inf).all()
+        assert np.isfinite(p.log_density(np.array([1e-3, 1.0, 1e3]))).all()
+
+
 def test_a_curve_that_nowhere_runs_away_stays_as_it_is():
     for curve in (Identity(), YeoJohnson(1.0)):
         assert straightened(curve, np.arange(9.0)) == curve

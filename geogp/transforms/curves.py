@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -219,24 +220,23 @@ class Straightened:
     inner: Transform
     beyond: float
 
-    @property
-    def _end(self) -> tuple[float, float, bool]:
-        """u and du/dy where the straight end begins, and whether it is the upper one."""
+    @cached_property
+    def _end(self) -> tuple[float, float]:
+        """u and du/dy where the straight end begins."""
         at = np.asarray(self.beyond, float)
-        upper = self.inner.growth[1] > 1.0
-        return float(self.inner.forward(at)), math.exp(float(self.inner.log_derivative(at))), upper
+        return float(self.inner.forward(at)), math.exp(float(self.inner.log_derivative(at)))
 
     def _outside(self, v: Array, end: float) -> NDArray[np.bool_]:
-        return v > end if self._end[2] else v < end
+        return v > end if self.inner.growth[1] > 1.0 else v < end
 
     def forward(self, y: Array) -> Array:
-        u, slope, _ = self._end
+        u, slope = self._end
         y = np.asarray(y, float)
         out = self._outside(y, self.beyond)
         return np.where(out, u + slope * (y - self.beyond), self.inner.forward(np.where(out, self.beyond, y)))
 
     def inverse(self, u: Array) -> Array:
-        end, slope, _ = self._end
+        end, slope = self._end
         u = np.asarray(u, float)
         out = self._outside(u, end)
         return np.where(out, self.beyond + (u - end) / slope, self.inner.inverse(np.where(out, end, u)))
@@ -345,9 +345,9 @@ def transform_for(
             f"target_transform 'log10' needs positive targets; got {float(y.min()):g}: take 'yeo-johnson' or 'auto'."
         )
     rows = np.sort(np.random.default_rng(seed).permutation(len(y))[:ROWS])
-    near = None if places is None else _nearest(places, rows)
-    explained = np.zeros((len(rows), 0))
-    if places is not None and near is not None:
+    near, explained = None, np.zeros((len(rows), 0))
+    if places is not None:
+        near = _nearest(places, rows)
         columns = places if covariates is None else np.column_stack([places, covariates])
         explained = _basis(columns[rows] - columns[near].mean(axis=1))
 

@@ -15,6 +15,8 @@ from geogp.engines.asked import plan_of
 from geogp.engines.averaged.engine import MAX_ROWS, AveragedEngine, fitted
 from geogp.engines.averaged.evidence import CORRELATIONS, SMOOTH, Evidence, correlated
 from geogp.engines.averaged.search import AVERAGED_BELOW, drawn
+from geogp.engines.averaged.spread import LeftOut
+from geogp.field.student import heavy_tailed
 from geogp.methods import METHODS
 
 KINDS = {"target_transform": "identity", "random_state": 0}
@@ -338,3 +340,11 @@ def test_the_spread_is_kept_with_a_fit_and_fits_of_before_have_their_own(noise):
     noise_variance = sum(m.drawn.weight * np.exp(m.drawn.at[4 + 1]) for m in members)
     np.testing.assert_allclose(before.noise_variance, noise_variance)
     np.testing.assert_array_equal(before.mean, model.moments(X).mean)
+
+
+def test_slight_tails_count_and_weigh_no_row():
+    rng = np.random.default_rng(0)
+    one = np.ones(20_000)
+    told = LeftOut(np.square(rng.standard_t(40, 20_000)), 0.0 * one, one)
+    df = told.tails()[0]
+    assert df is not None and 30 < df < 100 and not heavy_tailed(df)

@@ -83,6 +83,20 @@ def test_a_model_predicts_on_the_scale_of_its_targets():
     assert (p.exceedance(-1.0) == 1.0).all()
 
 
+def test_what_covariates_explain_is_not_taken_for_skewness():
+    rng = np.random.default_rng(0)
+    X, u = field(400)
+    height = np.exp(1.5 * rng.normal(size=400))  # another at each place, and skewed
+    y = u - 2.0 * height
+    assert transform_for("auto", y, X) != Identity()  # who does not know the heights is fooled
+    assert transform_for("auto", y, X, height[:, None]) == Identity()
+    model = geogp.GPRegressor("sgpr", spatial=(0, 1), rank=16, epochs=1).fit(np.column_stack([X, height]), y)
+    assert model.transform_ == Identity()
+    # More columns than a tenth of the rows explain nothing: else they would explain everything.
+    many = np.column_stack([height, rng.normal(size=(400, 40))])
+    assert transform_for("auto", y, X, many) != Identity()
+
+
 def test_constant_and_few_targets_stay_as_they_are():
     assert transform_for("auto", np.ones(100)) == Identity()
     assert transform_for("auto", np.arange(5.0)) == Identity()

@@ -16,11 +16,12 @@ from geogp.data import Data, Moments
 from geogp.engines.averaged.evidence import CORRELATIONS, Evidence
 from geogp.engines.averaged.member import Member
 from geogp.engines.averaged.search import STEPS, Drawn, drawn
-from geogp.engines.averaged.spread import LeftOut, Spread, heavy, worth
+from geogp.engines.averaged.spread import LeftOut, Spread, worth
 from geogp.engines.base import Engine, Hooks, Plan
 from geogp.engines.stages import stages_of
 from geogp.errors import ImpossibleCombination, check_settings
 from geogp.field.stages import Stages
+from geogp.field.student import heavy_tailed
 from geogp.methods import Method
 
 Array = NDArray[np.float64]
@@ -231,7 +232,7 @@ def fitted(
     least = min(held, 0.95) - LOST
     for i in range(reweightings):
         nu, factor = rows.tails()
-        if nu is None or not (heavy(nu) and heavy(kept[1].degrees_of_freedom)):
+        if not (heavy_tailed(nu) and heavy_tailed(kept[1].degrees_of_freedom)):
             break
         # Tipping and Lawrence 2005, section 3, as in `geogp.field.student`.
         parts = [m.drawn.weight * m.missed() / m.noise(of.inverse_counts, len(of.y)) for m in members]
@@ -240,7 +241,7 @@ def fitted(
             replace(of, times=(nu + square) / (nu + 1.0)), f"weighed {i}, "
         )
         # Weights that let go of too many rows make the others near certain: dense where most are, and never holding the rest.
-        if score <= needed or not heavy(spread.degrees_of_freedom) or held < least:
+        if score <= needed or not heavy_tailed(spread.degrees_of_freedom) or held < least:
             break
         kept, needed = (members, spread), score
     return kept

@@ -23,8 +23,8 @@ Array = NDArray[np.float64]
 #: others is exponential with this mean.
 INVERSE_DF = np.r_[0.0, np.geomspace(0.005, 0.4, 14)]
 INVERSE_DF_MEAN = 0.1
-#: More degrees of freedom than so many are those of a Gaussian; rows are weighed where there are fewer than the second.
-GAUSSIAN_FROM, HEAVY_BELOW = 1000.0, 30.0
+#: More degrees of freedom than so many are those of a Gaussian.
+GAUSSIAN_FROM = 1000.0
 #: Degrees of freedom as good as endless.
 GAUSSIAN = 1e6
 #: log f looked at, less that which keeps the variance, and the sd of its prior: rows that have chosen a noise miss it by less.
@@ -144,17 +144,6 @@ class LeftOut:
     def _held(self, spread: "Spread", scale2: Array) -> float:
         end = student_tail(spread.degrees_of_freedom or GAUSSIAN, np.array(0.025))
         return float((self.missed < end**2 * scale2).mean())
-
-
-def heavy(degrees_of_freedom: float | None) -> bool:
-    """Whether tails are so heavy that rows are weighed by how far they miss.
-
-    Examples
-    --------
-    >>> heavy(4.0), heavy(200.0), heavy(None)
-    (True, False, False)
-    """
-    return degrees_of_freedom is not None and degrees_of_freedom < HEAVY_BELOW
 
 
 def worth(n: int) -> float:

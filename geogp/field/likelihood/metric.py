@@ -8,12 +8,12 @@ from geogp.field.earlier import earlier, nearest
 from geogp.field.frame import ISOTROPIC
 from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood.conditional import conditional_log_density
-from geogp.field.steps import Group, Steps
+from geogp.field.likelihood.sketch import ANCESTORS, descend, total
 from geogp.holdout import spacing
 
 #: Fewer rows say too little about two more numbers; more than the second add nothing but time.
 METRIC_FROM, SAMPLE = 500, 3000
-ANCESTORS, BATCH, STEPS, ROUNDS = 16, 128, 40, 2
+STEPS, ROUNDS = 40, 2
 #: Logarithms of lengthscale in spacings, variance and noise variance that a fit starts from.
 START = torch.tensor([10.0, 0.7, 0.3], dtype=torch.float64).log()
 #: Rate of the exponential prior on the log of the square root of the ratio of axes: isotropy is the simple case.
@@ -86,19 +86,17 @@ class _Fit:
         """Some steps, with the neighbours of the present metric."""
         before = self._before(P)
         parameters = [self.numbers, self.shape] if self.bends else [self.numbers]
-        steps = Steps([Group(parameters, 0.05)], total=None)
-        for _ in range(STEPS):
-            rows = torch.randint(len(P), (BATCH,), generator=self.generator)
+
+        def loss(rows: Tensor) -> Tensor:
             simple = SIMPLE * (self.shape.square().sum() + 1e-12).sqrt() / len(P)
-            steps.down(simple - self._density(P, rows, before[rows]).mean())
+            return simple - self._density(P, rows, before[rows]).mean()
+
+        descend(loss, parameters, n=len(P), steps=STEPS, generator=self.generator)
 
     def log_likelihood(self, P: Tensor) -> float:
         """Of all rows."""
-        with torch.no_grad():
-            before = self._before(P)
-            rows = torch.arange(len(P))
-            parts = zip(rows.split(BATCH), before.split(BATCH))
-            return float(sum(self._density(P, r, i).sum() for r, i in parts))
+        before = self._before(P)
+        return total(lambda rows: self._density(P, rows, before[rows]), len(P))
 
     def _before(self, P: Tensor) -> Tensor:
         Q = (P @ self.metric().detach().T).numpy()

@@ -8,7 +8,7 @@ from torch import Tensor
 from geogp.field.earlier import earlier, nearest
 from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood.conditional import conditional_log_density
-from geogp.field.steps import Group, Steps
+from geogp.field.likelihood.sketch import ANCESTORS, descend, total
 from geogp.holdout import PERIODS
 from geogp.linalg.distinct import distinct
 
@@ -16,7 +16,7 @@ from geogp.linalg.distinct import distinct
 FEW_TIMES, ASKED = 2 * PERIODS, 10_000
 #: Fewer rows say too little; rows that are looked at together, about so many places of them at least, and in how many pieces.
 PACE_FROM, ROWS, PLACES, PIECES = 500, 1000, 30, 3
-ANCESTORS, BATCH, STEPS, ROUNDS = 16, 128, 60, 6
+STEPS, ROUNDS = 60, 6
 #: Logarithms of lengthscale in space and in time, variance and noise variance that a fit starts from.
 START = torch.tensor([3.0, 3.0, 0.7, 0.3], dtype=torch.float64).log()
 #: Total log likelihood, of the rows looked at, that another pace must gain, and the pace that is another.
@@ -35,6 +35,11 @@ def learned_pace(C: Tensor, y: Tensor, seed: int = 0) -> float:
     Vecchia likelihood of a covariance that is exponential in space and in time, on up to 3,000 of the rows: those of about 30
     places that lie together, at times that lie together, in three parts of the map. The neighbours of each round are those
     of the pace that the one before found. About two seconds whatever N; nothing where times are few, as of quarters.
+
+    References
+    ----------
+    Vecchia 1988; Cressie and Huang 1999, Classes of nonseparable, spatio-temporal stationary covariance functions (of which this
+    is the separable case)
 
     Examples
     --------
@@ -86,13 +91,13 @@ class _Fit:
             earlier((C * torch.tensor([1.0, 1.0, 1.0 / pace])).numpy(), ANCESTORS, nearest)
         )
         self.numbers = start.clone().requires_grad_()
-        steps, generator = (
-            Steps([Group([self.numbers], 0.05)], total=None),
-            torch.Generator().manual_seed(seed),
+        descend(
+            lambda rows: -self._density(rows).mean(),
+            [self.numbers],
+            n=len(C),
+            steps=STEPS,
+            generator=torch.Generator().manual_seed(seed),
         )
-        for _ in range(STEPS):
-            rows = torch.randint(len(C), (BATCH,), generator=generator)
-            steps.down(-self._density(rows).mean())
 
     @property
     def learned(self) -> float:
@@ -102,8 +107,7 @@ class _Fit:
 
     def log_likelihood(self) -> float:
         """Of all rows."""
-        with torch.no_grad():
-            return float(sum(self._density(rows).sum() for rows in torch.arange(len(self.C)).split(BATCH)))
+        return total(self._density, len(self.C))
 
     def _density(self, rows: Tensor) -> Tensor:
         space, time, variance, noise = self.numbers

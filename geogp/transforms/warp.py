@@ -81,6 +81,16 @@ class Warp:
         """The same where u and v are `mean` + `sd` times what they were."""
         return replace(self, knots=mean + sd * self.knots, shifts=(sd * self.shifts[0], sd * self.shifts[1]))
 
+    def faded(self, part: float) -> "Warp":
+        """Such a part of what it adds to u: 0 bends nothing.
+
+        >>> Warp(np.arange(2.0), np.ones(2), np.ones(2), (0.0, 3.0), blur=1.0).faded(0.5).forward(np.zeros(1), 1.0).tolist()
+        [1.5]
+        """
+        many, single = (slopes + (1.0 - part) * (1.0 - slopes) for slopes in (self.many, self.single))
+        of_many, of_single = self.shifts
+        return replace(self, many=many, single=single, shifts=(part * of_many, part * of_single))
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; `from_dict` makes the same again."""
         return {

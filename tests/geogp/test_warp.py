@@ -88,6 +88,16 @@ def test_what_is_sharp_in_single_tests_blurs_with_their_number():
     np.testing.assert_allclose(half, 0.5 * (many + one))
 
 
+@pytest.mark.parametrize("part", [0.0, 0.3, 1.0])
+def test_faded_it_adds_a_part_of_what_it_added(part):
+    warp, u = any_warp(3), np.linspace(-4.0, 4.0, 50)
+    for a in (0.0, 0.6, 1.0):
+        v = u + part * (warp.forward(u, a) - u)
+        np.testing.assert_allclose(warp.faded(part).forward(u, a), v, rtol=0, atol=1e-12)
+    if part == 1.0:
+        np.testing.assert_array_equal(warp.faded(part).forward(u, 0.6), warp.forward(u, 0.6))
+
+
 def test_in_other_units_it_is_the_same():
     u, other = np.linspace(-4, 4, 50), TIERS.scaled(3.0, 0.25)
     np.testing.assert_allclose(other.forward(3.0 + 0.25 * u, 0.4), 3.0 + 0.25 * TIERS.forward(u, 0.4))
@@ -245,6 +255,62 @@ def test_what_gains_in_likelihood_and_surely_loses_in_crps_more_than_a_little_is
 
         monkeypatch.setattr(warped.Rows, "gain_in_crps", lost)
         assert (learned_warp(*told) is not None) == kept
+
+
+def sharp(n, spread, seed=0):
+    """Values all but known, and no part of a pile shows in them: at the places of `drawn`."""
+    rng = np.random.default_rng(seed + 100)
+    location = torch.from_numpy(np.quantile(drawn(4000, TIERS, seed)[1].numpy(), rng.uniform(size=n)))
+    one, scale2 = torch.ones_like(location), spread**2
+    parts = Parts(location, 0.1 * scale2 * one, 0.9 * scale2 * one, 8.0 * one, 0.0 * one)
+    value = location + torch.from_numpy(spread * rng.standard_t(8.0, n))
+    counts = torch.from_numpy(rng.choice([1.0, 2.0, 5.0, 30.0], n))
+    return parts, value, counts, one, 10_000 + torch.arange(n) // 20
+
+
+def held(parts, value, counts, warp, level=0.95):
+    p = parts.predictive(Warped(Identity(), warp, warp.strength(counts.numpy())))
+    low, high = p.interval(level)
+    return float(((value.numpy() >= low) & (value.numpy() <= high)).mean())
+
+
+@pytest.mark.parametrize("n, spread, part", [(1000, 0.15, 0.25), (500, 0.1, None)])
+def test_what_vague_rows_ask_for_takes_no_share_from_the_intervals_of_sharp_ones(n, spread, part):
+    vague, others = drawn(4000, TIERS), sharp(n, spread)
+    parts = Parts.together([vague[0], others[0]])
+    told = (parts, *(torch.cat([a, b]) for a, b in zip(vague[1:], others[1:])))
+    kind = torch.repeat_interleave(torch.tensor([4000, n]))
+    whole, some = (
+        learned_warp(*told),
+        learned_warp(*told, kind=kind),
+    )  # nothing tells the first the kinds apart
+    fresh = sharp(2000, spread, seed=50)[:3]
+    assert held(*fresh, whole) < 0.85
+    if part is None:
+        assert some is None
+        return
+    np.testing.assert_array_equal(some.single, whole.faded(part).single)
+    assert held(*fresh, some) > 0.92
+    parts, value, counts, *_ = drawn(4000, TIERS, 50)
+    assert gain(parts, value, counts, some) > 0.05
+
+
+def test_each_kind_must_hold_its_shares_and_no_other_makes_up_for_it():
+    level = np.linspace(0.0, 1.0, 2000)
+    kind, alone = np.arange(2000) % 2, np.arange(2000)
+    worse = np.where(kind == 1, level**0.8, level)  # of its kind .42 within 50%
+    assert not warped.hold_as_much(worse, level, kind, alone)
+    assert warped.hold_as_much(worse, level, 0 * kind, alone)  # of all .46
+    # What was wrong before may stay so, and come right.
+    assert warped.hold_as_much(worse, worse, kind, alone) and warped.hold_as_much(level, worse, kind, alone)
+
+
+def test_shares_that_a_few_squares_lose_may_be_their_luck():
+    square = np.repeat(np.arange(10), 100)
+    old = np.tile(np.repeat([0.3, 0.6, 0.9, 0.99], [50, 30, 15, 5]), 10)
+    new = np.where((square < 2) & (old == 0.3), 0.6, np.where((square == 2) & (old == 0.6), 0.3, old))
+    assert warped.hold_as_much(new, old, 0 * square, square)
+    assert not warped.hold_as_much(new, old, 0 * square, np.arange(1000))
 
 
 def test_of_a_second_peak_no_loss_is_tolerated():

@@ -137,13 +137,14 @@ def fit_noise(
     tables = kinds if asked is None else [*kinds, asked]
     dealt = _dealt(known, tables) if dealt is None else dealt
     judges = LeveledRows.together([_weighted(rows, 1.0 / len(rows)) for rows in tables])
+    kind = torch.repeat_interleave(torch.tensor([len(rows) for rows in tables]))
     two = o.peak and bool(dealt.without.any()) and len(judges) >= PEAK_FROM
     noises = _members(known, _taught(known, kinds, asked), dealt, (False, True)[: 1 + two], stages)
 
     def with_warp(noise: SmoothNoise) -> tuple[Learned, Parts]:
         parts = _unseen(known, noise, judges, dealt)
         with torch.enable_grad():
-            return Learned(noise, _warp_of(known, parts, judges)), parts
+            return Learned(noise, _warp_of(known, parts, judges, kind)), parts
 
     plain, *peaked = side_by_side(with_warp, noises)
     if not peaked:
@@ -235,12 +236,12 @@ def _unseen(known: Conditioned, noise: SmoothNoise, rows: LeveledRows, dealt: De
     return replace(parts, location=parts.location + rows.level, latent_variance=latent)
 
 
-def _warp_of(known: Conditioned, parts: Parts, rows: LeveledRows) -> Warp | None:
-    """The warp of new observations; None where the options want none."""
+def _warp_of(known: Conditioned, parts: Parts, rows: LeveledRows, kind: Tensor) -> Warp | None:
+    """The warp of new observations, of such kinds (N,); None where the options want none."""
     if not known.options.warp:
         return None
     values = rows.value + rows.level
-    return learned_warp(parts, values, rows.counts, rows.weight, rows.square, known.options.seed)
+    return learned_warp(parts, values, rows.counts, rows.weight, rows.square, known.options.seed, kind)
 
 
 def fit_noise_and_calibration(

@@ -18,6 +18,7 @@ from torch import Tensor
 from geogp.field.noise.judged import surely_likelier, surely_no_worse
 from geogp.field.noise.least import least
 from geogp.field.noise.smooth import Parts
+from geogp.scores import error_of_mean
 from geogp.transforms import Identity, Warp, Warped
 
 Array = NDArray[np.float64]
@@ -36,6 +37,10 @@ BLUR, BLUR_SD = 5.0, 2.0
 STEPS = 100
 #: CRPS that rows may lose, in sd of the target: what half of the rows taught bends worse than what all of them do.
 TOLERATED = 0.002
+#: Level -> how much farther from it the share of a kind's rows within their intervals may come to lie.
+SHARES = {0.5: 0.04, 0.8: 0.03, 0.95: 0.015}
+#: Parts of the whole bend, tried in turn where with more of it a kind would lose its shares.
+FADED = (1.0, 0.5, 0.25)
 
 
 def learned_warp(
@@ -45,9 +50,14 @@ def learned_warp(
     weight: Float[Tensor, " N"],
     square: Int[Tensor, " N"],
     seed: int = 0,
+    kind: Int[Tensor, " N"] | None = None,
 ) -> Warp | None:
     """The warp under which values are likeliest where `parts` say how they are distributed; None where other rows do not gain by it, or
     lose more than a little in CRPS.
+
+    One curve for all is too much where predictions are sharp if it is learned where they are vague: what is bent as far as a whole
+    pile is no hill of a small part of it. So intervals must hold of each kind of missing data what they held before; where they would
+    not, a half or a quarter of the bend is tried.
 
     Parameters
     ----------
@@ -55,6 +65,7 @@ def learned_warp(
     value, counts : of the rows, on the working scale
     weight : how many rows each stands for: rows are drawn by it
     square : those of a square share their luck; half of the squares judge what the other half taught
+    kind : of missing data, by number from 0; None where all rows are of one
 
     Notes
     -----
@@ -66,6 +77,7 @@ def learned_warp(
     n, share = min(len(value), MOST_ROWS), weight.numpy() / float(weight.sum())
     rows = torch.from_numpy(np.sort(rng.choice(len(value), n, replace=False, p=share)))
     drawn = Rows(parts.at(rows), value[rows], counts[rows])
+    kinds = np.zeros(n, dtype=int) if kind is None else kind[rows].numpy()
     own, number = np.unique(square[rows].numpy(), return_inverse=True)
     half = rng.permutation(len(own)) % 2
     first = half[number] == 0
@@ -76,18 +88,51 @@ def learned_warp(
     if len(found) < len(halves):
         return None
 
-    def gained(of: Callable[[Rows, Warp], Array]) -> Array:
-        """What each row gains by what the other half taught."""
-        gain = np.empty(n)
+    def told(part: float, of: Callable[[Rows, Warp], Array]) -> Array:
+        """Of each row by so much of what the other half taught."""
+        out = np.empty(n)
         for judge, warp in zip(reversed(halves), found):
-            gain[judge] = of(drawn.at(judge), warp)
-        return gain
+            out[judge] = of(drawn.at(judge), warp.faded(part))
+        return out
 
-    # A CRPS takes as long as the rest together.
-    surely = surely_likelier(gained(Rows.gain), number) and surely_no_worse(
-        gained(Rows.gain_in_crps), number, TOLERATED
-    )
-    return fitted(drawn) if surely else None
+    before = drawn.within()
+    for part in FADED:
+        # A CRPS takes as long as the rest together.
+        if not surely_likelier(told(part, Rows.gain), number):
+            return None
+        if not surely_no_worse(told(part, Rows.gain_in_crps), number, TOLERATED):
+            return None
+        if hold_as_much(told(part, Rows.within), before, kinds, number):
+            whole = fitted(drawn)
+            return None if whole is None else whole.faded(part)
+    return None
+
+
+def hold_as_much(
+    new: Float[np.ndarray, " N"],
+    old: Float[np.ndarray, " N"],
+    kind: Int[np.ndarray, " N"],
+    number: Int[np.ndarray, " N"],
+) -> bool:
+    """Whether central intervals hold of each kind of rows about the share they say, or come not much farther from it than others.
+
+    new, old : levels of the narrowest central intervals that hold the rows
+    number : of the rows' squares, from 0
+
+    Examples
+    --------
+    >>> level, one = np.linspace(0.0, 1.0, 1000), np.zeros(1000, dtype=int)
+    >>> hold_as_much(level, level, one, np.arange(1000)), hold_as_much(level**0.5, level, one, np.arange(1000))
+    (True, False)
+    """
+    for each in np.unique(kind):
+        rows = kind == each
+        for level, tolerated in SHARES.items():
+            now, then = (1.0 * (within[rows] <= level) for within in (new, old))
+            lost = abs(now.mean() - level) - abs(then.mean() - level)
+            if lost > max(tolerated, error_of_mean(now - then, number[rows])):
+                return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -107,6 +152,12 @@ class Rows:
         u = self.value.numpy()
         bent = self.parts.log_density(torch.from_numpy(warp.forward(u, a)))
         return np.asarray(bent - self.parts.log_density(self.value)) + np.log(warp.slope(u, a))
+
+    def within(self, warp: Warp | None = None) -> Array:
+        """The level of the narrowest central interval that holds each."""
+        u = self.value.numpy()
+        v = u if warp is None else warp.forward(u, warp.strength(self.counts.numpy()))
+        return np.abs(2.0 * self.parts.predictive().cdf(v) - 1.0)
 
     def gain_in_crps(self, warp: Warp) -> Array:
         """By how much the CRPS of each falls by it."""

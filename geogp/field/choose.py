@@ -25,6 +25,7 @@ from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
 from geogp.field.variation import Variation
 from geogp.field.variation.crowding import Crowding
+from geogp.field.variation.noisiness import Noisiness
 from geogp.field.variation.told import Following, Told
 from geogp.linalg.threads import side_by_side
 
@@ -35,6 +36,8 @@ VARY_FROM, VARY_AT = 10_000, 16
 TOGETHER_FROM, EACH_TOGETHER_BELOW, TOGETHER_BELOW = 12, 1000, 10_000
 #: Rows must be likelier by so many nats where something follows the density of places, for that to be believed.
 SURELY = 4.0
+#: And by so many where the noise differs from place to place: a surface that is rougher in places gains half as much by it.
+SURELY_NOISIER = 8.0
 #: Of rows of which some are left out a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches.
@@ -301,6 +304,25 @@ class Trials:
         other = self.judged(LocalGP.from_tensors(made, bent, gp.rows))
         return other if other.never_loses_to(plain, GAPS) else plain
 
+    def noisier(self, plain: Candidate) -> Candidate:
+        """One whose noise differs from place to place, where that makes all rows surely likelier, a stage, and rows left out no less:
+        of rows that are too few to teach networks how noisy places are."""
+        gp, options = plain.gp, self.options
+        may_differ = options.smooth and not options.is_smooth(len(self.y)) and gp.kernel.variation is None
+        noisiness = Noisiness.over(self.X[self.distinct]) if may_differ else None
+        if noisiness is None:
+            return plain
+
+        def surely() -> dict[str, Tensor]:
+            other, gain = self._likelier(gp, crowding=noisiness)
+            return (other if gain > SURELY_NOISIER else gp).tensors()
+
+        made = self.stages.once("noisier", surely)
+        if "stretch" not in made:
+            return plain
+        bent = replace(gp.kernel, variation=noisiness.bumps)
+        return _better(plain, self.judged(LocalGP.from_tensors(made, bent, gp.rows)))
+
     @property
     def _steps(self) -> int:
         """Of a fit; one row has nothing to say of how far others lie from it."""
@@ -344,7 +366,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
             gp = trials.likelier(best.gp, "rough", ROUGH)
             if trials.on_a_line and gp is best.gp:
                 gp = trials.likelier(gp, "smooth", SMOOTHER)
-            best = trials.crowded(trials.judged(gp))
+            best = trials.noisier(trials.crowded(trials.judged(gp)))
         start = replace(start, smoothness=best.gp.kernel.smoothness)
     if blocks and start.time_axis is None and not trials.tell_together:
         mixed = _in_turns(rows, [*blocks, *trials.left_out["sides"]], 1)

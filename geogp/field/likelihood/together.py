@@ -18,6 +18,7 @@ from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.student import heavy_tailed
 from geogp.field.variation.crowding import Crowding
+from geogp.field.variation.noisiness import Noisiness
 
 Array = NDArray[np.float64]
 
@@ -45,7 +46,7 @@ def fit_all_together(
     columns: Tensor | None = None,
     told: ToldNoise | None = None,
     per_count: bool = True,
-    crowding: Crowding | None = None,
+    crowding: Crowding | Noisiness | None = None,
     passes: int = PASSES,
     dense_below: int = DENSE_BELOW,
     seed: int = 0,
@@ -163,7 +164,11 @@ def _rows(gp: LocalGP, X: Tensor, y: Tensor, counts: Tensor, columns: Tensor | N
 
 
 def _begun_at(
-    gp: LocalGP, rows: Rows, told: ToldNoise | None, per_count: bool, crowding: Crowding | None = None
+    gp: LocalGP,
+    rows: Rows,
+    told: ToldNoise | None,
+    per_count: bool,
+    crowding: Crowding | Noisiness | None = None,
 ) -> Trained:
     """What is trained, with the numbers of a local GP; its noise as that which rows have here."""
     student = gp.degrees_of_freedom is not None

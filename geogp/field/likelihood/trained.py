@@ -13,6 +13,7 @@ from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise, noise_variance
 from geogp.field.variation.crowding import Crowding
+from geogp.field.variation.noisiness import Noisiness
 from geogp.field.variation.told import Following
 
 #: Degrees of freedom stay above this, where a Student-t's variance is still finite.
@@ -31,7 +32,7 @@ class Trained(nn.Module):
         *,
         student: bool,
         per_count: bool,
-        crowding: Crowding | None = None,
+        crowding: Crowding | Noisiness | None = None,
     ):
         super().__init__()
         self.crowding = crowding
@@ -50,7 +51,9 @@ class Trained(nn.Module):
         if follows is not None:
             self.following_coefficients = nn.Parameter(follows.coefficients.clone())
         if crowding is not None:
-            self.crowding_coefficients = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+            self.crowding_coefficients = nn.Parameter(
+                torch.zeros(crowding.n_coefficients, dtype=torch.float64)
+            )
         if start.variation is not None and crowding is None:
             self.stretch = nn.Parameter(start.variation.lengthscale.double().clone())
             self.amplitude = nn.Parameter(start.variation.variance.double().clone())

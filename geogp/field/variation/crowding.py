@@ -62,6 +62,10 @@ class Crowding:
         z = ((v - at_rows.mean()) / max(spread, UNIT) for v in (said, at_rows))
         return cls(bumps, *(v.clamp(-CLIP, CLIP).to(X.device) for v in z))
 
+    @property
+    def n_coefficients(self) -> int:
+        return 3
+
     def variation(self, coefficients: Float[Tensor, " 3"]) -> Variation:
         """Of lengthscale, variance and noise, by a, b and c."""
         a, b, c = coefficients

@@ -1,0 +1,119 @@
+"""A noise that differs from place to place, told by the likelihood of few rows."""
+
+import numpy as np
+import pytest
+import torch
+
+import geogp
+from geogp.field.choose import Trials
+from geogp.field.variation.noisiness import FEWEST, PLACES_A_CENTRE, PRIOR_SD, Noisiness
+
+N, M = 300, 900
+SIDE = 10.0
+
+
+def world(seed, quiet, loud, n=N + M):
+    """A surface, and noise that is quiet in the west and loud in the east: places, surface, noise sd, values."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, SIDE, (n, 2))
+    f = np.sin(X[:, 0] / 1.5) + np.cos(X[:, 1] / 1.2)
+    noise = np.where(X[:, 0] < SIDE / 2, quiet, loud)
+    return X, f, noise, f + noise * rng.normal(size=n)
+
+
+def fitted(X, y, **how):
+    return geogp.GPRegressor(random_state=0, target_transform="identity", **how).fit(X, y)
+
+
+def variation(model):
+    return model.engine_.field.gp.kernel.variation
+
+
+@pytest.fixture(scope="module")
+def apart():
+    X, f, noise, y = world(2, 0.1, 0.8)
+    return (X[N:], f[N:], noise[N:], y[N:]), fitted(X[:N], y[:N])
+
+
+def test_it_is_learned_and_tells_where_new_values_scatter(apart, monkeypatch):
+    (X, f, noise, y), model = apart
+    assert variation(model) is not None and not variation(model).lengthscale.any()
+    scale = np.sqrt(model.moments(X).noise_variance.double().numpy())
+    west = X[:, 0] < SIDE / 2 - 1
+    east = X[:, 0] > SIDE / 2 + 1
+    assert 2.0 * scale[west].mean() < scale[east].mean() and np.corrcoef(scale, noise)[0, 1] > 0.8
+    monkeypatch.setattr(Trials, "noisier", lambda trials, plain: plain)
+    X0, _, _, y0 = world(2, 0.1, 0.8)
+    alike = fitted(X0[:N], y0[:N])
+    assert variation(alike) is None
+    assert -model.predictive(X).log_density(y).mean() < -alike.predictive(X).log_density(y).mean() - 0.2
+    # Where it is loud intervals are no longer too narrow.
+    inside = [(np.abs(m.predictive(X[east]).cdf(y[east]) - 0.5) < 0.475).mean() for m in (model, alike)]
+    assert inside[0] > max(0.86, inside[1] + 0.03)
+    error = [np.square(m.predict(X, latent=True) - f).mean() for m in (model, alike)]
+    assert error[0] < 0.9 * error[1]
+
+
+def test_it_survives_storage_and_what_is_observed_is_as_noisy_as_what_is_to_come(apart):
+    (X, *_), model = apart
+    again = geogp.GPRegressor.from_state(*model.state())
+    for a, b in zip(model.predict(X, return_std=True), again.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+    known = model.engine_.field.known
+    own = known.gp.noise_variance(known.seen.counts, known.seen.X)
+    torch.testing.assert_close(known.seen.noise_variance, known.gp.variance_factor * own)
+    assert float(own.max() / own.min()) > 10.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_noise_is_alike_it_stays_so(seed):
+    X, _, _, y = world(seed, 0.4, 0.4, N)
+    assert variation(fitted(X, y)) is None
+
+
+def test_what_speaks_to_all_rows_but_not_to_those_left_out_is_left_out(monkeypatch):
+    X, _, _, y = world(1, 0.1, 0.8, N)
+    judged = Trials.judged
+
+    def worse(trials, gp):
+        found = judged(trials, gp)
+        if gp.kernel.variation is not None:
+            found.each["rows"].sub_(5.0)
+        return found
+
+    monkeypatch.setattr(Trials, "judged", worse)
+    assert variation(fitted(X, y)) is None
+
+
+def test_the_same_field_with_one_noise_everywhere_has_one():
+    X, _, _, y = world(1, 0.1, 0.8, N)
+    assert variation(fitted(X, y, method="local-gp")) is None
+
+
+def test_copies_of_a_row_do_not_tell_that_it_is_quiet_there():
+    """A table that is joined from two may hold the rows of one twice."""
+    X, _, _, y = world(0, 0.4, 0.4, 200)
+    east = X[:, 0] > SIDE / 2
+    assert variation(fitted(np.vstack([X, X[east]]), np.r_[y, y[east]])) is None
+
+
+def test_too_few_places_tell_nothing():
+    X = torch.from_numpy(world(0, 1.0, 1.0, FEWEST * PLACES_A_CENTRE)[0])
+    assert Noisiness.over(X).n_coefficients == FEWEST
+    assert Noisiness.over(X[1:]) is None and Noisiness.over(X[1:].repeat(9, 1)) is None
+
+
+def test_rows_and_map_are_told_the_same():
+    X = torch.from_numpy(world(0, 1.0, 1.0, 200)[0])
+    noisiness = Noisiness.over(X)
+    c = torch.linspace(-1.0, 2.0, noisiness.n_coefficients).double()
+    bumps = noisiness.variation(c)
+    torch.testing.assert_close(bumps.noise_factor(X), noisiness.noise_factor(c))
+    h, s = bumps(X)
+    assert not h.any() and not s.any()
+    assert noisiness.noise_factor(0 * c).tolist() == [1.0] * 200
+    # Beyond the places, too, nothing is quieter or louder than any of them.
+    far = bumps.noise_factor(torch.tensor([[-1e3, 0.0], [1e3, 1e3]]).double())
+    assert bool((far >= c.min().exp()).all() and (far <= c.max().exp()).all())
+    prior = torch.distributions.Normal(0.0, PRIOR_SD)
+    torch.testing.assert_close(Noisiness.penalty(c), (prior.log_prob(0 * c) - prior.log_prob(c)).sum())

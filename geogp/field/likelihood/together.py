@@ -62,7 +62,8 @@ def fit_all_together(
     Parameters
     ----------
     gp : as `fit_local_gp` gives it, its kernel the same everywhere; X, y, counts, columns, told, per_count : as there
-    crowding : of X, which lengthscale, variance and noise may follow; None where they are the same everywhere
+    crowding : of X, which lengthscale, variance and noise may follow, or the places among which the noise alone may differ; None
+        where they are the same everywhere
     passes : of the search, at most; dense_below : so many rows are factorised as a whole; seed : of the order of more rows than are factorised at once
 
     Raises

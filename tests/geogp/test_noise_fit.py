@@ -282,8 +282,10 @@ def test_a_warp_is_learned_of_what_members_say_that_have_not_seen_a_row(world, t
     known, X, out = world
     told = {}
 
-    def learn(parts, value, counts, weight, square, seed):
-        told.update(parts=parts, value=value, counts=counts, weight=weight, square=square, seed=seed)
+    def learn(parts, value, counts, weight, square, seed, kind):
+        told.update(
+            parts=parts, value=value, counts=counts, weight=weight, square=square, seed=seed, kind=kind
+        )
         return Warp(np.array([-1.0, 0.0, 1.0]), np.ones(3), np.array([1.0, 9.0, 1.0]), (0.3, 0.5), 2.0)
 
     monkeypatch.setattr(noise_fit, "learned_warp", learn)
@@ -295,6 +297,9 @@ def test_a_warp_is_learned_of_what_members_say_that_have_not_seen_a_row(world, t
     np.testing.assert_allclose(rows.level, known.prior_mean(C, rows.counts))
     assert torch.equal(told["value"], rows.value + rows.level) and torch.equal(told["counts"], rows.counts)
     assert torch.equal(told["square"], rows.square)
+    assert torch.bincount(told["kind"]).tolist() == [len(t) for t in kinds] and bool(
+        (told["kind"].diff() >= 0).all()
+    )
     sums = [float(part.sum()) for part in told["weight"].split([len(t) for t in kinds])]
     np.testing.assert_allclose(sums, [1.0, 1.0, 0.3, 1.0])
     with torch.no_grad():

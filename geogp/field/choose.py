@@ -290,19 +290,8 @@ class Trials:
         gp, enough = plain.gp, len(self.distinct) >= HOLD_OUT_FROM
         may_vary = self.options.varying is None and not self.on_a_line and enough
         crowding = Crowding.over(self.X[self.distinct]) if may_vary else None
-        if crowding is None:
-            return plain
-
-        def surely() -> dict[str, Tensor]:
-            other, gain = self._likelier(gp, crowding=crowding, dense_below=EACH_TOGETHER_BELOW)
-            return (other if gain > SURELY else gp).tensors()
-
-        made = self.stages.once("crowded", surely)
-        if "stretch" not in made:
-            return plain
-        bent = replace(gp.kernel, variation=crowding.bumps)
-        other = self.judged(LocalGP.from_tensors(made, bent, gp.rows))
-        return other if other.never_loses_to(plain, GAPS) else plain
+        other = self._varied("crowded", gp, crowding, SURELY, dense_below=EACH_TOGETHER_BELOW)
+        return other if other is not None and other.never_loses_to(plain, GAPS) else plain
 
     def noisier(self, plain: Candidate) -> Candidate:
         """One whose noise differs from place to place, where that makes all rows surely likelier, a stage, and rows left out no less:
@@ -310,18 +299,26 @@ class Trials:
         gp, options = plain.gp, self.options
         may_differ = options.smooth and not options.is_smooth(len(self.y)) and gp.kernel.variation is None
         noisiness = Noisiness.over(self.X[self.distinct]) if may_differ else None
-        if noisiness is None:
-            return plain
+        other = self._varied("noisier", gp, noisiness, SURELY_NOISIER)
+        return plain if other is None else _better(plain, other)
+
+    def _varied(
+        self, stage: str, gp: LocalGP, crowding: Crowding | Noisiness | None, nats: float, **how: Any
+    ) -> Candidate | None:
+        """A local GP that varies so over space, fitted to all rows together, a stage; None where there is nothing that it
+        might follow, or where that gains them no more than so many nats."""
+        if crowding is None:
+            return None
 
         def surely() -> dict[str, Tensor]:
-            other, gain = self._likelier(gp, crowding=noisiness)
-            return (other if gain > SURELY_NOISIER else gp).tensors()
+            other, gain = self._likelier(gp, crowding=crowding, **how)
+            return (other if gain > nats else gp).tensors()
 
-        made = self.stages.once("noisier", surely)
+        made = self.stages.once(stage, surely)
         if "stretch" not in made:
-            return plain
-        bent = replace(gp.kernel, variation=noisiness.bumps)
-        return _better(plain, self.judged(LocalGP.from_tensors(made, bent, gp.rows)))
+            return None
+        bent = replace(gp.kernel, variation=crowding.bumps)
+        return self.judged(LocalGP.from_tensors(made, bent, gp.rows))
 
     @property
     def _steps(self) -> int:

@@ -280,10 +280,8 @@ def test_what_vague_rows_ask_for_takes_no_share_from_the_intervals_of_sharp_ones
     parts = Parts.together([vague[0], others[0]])
     told = (parts, *(torch.cat([a, b]) for a, b in zip(vague[1:], others[1:])))
     kind = torch.repeat_interleave(torch.tensor([4000, n]))
-    whole, some = (
-        learned_warp(*told),
-        learned_warp(*told, kind=kind),
-    )  # nothing tells the first the kinds apart
+    whole = learned_warp(*told)  # as if all rows were of one kind
+    some = learned_warp(*told, kind=kind)
     fresh = sharp(2000, spread, seed=50)[:3]
     assert held(*fresh, whole) < 0.85
     if part is None:

@@ -95,14 +95,13 @@ def learned_warp(
             out[judge] = of(drawn.at(judge), warp.faded(part))
         return out
 
-    before = drawn.within()
     for part in FADED:
         # A CRPS takes as long as the rest together.
         if not surely_likelier(told(part, Rows.gain), number):
             return None
         if not surely_no_worse(told(part, Rows.gain_in_crps), number, TOLERATED):
             return None
-        if hold_as_much(told(part, Rows.within), before, kinds, number):
+        if hold_as_much(told(part, Rows.within), drawn.within(), kinds, number):
             whole = fitted(drawn)
             return None if whole is None else whole.faded(part)
     return None

@@ -46,7 +46,7 @@ class Noisiness:
         m = min(CENTRES, len(distinct(X[:, :2].cpu().numpy())[0]) // PLACES_A_CENTRE)
         if m < FEWEST:
             return None
-        bumps = replace(Variation.flat(X[:, :2], m), blended=True)
+        bumps = Variation.blending(X, m)
         return cls(bumps, bumps.shares(X[:, :2].cpu().double()).to(X.device))
 
     @property

@@ -1,5 +1,6 @@
 """Derivatives written out where a tape of every step costs several times as much: of a conditional, and of a kernel."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,6 +50,32 @@ class Solved(torch.autograd.Function):
             leaning + 2.0 * own,
             c[..., None] * m[..., None, :],
         )
+
+
+class KnownSlopes(torch.autograd.Function):
+    """A number whose slopes by some tensors are known: what winds a tape back from where they stand.
+
+    Notes
+    -----
+    `torch.autograd.backward` takes slopes, too, and imports a compiler and a computer algebra to look at them.
+
+    Examples
+    --------
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> KnownSlopes.apply(torch.tensor(5.0), [torch.tensor([3.0, 4.0])], x.square()).backward()
+    >>> x.grad
+    tensor([ 6., 16.])
+    """
+
+    @staticmethod
+    def forward(ctx: Any, number: Tensor, slopes: Sequence[Tensor], *of: Tensor) -> Any:
+        """The number; its slopes (one for each of `of`, in its shape) are kept as they are."""
+        ctx.slopes = slopes
+        return number.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None, *(gradients[0] * slope for slope in ctx.slopes)
 
 
 class Stationary(torch.autograd.Function):

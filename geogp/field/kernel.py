@@ -7,6 +7,7 @@ with Matérn correlations M_c (1/2, 3/2, 5/2) and a lengthscale per axis and com
 
 import functools
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -58,7 +59,7 @@ class LocalKernel:
 
     def prior_at(self, X: Float[Tensor, "*batch D"]) -> Tensor:
         """k(x, x) at X (N, D): (N,), or a scalar that holds everywhere."""
-        if self.variation is None:
+        if self.variation is None or not self.variation.bends:
             return self.prior_variance
         return self.prior_variance * self.variation(X[..., :2])[1].exp()
 
@@ -85,7 +86,7 @@ class LocalKernel:
 
     def _varied(self, A: Tensor, B: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """h̄² of each pair, by which squared distances are divided, and the factor on the covariance; None where nothing varies."""
-        if self.variation is None:
+        if self.variation is None or not self.variation.bends:
             return None, None
         return self.variation.between(A[..., :2], B[..., :2], axes=len(self.space_axes))
 
@@ -130,6 +131,17 @@ class LocalKernel:
             self.smoothness[one],
             self.time_axis,
             self.variation,
+        )
+
+    def made_by(self, of: Callable[[Tensor], Tensor]) -> "LocalKernel":
+        """The same kernel with what `of` makes of each of its numbers."""
+        bumps = self.variation
+        return replace(
+            self,
+            log_lengthscale=of(self.log_lengthscale),
+            log_variance=of(self.log_variance),
+            variation=bumps
+            and replace(bumps, lengthscale=of(bumps.lengthscale), variance=of(bumps.variance)),
         )
 
     def to(self, device: torch.device | str) -> "LocalKernel":

@@ -1,11 +1,14 @@
 """A noise that differs from place to place, told by the likelihood of few rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import geogp
 from geogp.field.choose import Trials
+from geogp.field.kernel import LocalKernel
 from geogp.field.variation.noisiness import FEWEST, PLACES_A_CENTRE, PRIOR_SD, Noisiness
 
 N, M = 300, 900
@@ -117,3 +120,21 @@ def test_rows_and_map_are_told_the_same():
     assert bool((far >= c.min().exp()).all() and (far <= c.max().exp()).all())
     prior = torch.distributions.Normal(0.0, PRIOR_SD)
     torch.testing.assert_close(Noisiness.penalty(c), (prior.log_prob(0 * c) - prior.log_prob(c)).sum())
+
+
+def test_a_noise_that_differs_bends_no_kernel_and_what_is_yet_to_be_learned_does():
+    X = torch.rand(60, 2, generator=torch.Generator().manual_seed(1)).double()
+    noisiness = Noisiness.over(X.repeat(9, 1) + 0.01 * torch.arange(9).repeat_interleave(60)[:, None])
+    loud = noisiness.variation(torch.linspace(-1, 1, noisiness.n_coefficients).double())
+    plain = LocalKernel(torch.zeros(1, 2).double(), torch.zeros(1).double(), ("matern32",))
+    assert not loud.bends
+    assert torch.equal(replace(plain, variation=loud)(X, X), plain(X, X))
+    assert float(replace(plain, variation=loud).prior_at(X)) == 1.0
+    for name in ("lengthscale", "variance"):
+        zero = torch.zeros(noisiness.n_coefficients, dtype=torch.float64, requires_grad=True)
+        learns = replace(loud, **{name: zero})
+        assert learns.bends
+        replace(plain, variation=learns)(X, X).sum().backward()
+        assert zero.grad.abs().max() > 0
+        bent = replace(loud, **{name: torch.full_like(zero, 0.3).detach()})
+        assert bent.bends and not torch.allclose(replace(plain, variation=bent)(X, X), plain(X, X))

@@ -7,6 +7,7 @@ variance. Free bumps are 1 far from data, where the kernel is the stationary one
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -87,6 +88,12 @@ class Variation:
         """What places (n, 2) say (n, ..), as the centres hear it: (m, ..), each from those nearest to it."""
         near = cKDTree(places).query(self.centres.numpy(), k=np.arange(1, min(NEAREST, len(places)) + 1))[1]
         return said[torch.from_numpy(near)].mean(1)
+
+    @cached_property
+    def bends(self) -> bool:
+        """Whether it says anything of lengthscale and variance, or is to learn to; else it is of the noise alone."""
+        both = (self.lengthscale, self.variance)
+        return any(v.requires_grad or bool(v.any()) for v in both)
 
     def __call__(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """log h and log s² at places P (..., D): (...,) each."""

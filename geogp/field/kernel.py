@@ -7,7 +7,7 @@ with Matérn correlations M_c (1/2, 3/2, 5/2) and a lengthscale per axis and com
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -133,16 +133,21 @@ class LocalKernel:
             self.variation,
         )
 
-    def made_by(self, of: Callable[[Tensor], Tensor]) -> "LocalKernel":
-        """The same kernel with what `of` makes of each of its numbers."""
+    @property
+    def numbers(self) -> list[Tensor]:
+        """All that it is made of, and what its variation is."""
         bumps = self.variation
-        return replace(
-            self,
-            log_lengthscale=of(self.log_lengthscale),
-            log_variance=of(self.log_variance),
-            variation=bumps
-            and replace(bumps, lengthscale=of(bumps.lengthscale), variance=of(bumps.variance)),
-        )
+        own = [self.log_lengthscale, self.log_variance]
+        return own if bumps is None else [*own, bumps.lengthscale, bumps.variance]
+
+    def with_numbers(self, numbers: Sequence[Tensor]) -> "LocalKernel":
+        """A kernel of this structure with other `numbers`."""
+        lengthscale, variance, *of_bumps = numbers
+        made = replace(self, log_lengthscale=lengthscale, log_variance=variance)
+        if self.variation is None:
+            return made
+        stretch, amplitude = of_bumps
+        return replace(made, variation=replace(self.variation, lengthscale=stretch, variance=amplitude))
 
     def to(self, device: torch.device | str) -> "LocalKernel":
         """The same kernel on a device."""

@@ -197,35 +197,37 @@ class Product:
         -----
         O(n k²) memory for n rows.
         """
-        cut = Cut()
-        kernel = model.kernel().made_by(cut)
-        noise = cut(rows.noise_variance(model))
-        both = cut(torch.cat([rows.value(model)[:, None], self.plane], dim=1))
+        made = model.kernel()
+        both = torch.cat([rows.value(model)[:, None], self.plane], dim=1)
+        cut = Cut(rows.noise_variance(model), both, *made.numbers)
 
-        def whitened(chunk: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-            """Value and plane (m, 1 + q) less what earlier rows say, in sd (m,); the sd, how many each counts for."""
+        def whitened(chunk: tuple[Tensor, Tensor, Tensor]) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
+            """Leaves; value and plane (m, 1 + q) less what earlier rows say, in sd (m,); the sd, how many each counts for."""
+            leaves = cut.leaves()
+            noise, both, *numbers = leaves
+            kernel = made.with_numbers(numbers)
             target, before, counts_for = chunk
             with torch.enable_grad():
                 c = conditional_moments(kernel, rows.X[target], rows.X, both, noise, before)
                 sd = (c.variance + noise[target]).sqrt()
-                return (both[target] - c.mean) / sd[:, None], sd, counts_for
+                return leaves, (both[target] - c.mean) / sd[:, None], sd, counts_for
 
         known = list(side_by_side(whitened, self.chunks))
         with torch.no_grad():
             A = b = torch.zeros((), dtype=both.dtype)
-            for white, _, counts_for in known:
+            for _, white, _, counts_for in known:
                 weighed = white[:, 1:] * counts_for[:, None]
                 A, b = A + weighed.T @ white[:, 1:], b + weighed.T @ white[:, 0]
             coefficients, covariance = torch.linalg.solve(A, b), torch.linalg.inv(A)
 
-        def slopes(chunk: tuple[Tensor, Tensor, Tensor]) -> tuple[float, list[Tensor]]:
+        def slopes(chunk: tuple[list[Tensor], Tensor, Tensor, Tensor]) -> tuple[float, list[Tensor]]:
             """Minus the logarithm of its density, and its slopes by what all chunks are made of."""
-            white, sd, counts_for = chunk
+            leaves, white, sd, counts_for = chunk
             with torch.enable_grad():
                 a, Q = white[:, 0], white[:, 1:]
                 missed = 0.5 * (a - Q @ coefficients).square() + sd.log()
                 loss = (counts_for * (missed + 0.5 * ((Q @ covariance) * Q).sum(1))).sum()
-                return float((counts_for * missed).detach().sum()), cut.slopes(loss)
+                return float((counts_for * missed).detach().sum()), slopes_by(leaves, loss)
 
         total = 0.5 * torch.logdet(A).item()
         for missed, slope in side_by_side(slopes, known):
@@ -236,38 +238,28 @@ class Product:
 
 
 class Cut:
-    """Where a tape ends and others begin, which may be wound back side by side: tensors, and leaves that hold their values.
+    """Where a tape ends and others begin, which may be wound back side by side.
+
+    Each begins with leaves of its own: torch may wait forever for itself where two threads put one leaf on their tapes.
 
     Examples
     --------
     >>> x = torch.tensor(2.0, requires_grad=True)
-    >>> cut = Cut()
-    >>> leaf = cut(x.square())
-    >>> for loss in (3.0 * leaf, leaf.square()):
-    ...     cut.gather(cut.slopes(loss))
+    >>> cut = Cut(x.square())
+    >>> for loss in (lambda leaf: 3.0 * leaf, torch.square):
+    ...     leaves = cut.leaves()
+    ...     cut.gather(slopes_by(leaves, loss(*leaves)))
     >>> cut.backward()
     >>> float(x.grad)  # (3 + 2 · 4) · 4
     44.0
     """
 
-    def __init__(self) -> None:
-        self._ends: list[Tensor] = []
-        self._leaves: list[Tensor] = []
-        self._gathered: list[Tensor] = []
+    def __init__(self, *ends: Tensor):
+        self._ends, self._gathered = ends, [torch.zeros_like(end) for end in ends]
 
-    def __call__(self, end: Tensor) -> Tensor:
-        """A leaf of the value of a tensor; itself where nothing is to be learned of it."""
-        if not end.requires_grad:
-            return end
-        leaf = end.detach().requires_grad_()
-        self._ends.append(end)
-        self._leaves.append(leaf)
-        self._gathered.append(torch.zeros_like(leaf))
-        return leaf
-
-    def slopes(self, loss: Tensor) -> list[Tensor]:
-        """Of a loss, by each leaf; its tape is gone after."""
-        return list(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
+    def leaves(self) -> list[Tensor]:
+        """New ones with the ends' values, of which those are to be learned of that the ends are."""
+        return [end.detach().requires_grad_(end.requires_grad) for end in self._ends]
 
     def gather(self, slopes: list[Tensor]) -> None:
         """Add slopes by each leaf to those of other losses."""
@@ -277,3 +269,10 @@ class Cut:
     def backward(self) -> None:
         """Carry the sum of what was gathered on along the tape that was cut."""
         KnownSlopes.apply(torch.zeros(()), self._gathered, *self._ends).backward()
+
+
+def slopes_by(leaves: list[Tensor], loss: Tensor) -> list[Tensor]:
+    """Of a loss, by each of some leaves, 0 by those of which nothing is to be learned; its tape is gone after."""
+    learned = [leaf for leaf in leaves if leaf.requires_grad]
+    found = iter(torch.autograd.grad(loss, learned, allow_unused=True, materialize_grads=True))
+    return [next(found) if leaf.requires_grad else torch.zeros_like(leaf) for leaf in leaves]

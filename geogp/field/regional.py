@@ -19,7 +19,7 @@ from torch import Tensor
 from geogp.densities import matern
 from geogp.field.predict.lattice import interpolated
 from geogp.field.student import heavy_tailed
-from geogp.linalg import cholesky, distances, inverse_factor
+from geogp.linalg import cholesky, distances, gram, inverse_factor
 from geogp.linalg.distinct import distinct
 
 #: Inducing points; a range of 100 spacings needs few.
@@ -212,7 +212,7 @@ def fit_regional(
         mean = torch.zeros(n_sites, dtype=y.dtype).index_add(0, site, weight * y) / total.clamp_min(1e-300)
         variance = place_variance + 1.0 / total[occupied]
         precision = by_site[occupied] / variance
-        A = phi.T @ (phi * precision[:, None]) + torch.eye(r, dtype=y.dtype) / prior_variance
+        A = gram(phi * precision.sqrt()[:, None]) + torch.eye(r, dtype=y.dtype) / prior_variance
         factor = cholesky(A, jitter=0.0, what="the regional surface's normal equations")
         right = phi.T @ (precision * mean[occupied])
         coefficients = torch.cholesky_solve(right[:, None], factor)[:, 0]

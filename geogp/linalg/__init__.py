@@ -117,6 +117,21 @@ def with_diagonal(
     return out
 
 
+def gram(W: Float[Tensor, "n r"]) -> Float[Tensor, "r r"]:
+    """W'W; on a CPU half of the products that a general one takes, the other half being their mirror.
+
+    Examples
+    --------
+    >>> gram(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[10., 14.],
+            [14., 20.]])
+    """
+    if W.device.type != "cpu" or W.requires_grad:
+        return W.T @ W
+    rows = W.numpy()
+    return torch.from_numpy(rows.T @ rows)  # numpy sees that it is one matrix, and asks BLAS for a triangle
+
+
 def inverse_factor(L: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
     """L^-1 of a lower-triangular factor: (r, r). Applying it is a matrix product, which beats a
     triangular solve on wide batches."""
@@ -151,8 +166,8 @@ def inverse_factors(K: Float[Tensor, "B r r"]) -> Float[Tensor, "B r r"]:
     tensor([[0.5000, 0.0000],
             [0.0000, 0.5000]])
     """
-    r = K.shape[-1]
-    if K.device.type != "cpu" or not 2 * BLOCK < r <= 16 * BLOCK:
+    r, least = K.shape[-1], BLOCK if K.dtype == torch.float32 else 2 * BLOCK
+    if K.device.type != "cpu" or not least < r <= 16 * BLOCK:
         return inverse_factor(torch.linalg.cholesky(K))
     L, out = torch.zeros_like(K), torch.zeros_like(K)
     for start in range(0, r, BLOCK):

@@ -5,11 +5,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
 from typing import TypeVar
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
@@ -20,13 +21,19 @@ MOST, AHEAD = 8, 3
 
 _lock = threading.Lock()
 _here = threading.local()
-#: How many are inside `one_thread_each`, and how many threads torch had before the first of them.
+#: How many are inside `one_thread_each`, how many threads torch had before the first of them, and what numpy's BLAS has again.
 _inside, _before = 0, 1
+_blas = ExitStack()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 @contextmanager
 def one_thread_each() -> Iterator[int]:
-    """Inside, no operation of torch is shared among threads; how many threads torch had, and has again after.
+    """Inside, no operation of torch or of numpy's BLAS is shared among threads; how many threads torch had, and has again after.
 
     Operations on arrays of some ten thousand numbers take as long to share as to do, and on a busy machine many times as
     long. May be entered by several threads at once.
@@ -35,6 +42,7 @@ def one_thread_each() -> Iterator[int]:
     with _lock:
         if _inside == 0:
             _before = torch.get_num_threads()
+            _blas.enter_context(_controller().limit(limits=1, user_api="blas"))
         _inside += 1
         threads = _before
     torch.set_num_threads(1)
@@ -44,6 +52,8 @@ def one_thread_each() -> Iterator[int]:
         with _lock:
             _inside -= 1
             torch.set_num_threads(1 if _inside else _before)
+            if _inside == 0:
+                _blas.close()
 
 
 @contextmanager

@@ -8,10 +8,12 @@ import time
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from geogp.data import Moments
 from geogp.engines.pieces import in_pieces
 from geogp.field import FieldOptions, LocalField
+from geogp.linalg import gram
 from geogp.linalg.threads import AHEAD, MOST, Stopped, go_on, one_thread_each, side_by_side
 
 
@@ -84,13 +86,37 @@ def test_a_piece_starts_no_threads_of_its_own(threads):
     assert list(side_by_side(outer, range(9))) == [6 * i for i in range(9)]
 
 
+def blas():
+    """Threads of each BLAS that numpy and scipy have loaded."""
+    return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+
 def test_two_inside_at_once_give_back_what_there_was(threads):
     first, second = one_thread_each(), one_thread_each()
-    assert first.__enter__() == second.__enter__() == threads
-    first.__exit__(None, None, None)
-    assert torch.get_num_threads() == 1
-    second.__exit__(None, None, None)
-    assert torch.get_num_threads() == threads
+    with threadpool_limits(3, user_api="blas"):
+        before = blas()
+        assert first.__enter__() == second.__enter__() == threads
+        first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1 and set(blas()) == {1}
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == threads
+        assert before and blas() == before
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (500, 40)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gram_matrix_of_columns_is_their_product(shape, dtype):
+    W = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    for columns in (W, W[:, :3], W.T.contiguous().T, W[::2]):
+        expected = columns.double().T @ columns.double()
+        found = gram(columns)
+        assert found.dtype == dtype and torch.equal(found, found.T)
+        torch.testing.assert_close(
+            found.double(), expected, rtol=1e-5 if dtype == torch.float32 else 1e-12, atol=1e-5
+        )
+    W.requires_grad_()
+    slope = torch.autograd.grad(gram(W).sum(), W)[0]
+    torch.testing.assert_close(slope, 2.0 * W.detach().sum(1, keepdim=True).expand(shape))
 
 
 def counted(part, n=10):

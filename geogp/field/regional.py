@@ -19,8 +19,9 @@ from torch import Tensor
 from geogp.densities import matern
 from geogp.field.predict.lattice import interpolated
 from geogp.field.student import heavy_tailed
-from geogp.linalg import cholesky, distances, gram, inverse_factor
+from geogp.linalg import cholesky, distances, inverse_factor
 from geogp.linalg.distinct import distinct
+from geogp.linalg.slopes import gram
 
 #: Inducing points; a range of 100 spacings needs few.
 RANK = 256

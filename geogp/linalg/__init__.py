@@ -117,21 +117,6 @@ def with_diagonal(
     return out
 
 
-def gram(W: Float[Tensor, "n r"]) -> Float[Tensor, "r r"]:
-    """W'W; on a CPU half of the products that a general one takes, the other half being their mirror.
-
-    Examples
-    --------
-    >>> gram(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    tensor([[10., 14.],
-            [14., 20.]])
-    """
-    if W.device.type != "cpu" or W.requires_grad:
-        return W.T @ W
-    rows = W.numpy()
-    return torch.from_numpy(rows.T @ rows)  # numpy sees that it is one matrix, and asks BLAS for a triangle
-
-
 def inverse_factor(L: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
     """L^-1 of a lower-triangular factor: (r, r). Applying it is a matrix product, which beats a
     triangular solve on wide batches."""

@@ -99,10 +99,16 @@ def test_products_of_triangles_by_blocks_are_those_of_the_plain_formula(r: int) 
         close(a, b, 1e-10 * max(1.0, float(b.abs().max())))
 
 
-@pytest.mark.parametrize("r", [3, 512, 700])
-def test_a_gram_matrix_by_blocks_is_the_product(r: int) -> None:
-    A = drawn(40, r)
-    close(gram(A), A.T @ A, 1e-11)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (700, 40), (300, 530)])
+def test_a_gram_matrix_is_the_product_however_the_rows_lie(
+    shape: tuple[int, int], dtype: torch.dtype
+) -> None:
+    W = drawn(*shape).to(dtype)
+    for A in (W, W[:, :3], W.T.contiguous().T, W[::2]):
+        found = gram(A)
+        assert found.dtype == dtype and torch.equal(found, found.T)
+        close(found.double(), A.double().T @ A.double(), 1e-11 if dtype == torch.float64 else 1e-3)
 
 
 @pytest.mark.parametrize("chunk", [None, 7])

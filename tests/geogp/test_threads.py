@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from geogp.data import Moments
 from geogp.engines.pieces import in_pieces
 from geogp.field import FieldOptions, LocalField
-from geogp.linalg import gram
 from geogp.linalg.threads import AHEAD, MOST, Stopped, go_on, one_thread_each, side_by_side
 
 
@@ -101,22 +100,6 @@ def test_two_inside_at_once_give_back_what_there_was(threads):
         second.__exit__(None, None, None)
         assert torch.get_num_threads() == threads
         assert before and blas() == before
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (500, 40)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_gram_matrix_of_columns_is_their_product(shape, dtype):
-    W = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    for columns in (W, W[:, :3], W.T.contiguous().T, W[::2]):
-        expected = columns.double().T @ columns.double()
-        found = gram(columns)
-        assert found.dtype == dtype and torch.equal(found, found.T)
-        torch.testing.assert_close(
-            found.double(), expected, rtol=1e-5 if dtype == torch.float32 else 1e-12, atol=1e-5
-        )
-    W.requires_grad_()
-    slope = torch.autograd.grad(gram(W).sum(), W)[0]
-    torch.testing.assert_close(slope, 2.0 * W.detach().sum(1, keepdim=True).expand(shape))
 
 
 def counted(part, n=10):

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Two OpenMP threads that wait actively slow each other manyfold on a busy machine; read when torch loads. Too late where
-# torch was first: `geogp.linalg.threads.patient` minds it.
+# OpenMP's threads wait for a few microseconds actively, then asleep: two that wait actively for longer slow each other manyfold on
+# a busy machine, and to wake one for each of many small operations takes longer than these. Read when torch loads; too late
+# where torch was first: `geogp.linalg.threads.patient` minds it.
 _THREADS_WAIT_ACTIVELY = "torch" in sys.modules and os.environ.get("OMP_WAIT_POLICY") != "PASSIVE"
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _WHERE = {
     "GPRegressor": "geogp.estimator",

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from geogp.linalg import JITTER, cholesky, inverse_factor
 from geogp.linalg.precision import asked, rounded
+from geogp.linalg.threads import one_thread_each
 
 #: Columns from which a product that has only one triangle to fill is taken by blocks, and columns of a block.
 WIDE, BLOCK = 512, 256
@@ -322,7 +323,8 @@ def matrix_slope(W: Float[Tensor, "r r"], inner: Float[Tensor, "r r"], jitter: f
 
 
 def gram(A: Float[Tensor, "N r"]) -> Float[Tensor, "r r"]:
-    """A'A; on a CPU half of the products that a general one takes, the other half being their mirror. Without gradient.
+    """A'A; on a CPU half of the products that a general one takes, the other half being their mirror, unless several threads
+    share a narrow one. Without gradient.
 
     Examples
     --------
@@ -330,7 +332,18 @@ def gram(A: Float[Tensor, "N r"]) -> Float[Tensor, "r r"]:
     tensor([[10., 14.],
             [14., 20.]])
     """
-    if A.device.type != "cpu":
+    if A.device.type == "cpu" and torch.get_num_threads() == 1:
+        rows = A.detach().numpy()
+        with one_thread_each():  # whose threads would wait actively, in the way of torch's
+            return torch.from_numpy(
+                rows.T @ rows
+            )  # numpy sees that it is one matrix, and asks BLAS for a triangle
+    r = A.shape[1]
+    if r < WIDE or A.device.type != "cpu":
         return A.T @ A
-    rows = A.detach().numpy()
-    return torch.from_numpy(rows.T @ rows)  # numpy sees that it is one matrix, and asks BLAS for a triangle
+    out = A.new_empty(r, r)
+    for start, end in blocks(r, A.device):
+        part = A[:, start:].T @ A[:, start:end]
+        out[start:, start:end] = part
+        out[start:end, end:] = part[end - start :].T
+    return out

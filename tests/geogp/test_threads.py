@@ -195,3 +195,19 @@ def test_torch_imported_first_fits_in_one_thread(first, policy, threads):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == [str(threads)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "spins", "expected"),
+    [("", "", "1000"), ("", "7", "7"), ("ACTIVE", "", "None"), ("PASSIVE", "", "None")],
+)
+def test_threads_wait_briefly_unless_somebody_said_how_they_wait(policy, spins, expected):
+    said = {"OMP_WAIT_POLICY": policy, "GOMP_SPINCOUNT": spins}
+    environment = {k: v for k, v in os.environ.items() if k not in said} | {
+        k: v for k, v in said.items() if v
+    }
+    code = 'import os, geogp; print(os.environ["OMP_WAIT_POLICY"], os.environ.get("GOMP_SPINCOUNT"))'
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [policy or "PASSIVE", expected]

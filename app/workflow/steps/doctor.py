@@ -107,6 +107,7 @@ def _device() -> dict[str, Any]:
         "cores": str(os.cpu_count()),
         "torch_threads": str(torch.get_num_threads()),
         "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "not set"),
+        "gomp_spincount": os.environ.get("GOMP_SPINCOUNT", "not set"),
         "python": sys.executable,
     }
 

@@ -334,10 +334,9 @@ def gram(A: Float[Tensor, "N r"]) -> Float[Tensor, "r r"]:
     """
     if A.device.type == "cpu" and torch.get_num_threads() == 1:
         rows = A.detach().numpy()
-        with one_thread_each():  # whose threads would wait actively, in the way of torch's
-            return torch.from_numpy(
-                rows.T @ rows
-            )  # numpy sees that it is one matrix, and asks BLAS for a triangle
+        with one_thread_each():  # BLAS' own would wait actively, in the way of torch's
+            product = rows.T @ rows  # numpy sees that it is one matrix, and asks for a triangle
+        return torch.from_numpy(product)
     r = A.shape[1]
     if r < WIDE or A.device.type != "cpu":
         return A.T @ A

@@ -417,6 +417,35 @@ def test_a_product_over_all_earlier_rows_is_the_likelihood_of_all(asked):
         torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-8)
 
 
+def in_more_digits(S, y, plane):
+    """Minus the restricted log likelihood, less a constant, in the longest numbers that numpy has."""
+    S, both = S.astype(np.longdouble), np.column_stack([y, plane]).astype(np.longdouble)
+    L = np.zeros_like(S)
+    for j in range(len(S)):
+        L[j, j] = np.sqrt(S[j, j] - L[j, :j] @ L[j, :j])
+        L[j + 1 :, j] = (S[j + 1 :, j] - L[j + 1 :, :j] @ L[j, :j]) / L[j, j]
+        both[j] = (both[j] - L[j, :j] @ both[:j]) / L[j, j]
+    a, Q = both[:, 0], both[:, 1:]
+    A = Q.T @ Q
+    left = a @ a - (Q.T @ a) @ np.linalg.solve(A.astype(float), (Q.T @ a).astype(float))
+    return float(left / 2 + np.log(L.diagonal()).sum() + np.linalg.slogdet(A.astype(float))[1] / 2)
+
+
+def test_smooth_values_by_next_to_no_noise_keep_their_digits():
+    """An inverse of the covariance loses four digits more here."""
+    X = 2.0 * torch.rand(40, 2, generator=torch.Generator().manual_seed(0)).double()
+    y, one = torch.sin(X[:, 0]) * torch.cos(X[:, 1]), torch.ones(40).double()
+    smooth = LocalKernel(torch.full((1, 2), 2.5).double(), torch.full((1,), 3.0).double(), ("matern52",))
+    model = Trained(smooth, 0, None, None, student=False, per_count=False)
+    with torch.no_grad():
+        model.tau2.fill_(-14.0)
+        K = smooth(X, X)
+    noise = (np.exp(-14.0) + 1e-12 * float(K.diagonal().mean())) * np.eye(40)
+    expected = in_more_digits(K.numpy() + noise, y.numpy(), plane_over(X).numpy())
+    rows = Rows(X, y, one, torch.zeros(40, 0).double(), one)
+    assert Dense(plane_over(X)).backward(model, rows) == pytest.approx(expected, abs=1e-6)
+
+
 def test_few_neighbours_come_close_and_a_sample_of_the_later_rows_stands_for_all(asked):
     start, model, rows = asked
     exact = Dense(plane_over(rows.X)).backward(model, rows)

@@ -102,12 +102,17 @@ class Dense:
         with torch.no_grad():
             S = with_diagonal(K, noise)
             L = cholesky(S, jitter=JITTER, what="the rows' covariance")
+            both = torch.cat([value[:, None], self.plane], dim=1)
+            white = torch.linalg.solve_triangular(L, both, upper=False)
+            a, Q = white[:, 0], white[:, 1:]
+            A = Q.T @ Q
+            rest = a - Q @ torch.linalg.solve(A, Q.T @ a)
+            total = 0.5 * rest.square().sum() + L.diagonal().log().sum() + 0.5 * torch.logdet(A)
+            # ½ (P − P y y' P) with P y and P's plane by solves: an inverse has lost the digits of smooth values by little noise.
+            back = torch.linalg.solve_triangular(L.T, torch.cat([rest[:, None], Q], dim=1), upper=True)
+            left, planes = back[:, 0], back[:, 1:]
             inverse = torch.cholesky_inverse(L)
-            planes = inverse @ self.plane
-            A = self.plane.T @ planes
             P = torch.addmm(inverse, planes, torch.linalg.solve(A, planes.T), alpha=-1.0)
-            left = P @ value
-            total = 0.5 * (value @ left) + L.diagonal().log().sum() + 0.5 * torch.logdet(A)
             of_covariance = torch.addr(P, left, left, alpha=-1.0).mul_(0.5)
         slopes = [of_covariance, of_covariance.diagonal(), left]
         KnownSlopes.apply(total, slopes, K, noise, value).backward()

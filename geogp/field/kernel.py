@@ -92,17 +92,16 @@ class LocalKernel:
 
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
         """Squared differences (S, ..., N, M) along each axis of space."""
-        squares = A.new_empty(len(self.space_axes), *A.shape[:-1], B.shape[-2])
-        for square, d in zip(squares, self.space_axes):
-            torch.sub(A[..., :, None, d], B[..., None, :, d], out=square).square_()
-        return squares
+        # One axis beside another of B is read four numbers at a time; a place beside another one number.
+        a, b = (X[..., self.space_axes].movedim(-1, 0).contiguous() for X in (A, B))
+        return (a[..., :, None] - b[..., None, :]).square_()
 
     def _of_squares(self, squares: Tensor, A: Tensor, B: Tensor, *, one_time: bool = False) -> Tensor:
         """Of squared differences over space, of places without gradients, in fewer passes over the entries; those of A may
         lie at one time."""
         t, space = self.time_axis, self.space_axes
         when = A[..., :1, :] if one_time else A
-        lag = None if t is None else (when[..., :, None, t] - B[..., None, :, t]).abs_()
+        lag = None if t is None else (when[..., :, None, t] - B[..., t].contiguous()[..., None, :]).abs_()
         axes = space if t is None else [*space, t]
         lengthscale, variance = self.log_lengthscale[:, axes].to(A.dtype), self.log_variance.to(A.dtype)
         stretch, factor = self._varied(A, B)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-#: Most measurements behind an average, and largest threshold: beyond it is a slip of the keyboard.
+#: Most measurements behind an average: beyond it is a slip of the keyboard.
 MOST = 1e9
-#: Values larger than this cannot be squared and summed.
+#: Values larger than this cannot be squared and summed, and thresholds lie among values.
 MOST_VALUE = 1e100
 
 
@@ -42,7 +42,7 @@ class NotDistanceAware(UserWarning):
 
 
 class FarAhead(UserWarning):
-    """Predictions lie farther ahead of the last measurement than the measurements span."""
+    """Predictions lie farther after the last measurement, or before the first, than the measurements span."""
 
 
 class NotMeasured(UserWarning):
@@ -182,8 +182,8 @@ def check_threshold(threshold: float, name: str = "thresholds", *, positive: boo
     ------
     InvalidInput
     """
-    if not abs(threshold) <= MOST:
-        raise InvalidInput(f"{name} must be finite numbers, at most {MOST:g}; got {threshold:g}.")
+    if not abs(threshold) <= MOST_VALUE:
+        raise InvalidInput(f"{name} must be finite numbers, at most {MOST_VALUE:g}; got {threshold:g}.")
     if positive and threshold <= 0:
         raise InvalidInput(f"{name} must be above 0; got {threshold:g}.")
 

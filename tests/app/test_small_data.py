@@ -108,3 +108,33 @@ def test_what_a_table_has_alone_needs_no_name(cli, survey, tmp_path):
     assert first == second and first["target"] == "value"
     result = cli("fit", table, "-o", tmp_path / "run", "--method", "local-gp", "--set", "steps=5")
     assert result.code == 0 and load(tmp_path / "run").target.name == "value", result.err
+
+
+def test_thresholds_lie_as_far_as_values_do(cli, tmp_path):
+    """The default threshold is one of the values, whatever their size."""
+    rng = np.random.default_rng(0)
+    lines = ["lon,lat,euro", *(f"{a},{b},{1e13 + 1e12 * a}" for a, b in rng.uniform(0, 1, (60, 2)))]
+    (tmp_path / "gdp.csv").write_text("\n".join(lines))
+    made = cli(
+        "ingest",
+        "--source",
+        "csv",
+        tmp_path / "gdp.csv",
+        "--columns",
+        "value=euro",
+        "-o",
+        tmp_path / "t.parquet",
+    )
+    assert made.code == 0, made.err
+    fit = cli(
+        "fit", tmp_path / "t.parquet", "--method", "local-gp", "--set", "steps=5", "-o", tmp_path / "run"
+    )
+    assert fit.code == 0, fit.err
+    result = cli("at", tmp_path / "run", tmp_path / "gdp.csv", "-o", tmp_path / "at.csv")
+    assert result.code == 0, result.err
+    beyond = cli(
+        "at", tmp_path / "run", tmp_path / "gdp.csv", "-o", tmp_path / "b.csv", "--thresholds", "1e101"
+    )
+    assert (
+        beyond.code == 3 and "--thresholds must be finite numbers, at most 1e+100; got 1e+101" in beyond.err
+    )

@@ -19,7 +19,7 @@ from data_pipelines.download import Progress
 from data_pipelines.errors import DataWarning, InvalidInput
 from data_pipelines.geoparquet import read
 from data_pipelines.places import check_quarters, place_of, type_of
-from data_pipelines.schema import MEASURED
+from data_pipelines.schema import COUNTS, MEASURED
 from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import BETTER, Collected, Request, Source, Workers
 
@@ -32,7 +32,7 @@ STAND_INS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, -32768.0, -2147483648.0)
 #: What is asked of tables of points alone.
 OF_FILES = ("crs", "value_unit", "value_name", "better", "covariates", "average", "credit")
 
-__all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read", "targets_of"]
+__all__ = ["IngestReport", "for_target", "ingest", "ingest_table", "read", "target_alone", "targets_of"]
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,8 @@ def for_target(
     """
     name = name or column
     if column not in table.column_names:
-        there = targets_of(table)
-        hint = f"; name it with --target {there[0]}" if len(there) == 1 else ""
+        there, alone = targets_of(table), target_alone(table)
+        hint = f"; name it with --target {alone}" if alone else ""
         raise InvalidInput(f"The table has no target {name!r}; it has {', '.join(there) or 'none'}{hint}.")
     values = numbers(table.column(column))
     null, infinite = np.isnan(values), np.isinf(values)
@@ -281,6 +281,20 @@ def targets_of(table: pa.Table) -> list[str]:
     """
     columns = [c for c in MEASURED if c.name in table.column_names]
     return [str(c.measures) for c in columns if table.column(c.name).null_count < table.num_rows]
+
+
+def target_alone(table: pa.Table) -> str | None:
+    """The one target that a table has, its counts left aside where they stand beside another; None of several, or none.
+
+    Examples
+    --------
+    >>> target_alone(pa.table({"value": [2.5], "tests": [3]})), target_alone(pa.table({"value": [None], "tests": [3]}))
+    ('value', 'tests')
+    """
+    counts = {c.measures for c in COUNTS}
+    there = targets_of(table)
+    there = [name for name in there if name not in counts] or there
+    return there[0] if len(there) == 1 else None
 
 
 def _expected(parts: Iterable[Collected], wanted: tuple[str, ...]) -> Iterator[Collected]:

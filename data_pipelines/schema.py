@@ -54,7 +54,8 @@ _KEY = (
     Column("quadkey", pa.string(), None, "for places that are not tiles", "zoom-16 tile"),
     Column("quarter", pa.string(), None, "without times", "calendar quarter, as 2023Q4"),
 )
-_COUNTS = (
+#: How many measurements, of how many devices, stand behind a row.
+COUNTS = (
     _measured("tests", "1", "measurements behind the averages", "tests", pa.int64()),
     Column("devices", pa.int64(), "1", "as published", "devices that made them"),
 )
@@ -65,7 +66,7 @@ TILE_COLUMNS: tuple[Column, ...] = (
     _measured("download_mbps", "Mbit/s", "mean download speed", "download", absurd=10_000.0),
     _measured("upload_mbps", "Mbit/s", "mean upload speed", "upload", absurd=10_000.0),
     _measured("latency_ms", "ms", "mean idle latency", "latency", absurd=60_000.0),
-    *_COUNTS,
+    *COUNTS,
     *_LABELS,
 )
 #: Present when at least one source file has them (Ookla: from 2022Q4, older files when re-published).
@@ -77,7 +78,7 @@ POINT_COLUMNS: tuple[Column, ...] = (
     *_KEY,
     *_PLACE,
     Column("value", FLOAT, "value_unit in the metadata", "as given", "the measured value", measures="value"),
-    *_COUNTS,
+    *COUNTS,
     *_LABELS,
     Column("time_years", FLOAT, "year", "without times", "time of the measurement in decimal years"),
 )

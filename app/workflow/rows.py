@@ -15,7 +15,7 @@ from app.errors import InvalidInput
 from app.workflow.rasters.covariates import covariate_raster, file_of
 from data_pipelines import quarters
 from data_pipelines.arrow import numbers
-from data_pipelines.observations import for_target, read, targets_of
+from data_pipelines.observations import for_target, read, target_alone
 from data_pipelines.splits import PARTS
 from geogp.linalg.distinct import distinct
 from geogp.run import Run
@@ -211,7 +211,7 @@ def rows_of(
     ----------
     metadata, path, digest : of the file that the table is from, its SHA-256 last
     """
-    target = target or _alone(table)
+    target = target or target_alone(table) or DEFAULT_TARGET
     goal = target_named(target)
     missing = [name for name in ("easting_m", "northing_m") if name not in table.column_names]
     if missing:
@@ -260,12 +260,6 @@ def rows_of(
         covariates=tuple(covariates or ()),
         rasters={name: file_of(file) for name, file in (covariates or {}).items() if file is not None},
     )
-
-
-def _alone(table: pa.Table) -> str:
-    """The one target that a table has, or the first of all."""
-    there = targets_of(table)
-    return there[0] if len(there) == 1 else DEFAULT_TARGET
 
 
 def observations_of(run: Run, data: str | Path | None = None) -> Rows:

@@ -110,31 +110,38 @@ def test_what_a_table_has_alone_needs_no_name(cli, survey, tmp_path):
     assert result.code == 0 and load(tmp_path / "run").target.name == "value", result.err
 
 
-def test_thresholds_lie_as_far_as_values_do(cli, tmp_path):
-    """The default threshold is one of the values, whatever their size."""
+def table_of(cli, folder, columns, row):
+    """A table of sixty places in a square degree, whose cells after the place are `row(longitude)`."""
     rng = np.random.default_rng(0)
-    lines = ["lon,lat,euro", *(f"{a},{b},{1e13 + 1e12 * a}" for a, b in rng.uniform(0, 1, (60, 2)))]
-    (tmp_path / "gdp.csv").write_text("\n".join(lines))
+    header = ",".join(["lon", "lat", *(name.partition("=")[2] for name in columns.split(","))])
+    lines = [header, *(f"{a},{b},{row(a)}" for a, b in rng.uniform(0, 1, (60, 2)))]
+    (folder / "t.csv").write_text("\n".join(lines))
     made = cli(
-        "ingest",
-        "--source",
-        "csv",
-        tmp_path / "gdp.csv",
-        "--columns",
-        "value=euro",
-        "-o",
-        tmp_path / "t.parquet",
+        "ingest", "--source", "csv", folder / "t.csv", "--columns", columns, "-o", folder / "t.parquet"
     )
     assert made.code == 0, made.err
-    fit = cli(
-        "fit", tmp_path / "t.parquet", "--method", "local-gp", "--set", "steps=5", "-o", tmp_path / "run"
-    )
+    return folder / "t.parquet"
+
+
+def test_counts_are_no_target_beside_another(cli, tmp_path):
+    table = table_of(cli, tmp_path, "value=zinc,count=n", lambda a: f"{2 + a},3")
+    (tmp_path / "run.toml").write_text('method = "local-gp"\n[model]\nsteps = 5\n')
+    fit = cli("fit", table, "--config", tmp_path / "run.toml", "-o", tmp_path / "run")
+    assert fit.code == 0 and load(tmp_path / "run").target.name == "value", fit.err
+    compared = cli("compare", table, "--methods", "knn", "--split", "random", "--json")
+    assert compared.code == 0 and json.loads(compared.out)["target"] == "value", compared.err
+    asked = cli("fit", table, "--target", "upload", "-o", tmp_path / "other")
+    assert asked.code == 3 and "it has tests, value; name it with --target value" in asked.err
+
+
+def test_thresholds_lie_as_far_as_values_do(cli, tmp_path):
+    """The default threshold is one of the values, whatever their size."""
+    table, places = table_of(cli, tmp_path, "value=euro", lambda a: 1e13 + 1e12 * a), tmp_path / "t.csv"
+    fit = cli("fit", table, "--method", "local-gp", "--set", "steps=5", "-o", tmp_path / "run")
     assert fit.code == 0, fit.err
-    result = cli("at", tmp_path / "run", tmp_path / "gdp.csv", "-o", tmp_path / "at.csv")
+    result = cli("at", tmp_path / "run", places, "-o", tmp_path / "at.csv")
     assert result.code == 0, result.err
-    beyond = cli(
-        "at", tmp_path / "run", tmp_path / "gdp.csv", "-o", tmp_path / "b.csv", "--thresholds", "1e101"
-    )
+    beyond = cli("at", tmp_path / "run", places, "-o", tmp_path / "b.csv", "--thresholds", "1e101")
     assert (
         beyond.code == 3 and "--thresholds must be finite numbers, at most 1e+100; got 1e+101" in beyond.err
     )

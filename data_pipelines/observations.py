@@ -376,4 +376,10 @@ def _notes(metadata: dict[str, Any]) -> tuple[str, ...]:
         thin = ", ".join(metadata["thin_quarters"])
         they = "it" if len(metadata["thin_quarters"]) == 1 else "they"
         notes.append(f"Far fewer rows than in the other quarters: {thin}; {they} may be there only in part.")
+    if rounded := metadata["flagged"].get("rounded_count"):
+        were = "count was no whole number and is" if rounded == 1 else "counts were no whole numbers and are"
+        notes.append(f"{rounded:,} {were} rounded, to 1 at least.")
+    if negative := metadata["flagged"].get("negative_count"):
+        were = "count was negative and is" if negative == 1 else "counts were negative and are"
+        notes.append(f"{negative:,} {were} taken as missing.")
     return tuple(notes)

@@ -216,6 +216,7 @@ def _collected(file: _File, request: Request) -> Collected:
     columns: dict[str, NDArray[Any]] = {"value": given["value"][rows]}
     further = file.covariates(request.covariates or ())
     columns |= {name: values[rows] for name, values in further.items()}
+    flagged: dict[str, int] = {}
     if "count" in given:
         counts = given["count"][rows]
         absurd = np.flatnonzero(np.abs(counts) > MOST_COUNT)
@@ -224,7 +225,7 @@ def _collected(file: _File, request: Request) -> Collected:
                 f"Column {file.columns['count']} of {file.fetched.path} has a count of {counts[absurd[0]]:g}, and at most "
                 f"{MOST_COUNT:g} are possible; mend it, or leave the column out."
             )
-        columns["tests"] = np.round(counts)
+        columns["tests"], flagged = _whole(counts)
     if "time" in file.columns:
         columns |= _timed(file, rows)
     collected = Collected(
@@ -238,6 +239,7 @@ def _collected(file: _File, request: Request) -> Collected:
             "without_value": int((inside & none).sum()),
             "infinite_value": int((inside & infinite).sum()),
         },
+        flagged=flagged,
         sources=[{**file.fetched.record, "rows_read": file.table.num_rows, "rows_kept": len(rows)}],
         about={
             "value_unit": request.value_unit,
@@ -248,6 +250,21 @@ def _collected(file: _File, request: Request) -> Collected:
         },
     )
     return averaged(collected) if request.average else collected
+
+
+def _whole(counts: Array) -> tuple[Array, dict[str, int]]:
+    """Counts as whole numbers, NaN for negative ones, and how many were rounded (to 1 at least) and how many negative.
+
+    Examples
+    --------
+    >>> _whole(np.array([3.0, 0.3, 2.6, 0.0, -1.0]))
+    (array([ 3.,  1.,  3.,  0., nan]), {'rounded_count': 2, 'negative_count': 1})
+    """
+    negative = counts < 0
+    broken = ~negative & (counts % 1 > 0)
+    whole = np.where(broken, np.maximum(np.round(counts), 1.0), counts)
+    whole[negative] = np.nan
+    return whole, {"rounded_count": int(broken.sum()), "negative_count": int(negative.sum())}
 
 
 def _timed(file: _File, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:

@@ -126,7 +126,7 @@ def test_unusable_rows_are_counted_by_cause_and_only_for_their_target(cli, table
     assert result.code == 0 and "null download" in result.err and "nonpositive download" in result.err
     rows = load(out).facts["rows"]
     assert rows["dropped"] == {"null_download": 2, "nonpositive_download": 3}
-    assert rows["counted_as_one"] == 4 and "taken as one test" in result.err
+    assert rows["counted_as_one"] == 4 and "with a count of 0 or none, taken as one test" in result.err
     assert rows["train"] + rows["val"] + rows["test"] == observations.num_rows - 5
 
 

@@ -312,3 +312,28 @@ def test_there_are_no_tiles_at_a_pole(tmp_path, out):
     with pytest.raises(InvalidInput, match=r"latitude 89.5, and tiles end at 85.05"):
         ingest_table(file=tmp_path / "ice.csv", columns=COLUMNS, average=True, output=out)
     assert not out.exists()
+
+
+def test_counts_that_are_no_whole_numbers_are_told_of(tmp_path, out):
+    path = tmp_path / "t.csv"
+    cells = ["0.3", "2.6", "4.0", "0", "-1", "-7", ""]
+    path.write_text("x,y,v,n\n" + "".join(f"{k},1,2,{cell}\n" for k, cell in enumerate(cells)))
+    columns = {"x": "x", "y": "y", "value": "v", "count": "n"}
+    with pytest.warns(DataWarning) as told:
+        ingest_table(file=path, columns=columns, output=out)
+    assert [str(one.message) for one in told] == [
+        "2 counts were no whole numbers and are rounded, to 1 at least.",
+        "2 counts were negative and are taken as missing.",
+    ]
+    table, metadata = read(out)
+    assert table.column("tests").to_pylist() == [1, 3, 4, 0, None, None, None]
+    assert metadata["flagged"] == {
+        "rounded_count": 2,
+        "negative_count": 2,
+        "null_tests": 3,
+        "nonpositive_tests": 1,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        (tmp_path / "w.csv").write_text("x,y,v,n\n0,1,2,1.0\n1,1,2,3\n2,1,2,\n")
+        ingest_table(file=tmp_path / "w.csv", columns=columns, output=out, overwrite=True)

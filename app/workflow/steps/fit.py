@@ -72,7 +72,7 @@ class Fit:
             if rows["val"] or rows["test"]
             else "none held out",
             f"dropped: {dropped}" if dropped else "",
-            f"{rows['counted_as_one']:,} without a count taken as one {'test' if self.run.target.of_averages else 'measurement'}"
+            f"{rows['counted_as_one']:,} with a count of 0 or none, taken as one {'test' if self.run.target.of_averages else 'measurement'}"
             if rows["counted_as_one"]
             else "",
             f"its surface is the level of {reference}" if (reference := surface_of(self.run)) else "",

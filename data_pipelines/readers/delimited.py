@@ -2,10 +2,14 @@
 
 import codecs
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from data_pipelines.errors import InvalidInput
 
 #: Signs between cells, the likeliest first; bytes of a file that tell them; bytes read at once after these.
 SEPARATORS, HEAD, PART = (",", ";", "\t", "|"), 65_536, 1 << 22
@@ -13,8 +17,10 @@ SEPARATORS, HEAD, PART = (",", ";", "\t", "|"), 65_536, 1 << 22
 LONGITUDES = ("lon", "longitude", "lng", "long", "x", "intptlon")
 LATITUDES = ("lat", "latitude", "y", "intptlat")
 _QUOTED = re.compile(r'"[^"]*"')
-#: A number with a comma for its decimal sign.
-DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
+#: A number with a comma for its decimal sign, and one with a point.
+DECIMAL_COMMA, DECIMAL_POINT = (
+    re.compile(rf"\s*[+-]?\d*{sign}\d+(?:[eE][+-]?\d+)?\s*") for sign in (",", "[.]")
+)
 
 
 @dataclass(frozen=True)
@@ -63,3 +69,40 @@ def places_among(names: list[str]) -> tuple[str | None, str | None]:
     lower = {name.strip().lower(): name for name in reversed(names)}
     lon, lat = (next((lower[n] for n in known if n in lower), None) for known in (LONGITUDES, LATITUDES))
     return lon, lat
+
+
+def has_decimal_commas(columns: Mapping[str, pa.Array | pa.ChunkedArray], path: Path) -> bool:
+    """Whether numbers in columns of text have commas for their decimal signs, where no comma separates cells.
+
+    Raises
+    ------
+    InvalidInput
+        Some have commas and some have points, so that one of the two stands between thousands.
+
+    Examples
+    --------
+    >>> has_decimal_commas({"lon": pa.array(["10,5", "11"])}, Path("t.csv"))
+    True
+    >>> has_decimal_commas({"lon": pa.array(["10,5"]), "income": pa.array(["25.236"])}, Path("t.csv"))
+    Traceback (most recent call last):
+    ...
+    data_pipelines.errors.InvalidInput: t.csv has the number 10,5 in column lon and 25.236 in column income; write all with one decimal sign, and nothing between thousands.
+    """
+    commas, points = (_first(columns, pattern) for pattern in (DECIMAL_COMMA, DECIMAL_POINT))
+    if commas and points:
+        raise InvalidInput(
+            f"{path} has the number {commas[1]} in column {commas[0]} and {points[1]} in column {points[0]}; write all with one "
+            "decimal sign, and nothing between thousands."
+        )
+    return commas is not None
+
+
+def _first(
+    columns: Mapping[str, pa.Array | pa.ChunkedArray], pattern: re.Pattern[str]
+) -> tuple[str, str] | None:
+    """The first column that has a cell of a pattern, and the cell; None where none has."""
+    for name, column in columns.items():
+        like = column.filter(pc.match_substring_regex(column, f"^(?:{pattern.pattern})$"))
+        if len(like):
+            return name, like[0].as_py().strip()
+    return None

@@ -18,7 +18,7 @@ from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
 from data_pipelines.readers.averages import averaged, centred
-from data_pipelines.readers.delimited import DECIMAL_COMMA, dialect_of, places_among
+from data_pipelines.readers.delimited import dialect_of, has_decimal_commas, places_among
 from data_pipelines.schema import POINT_COLUMNS
 from data_pipelines.sources.contract import Collected, Request
 
@@ -26,8 +26,6 @@ Array = NDArray[np.float64]
 
 #: Measurements behind one value, and years that quarters are named for.
 MOST_COUNT, YEARS = 1e9, (1000, 10_000)
-#: Rows of a column of text that are looked at for decimal commas.
-LOOKED_AT = 1000
 ROLES = ("x", "y", "value", "count", "time")
 
 
@@ -41,33 +39,40 @@ def collect_csv(request: Request) -> Collected:
     """
     fetched = download.resolve(request.file or "")
     with refusing(f"{fetched.path} cannot be read as CSV"):
-        table = _read_csv(fetched.path, request.columns)
+        table = _read_csv(fetched.path, request.columns, request.covariates or ())
     with refusing(f"{fetched.path} cannot be used"):
         return _collected(_File(fetched, table, request.columns), request)
 
 
-def _read_csv(path: Path, columns: Mapping[str, str]) -> pa.Table:
-    """A CSV with whatever separator; with decimal commas where a column that holds numbers has them."""
+def _read_csv(path: Path, columns: Mapping[str, str], covariates: Sequence[str]) -> pa.Table:
+    """A CSV with whatever separator; with decimal commas where the columns that hold numbers have them."""
     found = dialect_of(path)
 
-    def read(decimal: str) -> pa.Table:
+    def read(decimal: str, texts: Sequence[str] = ()) -> pa.Table:
         return pyarrow.csv.read_csv(
             path,
             read_options=pyarrow.csv.ReadOptions(encoding=found.encoding),
             parse_options=pyarrow.csv.ParseOptions(delimiter=found.separator),
-            convert_options=pyarrow.csv.ConvertOptions(decimal_point=decimal),
+            convert_options=pyarrow.csv.ConvertOptions(
+                decimal_point=decimal,
+                column_types=dict.fromkeys(texts, pa.string()),
+                include_columns=list(texts),
+            ),
         )
 
     table = read(".")
-    if found.separator == ",":  # a comma within a number stands for thousands there
+    names = table.column_names
+    asked = {*columns.values(), *covariates} | (
+        set() if {"x", "y"} & set(columns) else {*places_among(names)}
+    )
+    numbers = [name for name in names if name in asked and names.count(name) == 1]
+    odd = {name: table.column(name) for name in numbers if pa.types.is_string(table.schema.field(name).type)}
+    # a comma within a number stands for thousands where commas separate cells
+    if found.separator == "," or not has_decimal_commas(odd, path):
         return table
-    asked = {*columns.values(), *places_among(table.column_names)}
-    for field in table.schema:
-        if field.name in asked and pa.types.is_string(field.type):
-            told = (value for value in table.column(field.name).slice(0, LOOKED_AT).to_pylist() if value)
-            if any(DECIMAL_COMMA.fullmatch(value) for value in told):
-                return read(",")
-    return table
+    texts = read(".", numbers)
+    has_decimal_commas({name: texts.column(name) for name in numbers}, path)
+    return read(",")
 
 
 def collect_geoparquet(request: Request) -> Collected:

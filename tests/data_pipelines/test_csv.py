@@ -190,6 +190,33 @@ def test_a_whole_number_first_hides_no_decimal_commas(tmp_path, out):
     assert sorted(read(out)[0].column("value").to_pylist()) == [21.0, 21.5]
 
 
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ("10,5;50,2;25.236;1", "the number 10,5 in column lon and 25.236 in column v;"),
+        ("10.5;50.2;25,236;1", "the number 25,236 in column v and 10.5 in column lon;"),
+        ("10;50;25,236;1.5e1", "the number 25,236 in column v and 1.5e1 in column n;"),
+    ],
+)
+def test_one_decimal_sign_a_table(tmp_path, out, cells, words):
+    """Which of the two stands between thousands nobody can tell: the value was a thousandth of what was meant."""
+    (tmp_path / "t.csv").write_text(f"lon;lat;v;n;note\n11;51;2;1;1.2\n{cells};1,2\n")
+    with pytest.raises(InvalidInput, match=words) as refused:
+        ingest_table(file=tmp_path / "t.csv", columns={"value": "v", "count": "n"}, output=out)
+    assert refused.value.exit_code == 3 and not out.exists()
+
+
+def test_what_is_not_asked_for_may_have_another_decimal_sign(tmp_path, out):
+    (tmp_path / "t.csv").write_text("E;N;lon;v;version\n10,5;50,2;10.5;25,5;1.2\n11;51;11.5;3;2.0\n")
+    columns = {"x": "E", "y": "N", "value": "v"}
+    ingest_table(file=tmp_path / "t.csv", columns=columns, output=out)
+    assert sorted(read(out)[0].column("value").to_pylist()) == [3.0, 25.5]
+    with pytest.raises(InvalidInput, match=r"10,5 in column E and 1\.2 in column version"):
+        ingest_table(
+            file=tmp_path / "t.csv", columns=columns, covariates=["version"], output=out, overwrite=True
+        )
+
+
 @pytest.mark.parametrize("before", [0, 70_000])
 def test_letters_of_windows_are_known_wherever_they_stand(tmp_path, before):
     file = tmp_path / "t.csv"

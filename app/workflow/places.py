@@ -1,6 +1,6 @@
 """A table of places that people bring, a part at a time: its own columns as they are, and where each row lies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from pyproj import Transformer
 from app.choices import map_crs
 from app.errors import InvalidInput
 from data_pipelines.intact import Damaged, check_intact
-from data_pipelines.readers.delimited import DECIMAL_COMMA, dialect_of, places_among
+from data_pipelines.readers.delimited import DECIMAL_COMMA, dialect_of, has_decimal_commas, places_among
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,12 @@ ROWS = 20_000
 
 
 def parts_of(
-    path: str | Path, *, x: str | None = None, y: str | None = None, crs: str | None = None
+    path: str | Path,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    crs: str | None = None,
+    numbers: Sequence[str] = (),
 ) -> Iterator[tuple["pd.DataFrame", Array]]:
     """The rows of a table, some at a time: their own columns, and their longitudes and latitudes (n, 2), NaN where a
     row has none.
@@ -37,11 +42,12 @@ def parts_of(
     ----------
     x, y : columns of the places; default lon and lat, however written
     crs : of x and y; default degrees (EPSG:4326)
+    numbers : further columns that are to be numbers, of those that are there
 
     Raises
     ------
     InvalidInput
-        no such file or column, not a table, a CRS that is none, or no row with a place.
+        no such file or column, not a table, a CRS that is none, two decimal signs, or no row with a place.
     """
     path = Path(path)
     if not path.is_file():
@@ -54,6 +60,7 @@ def parts_of(
         names, lonlat = None, _points(frame)
         if x is not None or lonlat is None:
             names = _columns(frame, path, x, y)
+            _check_signs(frame, path, (*names, *numbers))
             lonlat = np.column_stack([plain_numbers(frame[name]) for name in names])
             if to_degrees is not None:
                 lonlat = np.column_stack(to_degrees.transform(*lonlat.T))
@@ -153,15 +160,52 @@ def _columns(frame: "pd.DataFrame", path: Path, x: str | None, y: str | None) ->
     return lon, lat
 
 
+def _check_signs(frame: "pd.DataFrame", path: Path, names: Sequence[str]) -> None:
+    """Refuse columns of text whose numbers have different decimal signs."""
+    import pyarrow as pa
+
+    texts = {name: frame[name] for name in names if name in frame.columns}
+    has_decimal_commas(
+        {name: pa.array(v.astype(str)) for name, v in texts.items() if _has_own_commas(v)}, path
+    )
+
+
+def _has_own_commas(column: Any) -> bool:
+    """Whether commas are free for decimals: in text whose cells others separate."""
+    import pandas as pd
+
+    texts = column.dtype == object or pd.api.types.is_string_dtype(column)
+    return bool(texts) and not column.attrs.get(COMMAS, False)
+
+
+def pointed(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """A frame whose numbers have points for decimal commas, as those have that are put beside them.
+
+    A column of text, half of whose cells or more are numbers, is one of numbers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> pointed(pd.DataFrame({"lon": ["10,5", "11", ""], "rooms": ["3,4", "hall", "attic"]})).to_dict("list")
+    {'lon': ['10.5', '11', ''], 'rooms': ['3,4', 'hall', 'attic']}
+    """
+    out = frame.copy(deep=False)
+    for at, (_, column) in enumerate(frame.items()):
+        if _has_own_commas(column) and 2 * np.isfinite(plain_numbers(column)).sum() >= column.ne("").sum():
+            out.isetitem(at, column.map(_with_point))
+    return out
+
+
+def _with_point(cell: Any) -> Any:
+    return cell.replace(",", ".") if isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell) else cell
+
+
 def plain_numbers(column: Any) -> Array:
     """Numbers (n,), NaN where a cell is none; a comma between digits is a decimal sign, but where commas separate cells."""
     import pandas as pd
 
-    texts = column.dtype == object or pd.api.types.is_string_dtype(column)
-    if texts and not column.attrs.get(COMMAS, False):
-        column = column.map(
-            lambda v: v.replace(",", ".") if isinstance(v, str) and DECIMAL_COMMA.fullmatch(v) else v
-        )
+    if _has_own_commas(column):
+        column = column.map(_with_point)
     return pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64).copy()
 
 

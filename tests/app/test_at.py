@@ -148,6 +148,18 @@ def test_a_table_with_semicolons_and_decimal_commas(cli, run, tmp_path, encoding
     assert result.code == 0, result.err
     table = pd.read_csv(tmp_path / "out.csv")
     assert table["Straße"][0] == "Käsweg" and table["distance_m"][0] < 1 and table["median"][0] > 0
+    again = cli("at", run, tmp_path / "out.csv", "-o", tmp_path / "again.csv")
+    assert again.code == 0, again.err
+    assert pd.read_csv(tmp_path / "again.csv")["median"][0] == table["median"][0]
+    columns = ("--columns", "value=median", "-o", tmp_path / "t.parquet")
+    assert cli("ingest", "--source", "csv", tmp_path / "out.csv", *columns).code == 0
+
+
+def test_places_with_two_decimal_signs_are_refused(cli, run, tmp_path):
+    """One of the two would stand between thousands."""
+    (tmp_path / "t.csv").write_text("x;y;note\n500.000;5500000,5;1.5\n")
+    result = cli("at", run, tmp_path / "t.csv", "-o", tmp_path / "out.csv", "--crs", "EPSG:32604")
+    assert result.code == 3 and "5500000,5 in column y and 500.000 in column x" in result.err
 
 
 @pytest.mark.parametrize(("text", "lon"), [('x,y\n"41,25",7\n1,2\n', np.nan), ("x;y\n41,25;7\n1;2\n", 41.25)])

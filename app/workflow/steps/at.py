@@ -12,7 +12,7 @@ from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.grids import length_words, usual_reach_m
 from app.workflow.outputs import attribution, file_entry
-from app.workflow.places import parts_of, plain_numbers
+from app.workflow.places import parts_of, plain_numbers, pointed
 from app.workflow.polygons import Ground, about
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import inert, kind_of, write_table
@@ -73,7 +73,7 @@ def at(
     overwrite: bool = False,
     progress: Report | None = None,
 ) -> At:
-    """Write a table's rows with what the run's maps say at each.
+    """Write a table's rows with what the run's maps say at each; decimal commas of a table become points.
 
     Columns beside the table's own (of the same name get `_given`): `median`, `lower`, `upper` of a new tile average
     there; `latent_median`, `latent_lower`, `latent_upper` of the surface; `exceedance_25`, P(> 25) of a new tile
@@ -124,9 +124,9 @@ def at(
         if progress is not None:
             progress(n, 0, "")
         given = {name: f"{name}_given" for name in columns if name in frame.columns}
-        return frame.rename(columns=given).assign(**columns)
+        return pointed(frame).rename(columns=given).assign(**columns)
 
-    parts = parts_of(places, x=x, y=y, crs=crs)
+    parts = parts_of(places, x=x, y=y, crs=crs, numbers=names)
     if kind == "csv":
         with atomic_path(path, overwrite=overwrite) as temporary:
             for i, (frame, lonlat) in enumerate(parts):

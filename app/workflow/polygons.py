@@ -21,6 +21,7 @@ from maps.region import is_plain, plain_to_crs, polygon, to_crs
 
 if TYPE_CHECKING:
     import geopandas
+    import pandas as pd
 
 Array = NDArray[np.float64]
 
@@ -108,17 +109,43 @@ def keys_of(frame: "geopandas.GeoDataFrame", key: str | None = None) -> tuple[st
         if key not in columns:
             raise InvalidInput(f"The areas have no column {key!r} for --key; they have {', '.join(columns)}.")
         values = frame[key]
-        if values.isna().any() or not values.is_unique:
-            wrong = "is empty" if values.isna().any() else f"says {values[values.duplicated()].iloc[0]} twice"
+        if wrong := _no_key(values):
             raise InvalidInput(f"--key {key} {wrong}; name a column that says which area each row is.")
         return key, [str(v) for v in values]
-    lower = {c.lower(): c for c in reversed(columns)}
-    named = [lower[k.lower()] for k in KEYS if k.lower() in lower]
+    named = _called_so(columns)
     texts = [c for c in columns if frame[c].map(lambda v: isinstance(v, str) and bool(v)).all()]
     for column in dict.fromkeys([*named, *texts]):
-        if not frame[column].isna().any() and frame[column].is_unique:
+        if not _no_key(frame[column]):
             return column, [str(v) for v in frame[column]]
     return None, [str(i) for i in range(len(frame))]
+
+
+def passed_over(frame: "geopandas.GeoDataFrame", column: str | None) -> tuple[str, ...]:
+    """A note on the column that would have been the key before the one that is, or none.
+
+    Parameters
+    ----------
+    column : what `keys_of` takes where none is named
+    """
+    first = next(iter(_called_so([str(c) for c in frame.columns if c != frame.geometry.name])), column)
+    if first is None or first == column:
+        return ()
+    instead = f"column {column} names" if column else "their numbers name"
+    return (f"column {first} {_no_key(frame[first])}, so {instead} the rows; --key takes another",)
+
+
+def _called_so(columns: list[str]) -> list[str]:
+    """Columns that are called like one of `KEYS`, in their order."""
+    lower = {c.lower(): c for c in reversed(columns)}
+    return [lower[k.lower()] for k in KEYS if k.lower() in lower]
+
+
+def _no_key(values: "pd.Series[Any]") -> str:
+    """What keeps a column from naming each row once, or nothing."""
+    empty = values.isna() | values.eq("")
+    if empty.any():
+        return f"is empty in row {int(empty.to_numpy().argmax())}"
+    return "" if values.is_unique else f"says {values[values.duplicated()].iloc[0]} twice"
 
 
 def _wrong(shape: BaseGeometry | None) -> str:

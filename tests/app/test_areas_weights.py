@@ -13,7 +13,7 @@ from rasterio.transform import from_bounds
 
 from app.workflow.evidence import MEASURED, PARTLY, near_m_of
 from app.workflow.people import people_of
-from app.workflow.polygons import Ground, Inside, in_plane, keys_of, read_polygons
+from app.workflow.polygons import Ground, Inside, in_plane, keys_of, passed_over, read_polygons
 from app.workflow.rows import observations_of
 from app.workflow.weighing import Places, points_of
 from geogp.run import load
@@ -161,6 +161,30 @@ def test_keys_are_found_however_they_are_written():
     )
     assert keys_of(frame) == ("Lau_Id", ["3", "4"]) and keys_of(frame, "name") == ("name", ["a", "b"])
     assert keys_of(frame[["STATE", "geometry"]]) == (None, ["0", "1"])
+    assert passed_over(frame, "Lau_Id") == () == passed_over(frame[["STATE", "geometry"]], None)
+
+
+@pytest.mark.parametrize(
+    ("cells", "wrong"),
+    [(["1", "1"], "says 1 twice"), (["1", ""], "is empty in row 1"), ([None, "1"], "is empty in row 0")],
+)
+def test_a_key_that_is_none_is_told_of(cli, run, tmp_path, monkeypatch, cells, wrong):
+    """Another column names the rows, and an office that joins by the first one has to hear it."""
+    monkeypatch.chdir(tmp_path)
+    lon, lat = load(run).to_degrees(load(run).support.positions_m[:1])
+    shapes = [shapely.box(lon[0] - 0.1, lat[0] - 0.1, lon[0] + 0.1, lat[0] + 0.1)] * 2
+    frame = geopandas.GeoDataFrame({"GEOID": cells, "name": ["a", "b"]}, geometry=shapes, crs=4326)
+    assert keys_of(frame) == ("name", ["a", "b"])
+    assert passed_over(frame[["GEOID", "geometry"]], None)[0].endswith(
+        f"{wrong}, so their numbers name the rows; --key takes another"
+    )
+    frame.to_file("areas.gpkg")
+    told = f"column GEOID {wrong}, so column name names the rows; --key takes another"
+    result = cli("areas", run, "--areas", "areas.gpkg", "-o", "out.csv")
+    assert result.code == 0 and result.err.lower().count(told.lower()) == 1, result.err
+    assert "GEOID" not in cli("areas", run, "--areas", "areas.gpkg", "--key", "name", "-o", "b.csv").err
+    change = cli("change", run, "--from", "2023Q3", "--to", "2023Q4", "--areas", "areas.gpkg", "-o", "out")
+    assert change.code == 0 and told.lower() in change.err.lower(), change.err
 
 
 def test_many_places_are_met_in_their_proportion(run):

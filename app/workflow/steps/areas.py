@@ -29,7 +29,7 @@ from app.workflow.means import (
 )
 from app.workflow.outputs import attribution, file_entry
 from app.workflow.people import covered_words, people_of
-from app.workflow.polygons import Inside, about, keys_of, read_polygons
+from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import kind_of, plain, write_table
 from app.workflow.together import columns_of, together
@@ -234,6 +234,7 @@ def areas(
     given = _people_given(frame, weight_column)
     inside = Inside.of(polygons, frame, run)
     evidence, notes = evidence_of(run, inside, data)
+    notes += passed_over(frame, column) if key is None else ()
     others = {TILES: evidence.tiles}
     if weights is not None:
         others[PEOPLE] = people_of(weights, inside.parts, run)

@@ -16,7 +16,7 @@ from app.errors import InvalidInput
 from app.workflow.grids import Box, Grid, check_resolution, grid_of
 from app.workflow.means import check_draws, of_draws
 from app.workflow.outputs import attribution, now, refuse_taken, titled
-from app.workflow.polygons import Inside, about, keys_of, read_polygons
+from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons
 from app.workflow.rasters.covariates import opened
 from app.workflow.rasters.elsewhere import Place, on
 from app.workflow.tables import plain, write_table
@@ -364,7 +364,8 @@ def _areas(
     own = {"area_km2": points.area_m2 / 1e6, "n_points": points.numbers}
     own |= {name: points.of_all(values) for name, values in columns.items()}
     table = frame.rename(columns={name: f"{name}_given" for name in own if name in frame.columns})
-    return keys, table.assign(**own), inside.notes(keys, points.inside)
+    notes = passed_over(frame, facts["key"]) if key is None else ()
+    return keys, table.assign(**own), [*notes, *inside.notes(keys, points.inside)]
 
 
 def _columns(

@@ -1,7 +1,7 @@
 """Polygons that people bring: read from any vector file, carried to the plane of a run, and filled with points."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from app.workflow.grids import Box, usual_reach_m
 from data_pipelines.intact import Damaged, check_intact
 from data_pipelines.regions import unwound
 from geogp.run import Run, Support
+from geogp.targets import target
 from maps.region import is_plain, plain_to_crs, polygon, to_crs
 
 if TYPE_CHECKING:
@@ -408,6 +409,16 @@ class _Meshes:
             np.arange(len(at)) - np.repeat(np.cumsum(size) - size, size), self.cells[at, 0]
         )
         return (self.first[at] + np.column_stack([column, row]) + 0.5) * self.side[at, None], at
+
+
+def unit_words(facts: Mapping[str, Any]) -> str:
+    """The unit of results, as people read it: nothing where they have none.
+
+    Parameters
+    ----------
+    facts : of them: `target` and `unit`
+    """
+    return target(facts["target"]).unit_words(facts["unit"])
 
 
 def about(run: Run, quarter: str | None) -> dict[str, Any]:

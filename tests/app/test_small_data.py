@@ -3,9 +3,11 @@
 import json
 import re
 
+import geopandas
 import numpy as np
 import pytest
 import rasterio
+import shapely
 import xarray as xr
 from scipy.spatial import cKDTree
 
@@ -145,3 +147,38 @@ def test_thresholds_lie_as_far_as_values_do(cli, tmp_path):
     assert (
         beyond.code == 3 and "--thresholds must be finite numbers, at most 1e+100; got 1e+101" in beyond.err
     )
+
+
+def test_what_has_no_unit_is_told_without_one(cli, tmp_path):
+    """Tables say 1 where a value is a pure number, people do not."""
+    row = "{:.3f},{}"
+    table = table_of(
+        cli, tmp_path, "value=index,time=when", lambda a: row.format(2 + a, "2023Q3" if a < 0.5 else "2023Q4")
+    )
+    quick = ("--method", "local-gp", "--set", "steps=5", "-o", tmp_path / "run")
+    assert cli("fit", table, *quick).code == 0
+    areas = tmp_path / "areas.geojson"
+    geopandas.GeoDataFrame({"name": ["a"]}, geometry=[shapely.box(0, 0, 1, 1)], crs=4326).to_file(areas)
+    lines = {
+        "areas": ("--areas", areas, "-o", tmp_path / "a.csv", "--samples", "50"),
+        "change": (
+            "--from",
+            "2023Q3",
+            "--to",
+            "2023Q4",
+            "--areas",
+            areas,
+            "-o",
+            tmp_path / "c",
+            "--samples",
+            "50",
+        ),
+        "excursions": ("--above", "2.5", "-o", tmp_path / "e", "--samples", "100", "--resolution", "20000"),
+    }
+    told = {command: cli(command, tmp_path / "run", *line) for command, line in lines.items()}
+    assert not {command: result.err for command, result in told.items() if result.code}
+    assert re.search(r" mean {2,}95% interval ", told["areas"].out)
+    assert re.search(r" change {2,}95% interval ", told["change"].out)
+    assert re.search(r"^ 2\.5 {2,}", told["excursions"].out, re.MULTILINE)
+    asked = ("suggest", tmp_path / "run", "-n", "2", "--boundary", "90", "-o", tmp_path / "s.geojson")
+    assert "on one side of 90 everywhere" in cli(*asked).err

@@ -29,7 +29,7 @@ from app.workflow.means import (
 )
 from app.workflow.outputs import attribution, file_entry
 from app.workflow.people import covered_words, people_of
-from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons
+from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons, unit_words
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import kind_of, plain, write_table
 from app.workflow.together import columns_of, together
@@ -109,10 +109,11 @@ class Areas:
 
     @property
     def header(self) -> list[str]:
-        level, unit = 100 * self.facts["level"], self.facts["unit"]
+        level = 100 * self.facts["level"]
+        mean = ", ".join(filter(None, ("mean", unit_words(self.facts))))
         below = [f"below {digits(c)}" for c in self.facts["thresholds"]]
         below += ["either missed"] if "with" in self.facts else []
-        return ["area", "km2", f"mean, {unit}", f"{level:g}% interval", *below, "rank", "evidence"]
+        return ["area", "km2", mean, f"{level:g}% interval", *below, "rank", "evidence"]
 
     def rows(self) -> list[list[str]]:
         """A table for people: all rows, or the first by rank of many."""

@@ -16,7 +16,7 @@ from app.errors import InvalidInput
 from app.workflow.grids import Box, Grid, check_resolution, grid_of
 from app.workflow.means import check_draws, of_draws
 from app.workflow.outputs import attribution, now, refuse_taken, titled
-from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons
+from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons, unit_words
 from app.workflow.rasters.covariates import opened
 from app.workflow.rasters.elsewhere import Place, on
 from app.workflow.tables import plain, write_table
@@ -79,14 +79,14 @@ class Change:
 
     @property
     def header(self) -> list[str]:
-        level, unit = 100 * self.facts["level"], self.facts["unit"]
+        level = 100 * self.facts["level"]
         word = self.facts["improved"]
         improved = [f"P({word} by {digits(x)})" if x else f"P({word})" for x in self.facts["at_least"]]
         return [
             "area",
             self.facts["from"],
             self.facts["to"],
-            f"change, {unit}",
+            ", ".join(filter(None, ("change", unit_words(self.facts)))),
             f"{level:g}% interval",
             *improved,
         ]

@@ -15,7 +15,7 @@ from app.workflow.grids import Box, Grid, grid_of
 from app.workflow.means import check_draws
 from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
 from app.workflow.pixels import pixels_of
-from app.workflow.polygons import about
+from app.workflow.polygons import about, unit_words
 from app.workflow.rasters.covariates import opened
 from geogp.areas import excursion, surface
 from geogp.blocks import grid_coordinates
@@ -53,7 +53,7 @@ class Excursions:
         """A table for people: the set, and what a map of single pixels would mark."""
         return [
             [
-                f"{digits(row['threshold'])} {self.facts['unit']}",
+                f"{digits(row['threshold'])} {unit_words(self.facts)}".rstrip(),
                 f"{row['set_km2']:,.4g}",
                 f"{100 * row['set_share']:.1f}%",
                 f"{row['single_km2']:,.4g}",

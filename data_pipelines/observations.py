@@ -111,7 +111,8 @@ def ingest(
     type : "fixed" or "mobile"; None is the first that the source publishes
     quarters : "2023Q4", "2019Q1..2023Q4" or a comma list; for "synthetic" None is all of them
     columns : of a file, our name -> the file's: x, y, value, and optionally count and time (decimal years or
-        dates); a GeoParquet's x and y default to its point geometry
+        dates); a GeoParquet's x and y default to its point geometry, others' to columns called lon and lat, or so, and the
+        value to one called value
     crs : of x and y, anything PROJ understands; None is longitude and latitude for CSV and the file's own for
         GeoParquet
     value_unit : of a file's value, written to the metadata, for axes and legends

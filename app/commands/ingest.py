@@ -73,7 +73,7 @@ def ingest(
         str | None,
         typer.Option(
             metavar="x=..,y=..,value=..[,count=..,time=..]",
-            help=f"Column names, for {TABLES}; x and y may be left out where two are called lon and lat, or so.",
+            help=f"Column names, for {TABLES}; x and y may be left out where two are called lon and lat, or so, and value where one is.",
         ),
     ] = None,
     crs: Annotated[str | None, typer.Option(help="CRS of x and y; default longitude and latitude.")] = None,

@@ -71,6 +71,24 @@ def places_among(names: list[str]) -> tuple[str | None, str | None]:
     return lon, lat
 
 
+def roles_among(names: list[str], named: Mapping[str, str]) -> dict[str, str]:
+    """The columns of a table by role: those that are named, and x, y and value by their names where they are not.
+
+    Examples
+    --------
+    >>> roles_among(["lon", "lat", "value"], {})
+    {'x': 'lon', 'y': 'lat', 'value': 'value'}
+    >>> roles_among(["lon", "lat", "value", "E", "N"], {"x": "E", "y": "N", "count": "value"})
+    {'x': 'E', 'y': 'N', 'count': 'value'}
+    """
+    x, y = places_among(names)
+    found = {} if {"x", "y"} & set(named) or x is None or y is None else {"x": x, "y": y}
+    value = next((name for name in names if name.strip().lower() == "value"), None)
+    if value is not None and "value" not in named and value not in named.values():
+        found["value"] = value
+    return {**found, **named}
+
+
 def has_decimal_commas(columns: Mapping[str, pa.Array | pa.ChunkedArray], path: Path) -> bool:
     """Whether numbers in columns of text have commas for their decimal signs, where no comma separates cells.
 

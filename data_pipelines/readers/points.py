@@ -18,7 +18,7 @@ from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
 from data_pipelines.readers.averages import averaged, centred
-from data_pipelines.readers.delimited import dialect_of, has_decimal_commas, places_among
+from data_pipelines.readers.delimited import dialect_of, has_decimal_commas, roles_among
 from data_pipelines.schema import POINT_COLUMNS
 from data_pipelines.sources.contract import Collected, Request
 
@@ -62,9 +62,7 @@ def _read_csv(path: Path, columns: Mapping[str, str], covariates: Sequence[str])
 
     table = read(".")
     names = table.column_names
-    asked = {*columns.values(), *covariates} | (
-        set() if {"x", "y"} & set(columns) else {*places_among(names)}
-    )
+    asked = {*roles_among(names, columns).values(), *covariates}
     numbers = [name for name in names if name in asked and names.count(name) == 1]
     odd = {name: table.column(name) for name in numbers if pa.types.is_string(table.schema.field(name).type)}
     # a comma within a number stands for thousands where commas separate cells
@@ -88,8 +86,9 @@ def collect_geoparquet(request: Request) -> Collected:
         with refusing(f"{fetched.path} is not a readable Parquet file"):
             check_intact(fetched.path)
             parquet = pq.ParquetFile(fetched.path, page_checksum_verification=True)
-            there = set(parquet.schema_arrow.names)
-            wanted = [n for role, n in request.columns.items() if role in ROLES and n in there]
+            there = parquet.schema_arrow.names
+            named = roles_among(there, request.columns)
+            wanted = [n for role, n in named.items() if role in ROLES and n in there]
             wanted += [n for n in request.covariates or () if n in there and n not in wanted]
             table = parquet.read(columns=wanted)
         with refusing(f"{fetched.path} cannot be used"):
@@ -121,12 +120,11 @@ class _File:
     columns: dict[str, str]
     xy: tuple[Array, Array] | None = None
 
-    def placed(self) -> "_File":
-        """With the columns of places, where neither is named and two are called so."""
-        x, y = places_among(self.table.column_names)
-        if self.xy is not None or {"x", "y"} & set(self.columns) or x is None or y is None:
-            return self
-        return replace(self, columns={"x": x, "y": y, **self.columns})
+    def found(self) -> "_File":
+        """With the columns of places and of the value, where they are not named and some are called so."""
+        columns = roles_among(self.table.column_names, self.columns)
+        places = () if self.xy is None else ("x", "y")
+        return replace(self, columns={role: name for role, name in columns.items() if role not in places})
 
     def check(self) -> None:
         """Refuse roles that do not exist, are not named, or name no column."""
@@ -140,8 +138,9 @@ class _File:
             raise InvalidInput(f"Unknown column role {unknown[0]!r}; the roles are {', '.join(ROLES)}.")
         for role in ("x", "y", "value") if self.xy is None else ("value",):
             if role not in self.columns:
+                free = [name for name in names if name not in self.columns.values()]
                 raise InvalidInput(
-                    f"Say which column of {path} is {role}, such as --columns {role}={names[0] if names else 'NAME'}; it has "
+                    f"Say which column of {path} is {role}, such as --columns {role}={free[0] if free else 'NAME'}; it has "
                     f"{', '.join(names) or 'none'}."
                 )
         for role, name in self.columns.items():
@@ -205,7 +204,7 @@ def _years_of_quarters(column: pa.ChunkedArray) -> Array | None:
 
 def _collected(file: _File, request: Request) -> Collected:
     """The rows of a file that lie in the place."""
-    file = file.placed()
+    file = file.found()
     file.check()
     given = {role: file.numbers(role) for role in file.columns if role != "time"}
     x, y = file.xy or (given["x"], given["y"])

@@ -136,7 +136,7 @@ def test_times_may_be_quarters(tmp_path, out):
     [
         (
             {"x": "x", "y": "y"},
-            r"which column of .*stations.csv is value, such as --columns value=x; it has x, y, temperature",
+            r"which column of .*stations.csv is value, such as --columns value=temperature; it has x, y, temperature",
         ),
         ({**COLUMNS, "value": "humidity"}, "has no column 'humidity' for value; it has x, y, temperature"),
         ({**COLUMNS, "weight": "n"}, "Unknown column role 'weight'"),
@@ -226,6 +226,35 @@ def test_letters_of_windows_are_known_wherever_they_stand(tmp_path, before):
         ("1;2;3;é" * (HEAD // 4)).encode()
     )  # a letter of two bytes across what is looked at first
     assert dialect_of(file).encoding == "utf-8"
+
+
+def test_a_value_is_found_by_its_name(tmp_path, out):
+    (tmp_path / "t.csv").write_text("n;lon;lat;Value\n7;-155,5;20;2,0\n8;-155;20;3\n")
+    ingest_table(file=tmp_path / "t.csv", output=out)
+    table, metadata = read(out)
+    assert table.column("value").to_pylist() == [2.0, 3.0] and metadata["value_name"] == "Value"
+    ingest_table(
+        file=tmp_path / "t.csv", columns={"value": "n", "count": "Value"}, output=tmp_path / "other.parquet"
+    )
+    assert read(tmp_path / "other.parquet")[0].column("value").to_pylist() == [7, 8]
+    with pytest.raises(InvalidInput, match="--columns value=n; it has n, lon, lat, Value"):
+        ingest_table(file=tmp_path / "t.csv", columns={"count": "Value"}, output=tmp_path / "none.parquet")
+
+
+def test_a_value_is_found_by_its_name_in_parquet(tmp_path, out):
+    pd.DataFrame({"E": [1.0], "N": [2.0], "value": [3.0]}).to_parquet(tmp_path / "t.parquet")
+    asked = {"file": tmp_path / "t.parquet", "source": "geoparquet", "crs": 4326}
+    ingest_table(**asked, columns={"x": "E", "y": "N"}, output=out)
+    points = geopandas.GeoDataFrame(
+        {"lon": [9.0], "lat": [9.0], "value": [4.0]}, geometry=[shapely.Point(1, 2)], crs=4326
+    )
+    points.to_parquet(tmp_path / "p.parquet")
+    ingest_table(file=tmp_path / "p.parquet", source="geoparquet", output=tmp_path / "p.out.parquet")
+    rows = [
+        read(path)[0].to_pandas()[["lon", "lat", "value"]].iloc[0].tolist()
+        for path in (out, tmp_path / "p.out.parquet")
+    ]
+    assert rows == [[1.0, 2.0, 3.0], [1.0, 2.0, 4.0]]
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])

@@ -45,8 +45,8 @@ TENTH_FROM = 1000
 FIFTH_FROM = 40
 #: Places whose nearest one tells the spacing of all.
 ASKED = 100_000
-#: Places are looked at in cells of so many median gaps, then in cells twice as wide, up to this share of the extent, while
-#: there are so many clusters; these stand for a place each where so many times as far apart as wide.
+#: Places are looked at in cells of so many median gaps, or of this share of the extent where these are wider, then in cells
+#: twice as wide, up to that share, while there are so many clusters; these stand for a place each where so many times as far apart as wide.
 CELL, BLUR, CLUSTERS, APART = 16.0, 1e-4, 16, 8.0
 #: Farther from training places than so many times what nine of ten training rows are from the next is a gap.
 GAP = 1.5
@@ -157,8 +157,10 @@ def settled(P: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "M D"]:
     if len(P) < 2 * CLUSTERS:
         return P
     low, extent = P.min(axis=0), float(np.ptp(P, axis=0).max())
-    side = CELL * _gap(P)
-    while side <= BLUR * extent:
+    widest = BLUR * extent
+    wide = CELL * _gap(P) > widest
+    side = min(CELL * _gap(P), widest)
+    while side <= widest:
         cells, cell = distinct(np.floor((P - low) / side).astype(np.int64))
         beside = cKDTree(cells).query_pairs(1.5, output_type="ndarray")
         links = coo_array((np.ones(len(beside)), beside.T), shape=(len(cells), len(cells)))
@@ -169,7 +171,10 @@ def settled(P: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "M D"]:
         first, last = np.full((n, P.shape[1]), np.inf), np.full((n, P.shape[1]), -np.inf)
         np.minimum.at(first, cluster, P)
         np.maximum.at(last, cluster, P)
-        if _gap(first) > APART * max(side, float(np.median((last - first).max(axis=1)))):
+        width = (last - first).max(axis=1)
+        # In cells of fewer gaps some places lie together by chance: most must, and none in a crowd that is wider.
+        together = not wide or (2 * n <= len(P) and float(width.max()) <= widest)
+        if together and _gap(first) > APART * max(side, float(np.median(width))):
             return P[np.unique(cluster, return_index=True)[1]]
         side *= 2.0
     return P

@@ -151,8 +151,9 @@ def test_fewer_than_sixteen_clusters_are_not_clusters(homes, times, left):
         (2000, [0, 0.0079], 4000),
         (600, 0.0031 * np.arange(40), 600),  # chains, eight times as far apart as long
         (600, 0.0033 * np.arange(40), 24_000),
-        (161, [0, 0.001], 161),  # cells of a ten-thousandth of the extent
-        (160, [0, 0.001], 320),
+        (160, [0, 0.0157], 160),  # a ten-thousandth of the extent wide
+        (160, [0, 0.0161], 320),
+        (160, [0, 0.003, 0.006, 0.009], 160),  # few in a cluster, whose gaps are a third of its width
         (1300, [0, 0.0019, 0.114, 0.1159], 1300),  # two pairs each: in cells four times as wide as the first
     ],
 )

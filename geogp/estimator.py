@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geogp.data import Data, Moments, check_crs, counts_tensor, crs_of, features_of, finite, placed, writable
 from geogp.engines import Engine, Hooks, Plan
-from geogp.engines.asked import plan_of, rows_held_out, warn_far, warn_far_ahead, with_capacity
+from geogp.engines.asked import plan_of, rows_held_out, warn_far, warn_far_off, with_capacity
 from geogp.engines.check import engine_of
 from geogp.engines.columns import names_of
 from geogp.engines.joint import DenseJoint
@@ -331,7 +331,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             return last[1]
         time = self.engine_.plan.shape.time
         if time is not None and self.time_range_ is not None and len(inputs):
-            warn_far_ahead(self.engine_, float(inputs[:, time].max()), self.time_range_)
+            asked = float(inputs[:, time].min()), float(inputs[:, time].max())
+            warn_far_off(self.engine_, asked, self.time_range_)
         moments = self.engine_.moments(torch.as_tensor(inputs), counts_tensor(n)).checked()
         _LAST[self.engine_] = (key.hexdigest(), moments)
         return moments

@@ -39,7 +39,7 @@ from geogp.methods import Method, method
 TRIALS_WORTH = 25
 #: Parameters that replace a choice of the row.
 CHANGES = ("backbone", "expansion", "residual", "noise", "objective", "posterior", "spread")
-#: Engines that have been asked about times far ahead.
+#: Engines that have been asked about times far ahead or long before.
 _WARNED: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 #: Quarters in which nobody measured and of which somebody was told.
 _OF_QUARTERS: "weakref.WeakKeyDictionary[Engine, set[str]]" = weakref.WeakKeyDictionary()
@@ -300,9 +300,10 @@ def rows_held_out(row: Method, n: int) -> int:
     return rows_for_the_epoch(n, by_heart=learns)
 
 
-def is_far_ahead(newest: float, known: tuple[float, float]) -> bool:
-    """Whether a time lies farther after the known (first, last) than these lie apart."""
-    return newest - known[1] > max(known[1] - known[0], 1.0)
+def is_far_off(time: float, known: tuple[float, float]) -> bool:
+    """Whether a time lies farther before or after the known (first, last) than these lie apart."""
+    first, last = known
+    return max(time - last, first - time) > max(last - first, 1.0)
 
 
 def warn_not_measured(engine: Engine, quarter: str, measured: Sequence[str], how: str | None = None) -> None:
@@ -315,21 +316,30 @@ def warn_not_measured(engine: Engine, quarter: str, measured: Sequence[str], how
     said.add(quarter)
     first, last = measured[0], measured[-1]
     words = f"{how or f'nobody measured in {quarter}'}: what is said of it rests on {f'{first} to {last}' if first != last else first}"
-    if is_far_ahead(quarter_to_years(quarter), (quarter_to_years(first), quarter_to_years(last))):
+    asked, known = quarter_to_years(quarter), (quarter_to_years(first), quarter_to_years(last))
+    if is_far_off(asked, known):
         _WARNED.add(engine)  # this sentence says it, too
-        words += ", which says nothing of what comes so late; name an earlier quarter"
+        late, other = ("comes so late", "an earlier") if asked > known[1] else ("was so early", "a later")
+        words += f", which says nothing of what {late}; name {other} quarter"
     warnings.warn(f"{words}.", NotMeasured, stacklevel=3)
 
 
-def warn_far_ahead(engine: Engine, newest: float, known: tuple[float, float]) -> None:
-    """Warn, once for an engine, of a time farther after the known (first, last) than these lie apart."""
+def warn_far_off(engine: Engine, asked: tuple[float, float], known: tuple[float, float]) -> None:
+    """Warn, once for an engine, of times asked for, (oldest, newest), farther from the known (first, last) than these lie
+    apart."""
     first, last = known
-    if not is_far_ahead(newest, known) or engine in _WARNED:
+    far = [time for time in asked if is_far_off(time, known)]
+    if not far or engine in _WARNED:
         return
     _WARNED.add(engine)
+    reached = far[-1]  # the newest, where both are far
+    gap, when = (
+        (reached - last, "after the last") if reached > last else (first - reached, "before the first")
+    )
+    late, other = ("comes so late", "an earlier") if reached > last else ("was so early", "a later")
     warnings.warn(
-        f"predictions reach {newest:.2f}, {newest - last:.1f} years after the last measurement, and the "
-        f"measurements span {last - first:.1f} years: they say nothing of what comes so late; take an earlier time.",
+        f"predictions reach {reached:.2f}, {gap:.1f} years {when} measurement, and the measurements span "
+        f"{last - first:.1f} years: they say nothing of what {late}; take {other} time.",
         FarAhead,
         stacklevel=5,
     )

@@ -68,6 +68,11 @@ class Conditioned:
         return self.frame.newest(self.seen.X)
 
     @cached_property
+    def earliest(self) -> float:
+        """Time of the oldest observation, 0 without a time."""
+        return self.frame.oldest(self.seen.X)
+
+    @cached_property
     def search(self) -> neighbours.NeighbourSearch:
         """Over the places of the observations."""
         return self.frame.search_among(self.seen.X)
@@ -178,13 +183,12 @@ class Conditioned:
         )
 
     def common_factor(self, C: Tensor, leaning: Tensor) -> Tensor:
-        """(N, q + 1) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
-        weights and its walk ahead of the data bring. `leaning` is what the predictions' weights make of the drift's
+        """(N, q + 2) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
+        weights and its walks ahead of the data and before them bring. `leaning` is what the predictions' weights make of the drift's
         columns (N, q)."""
         size, axes = torch.linalg.eigh(self.drift.covariance)  # zero where a run knows of no drift
         L = axes * size.clamp_min(0.0).sqrt()
-        walk = self.time_variance(C).sqrt()[:, None]
-        return torch.cat([(self.drift.columns(C) - leaning) @ L, walk], dim=1)
+        return torch.cat([(self.drift.columns(C) - leaning) @ L, self._walks(C).sqrt()], dim=1)
 
     def regional_given(self, rows: Tensor) -> RegionalSurface | None:
         """The regional surface given some of the observations."""
@@ -234,8 +238,13 @@ class Conditioned:
         return self.level(C, counts) + self.drift(C)
 
     def time_variance(self, C: Tensor) -> Tensor:
-        """(N,) variance of the mean ahead of the data, beyond what was learned."""
+        """(N,) variance of the mean ahead of the data, beyond what was learned, and before them."""
+        return self._walks(C).sum(-1)
+
+    def _walks(self, C: Tensor) -> Tensor:
+        """(N, 2) variance of the mean ahead of the data and before them: what errs at one end says nothing of the other."""
         time = self.frame.times(C)
         if time is None:
-            return torch.zeros(len(C), dtype=C.dtype)
-        return self.trend.extra_variance((time - self.latest - self.horizon).clamp_min(0.0))
+            return torch.zeros(len(C), 2, dtype=C.dtype)
+        gaps = time - self.latest - self.horizon, self.earliest - time
+        return torch.stack([self.trend.extra_variance(gap.clamp_min(0.0)) for gap in gaps], dim=-1)

@@ -65,6 +65,10 @@ class Frame:
         """The largest time among coordinates C (N, n_axes), 0 without a time."""
         return 0.0 if self.time is None else float(C[:, 2].max())
 
+    def oldest(self, C: Tensor) -> float:
+        """The smallest time among coordinates C (N, n_axes), 0 without a time."""
+        return 0.0 if self.time is None else float(C[:, 2].min())
+
     def search_among(
         self, C: Tensor, order: Int[np.ndarray, " N"] | None = None
     ) -> neighbours.NeighbourSearch:

@@ -17,9 +17,11 @@ FEW = 0.25
 class Trend:
     """intercept + slope · t, t in the time unit of the coordinates; beyond the data the line levels off:
 
-        t -> T + τ (1 - exp(-(t - T) / τ)),   T the newest time and τ the span of the data.
+        t -> T + τ (1 - exp(-(t - T) / τ)),   T the newest time and τ the span of the data,
 
-    drift : variance gained per unit of time beyond the newest data (a random walk of the mean)
+    and in the same way before the oldest, T - τ.
+
+    drift : variance gained per unit of time beyond the data (a random walk of the mean)
     slope_variance : of the slope; its square root times the gap is how far the line may miss
     newest, span : T and τ; None for a line that goes on for ever
 
@@ -44,8 +46,9 @@ class Trend:
         """(N,) the times at which the line is read."""
         if self.newest is None or not self.span:
             return time
-        beyond = (time - self.newest).clamp_min(0.0)
-        return time - beyond + self.span * -torch.expm1(-beyond / self.span)
+        inside = time.clamp(self.newest - self.span, self.newest)
+        beyond = time - inside
+        return inside + self.span * beyond.sign() * -torch.expm1(-beyond.abs() / self.span)
 
     def extra_variance(self, gap: Tensor) -> Tensor:
         """(N,) variance of the mean a time `gap` (N,) beyond what the data cover."""

@@ -216,6 +216,18 @@ def test_ahead_of_the_data_a_drifting_level_does_not_average_out(smooth):
     assert late >= drift > 2 * now
 
 
+def test_long_before_the_first_quarter_is_as_unsure_as_long_after_the_last():
+    """A sure trend is no knowledge of what was before it: it levels off, and its doubt grows."""
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.uniform(0, 9000, (800, 2)), 2020 + rng.integers(0, 8, 800) / 4])
+    y = 2.0 * (X[:, 2] - 2020) + 0.3 * rng.standard_normal(800)
+    model = geogp.GPRegressor("local-gp", target_transform="identity", spatial=(0, 1), time=2).fit(X, y)
+    place = np.full((3, 2), 4500.0)
+    with pytest.warns(FarAhead, match=r"8\.0 years before the first measurement.*take a later time"):
+        mean, sd = model.predict(np.column_stack([place, [2012.0, 2020.0, 2021.75]]), return_std=True)
+    assert mean[0] > 2.0 * -8.0 / 2 and sd[0] > 1.3 * max(sd[1:])
+
+
 def test_coverage_of_area_means_of_known_surfaces():
     """Surfaces drawn from a kernel, measured with noise, areas predicted with 20 neighbours: 80% intervals hold."""
     rng = np.random.default_rng(0)

@@ -77,6 +77,12 @@ def test_the_mean_walks_only_beyond_what_was_played_through():
         C = known.frame.coordinates(ahead(X, years))
         gap = (C[:, 2] - known.latest - 0.25).clamp_min(0.0)
         torch.testing.assert_close(known.time_variance(C), 0.4 * gap + 0.7 * gap.square())
+    assert known.earliest == known.seen.X[:, 2].min()
+    for years in (0.2, 2.0):
+        C = known.frame.coordinates(ahead(X, -years))
+        gap = (known.earliest - C[:, 2]).clamp_min(0.0)
+        assert (gap > 0.0).any()
+        torch.testing.assert_close(known.time_variance(C), 0.4 * gap + 0.7 * gap.square())
     still = replace(known, frame=replace(known.frame, time=None))
     assert still.time_variance(C).tolist() == [0.0] * len(C)
 
@@ -90,7 +96,12 @@ def test_what_errs_together_is_the_drifts_doubt_and_the_walk():
     walk = known.time_variance(C).sqrt()
     assert (walk > 0).any()
     torch.testing.assert_close(F @ F.T, open_ @ known.drift.covariance @ open_.T + torch.outer(walk, walk))
-    torch.testing.assert_close(F[:, :-1].square().sum(-1), known.drift.extra(C, leaning)[1])
+    torch.testing.assert_close(F[:, :-2].square().sum(-1), known.drift.extra(C, leaning)[1])
+    # What is long before the data errs by itself.
+    C[0, 2] = known.earliest - 3.0
+    F = known.common_factor(C, leaning)
+    walk = known.time_variance(C)
+    assert walk[0] > 0 and F[0, -1] == walk[0].sqrt() and F[0, -2] == 0 and not F[1:, -1].any()
 
 
 @pytest.mark.parametrize(

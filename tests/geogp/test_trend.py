@@ -77,12 +77,15 @@ def test_one_period_or_no_times_have_a_mean_alone():
 
 
 def test_the_line_is_read_as_far_as_the_data_and_levels_off_beyond():
+    """After the newest, and as much before the oldest."""
     trend = Trend(1.0, 2.0, newest=10.0, span=4.0)
-    time = torch.tensor([-3.0, 10.0, 11.0, 14.0, 500.0]).double()
+    time = torch.tensor([7.5, 10.0, 11.0, 14.0, 500.0]).double()
     ahead = np.array([0.0, 0.0, 1.0, 4.0, 490.0])
     read = np.minimum(time.numpy(), 10.0) + 4.0 * (1.0 - np.exp(-ahead / 4.0))
     np.testing.assert_allclose(trend.levelled(time), read, rtol=1e-12)
     np.testing.assert_allclose(trend(time, 5), 1.0 + 2.0 * read, rtol=1e-12)
+    np.testing.assert_allclose(trend.levelled(16.0 - time), 16.0 - read, rtol=1e-12)
+    assert trend.levelled(torch.tensor([6.0, -500.0]).double()).tolist() == [6.0, pytest.approx(2.0)]
     # A line that goes on for ever, and one whose data span nothing.
     for endless in (Trend(1.0, 2.0), Trend(1.0, 2.0, newest=10.0, span=0.0), Trend(1.0, 2.0, span=4.0)):
         assert torch.equal(endless.levelled(time), time)

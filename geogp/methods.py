@@ -15,6 +15,7 @@ class Method:
 
     engine : which class carries it, a key of `geogp.engines.ENGINES`; it says how the weights get their distribution
     encoder, backbone, expansion, residual, noise, objective, posterior, spread : keys of the registries in `geogp.basis`
+    residual_of_features : the residual in place of that where columns have no position and none is asked for; "" for the same
     without_position : the row that takes over where the columns are generic features and have no position
     without_position_once : the row that did so in runs that do not say which
     most_rows, beyond : where it stands in for another row it is for so many rows, and for more the row `beyond` is
@@ -39,6 +40,7 @@ class Method:
     objective: str = "dppgp"
     posterior: str = "dense"
     spread: str = "learned"
+    residual_of_features: str = ""
     reverts_to_prior: bool = False
     rank: int | None = None
     rows_per_function: int = 1
@@ -93,13 +95,15 @@ _ROWS = [
     Method("dbk-silu",
         "deep basis kernel with SiLU basis functions",
         DBK, "8, 13, 15",
-        spread="student",
+        residual="distance", residual_of_features="none", spread="student", reverts_to_prior=True,
         use_when="many rows, and a pattern that changes its character across the map; the fastest of the "
-        "deep ones, and the most likely to be wrong in gaps"),
+        "deep ones, and the most likely to be wrong in gaps, where its intervals widen with the distance from data: "
+        "residual 'none' is the published method, without"),
     Method("dbk-rbf",
         "deep basis kernel with an inducing-point basis on the network's output",
         DBK, "8, 12, 15",
-        expansion="rbf", spread="student",
+        expansion="rbf", residual="distance", residual_of_features="none", spread="student",
+        reverts_to_prior=True,
         use_when="as dbk-silu; usually a little more accurate, at 1.5 times the time"),
     Method("sv-rbf",
         "sparse variational GP (SVGP) with a stationary RBF kernel",

@@ -5,6 +5,7 @@ looking there (`tests/geogp/test_pages.py`).
 """
 
 from geogp.basis.objectives import OBJECTIVES
+from geogp.basis.residuals import RESIDUALS
 from geogp.basis.spread import SPREADS
 from geogp.engines import ENGINES
 from geogp.engines.check import CHOICES, engine_of
@@ -67,6 +68,12 @@ def far(row: Method) -> list[str]:
     engine = engine_of(row)
     mean, sd = engine.far(row)
     lines = [f"Mean: {mean}.", "", f"Latent sd: {sd}."]
+    if row.reverts_to_prior and not RESIDUALS[row.residual].explains_nothing_far:
+        return [
+            *lines,
+            "",
+            "So `explained` falls, but not to 0; judge a map there by its distance to data, too.",
+        ]
     if row.reverts_to_prior:
         return [*lines, "", "So `explained` falls to 0 where the map is only the prior."]
     lines += ["", "The row says `reverts_to_prior: false`: a fit warns, and `explained` is no guide there."]

@@ -81,7 +81,7 @@ def plan_of(
         spatial = (0,) if engine_of(row_of(asked)).needs_position else None
     named = method(asked["method"])
     instead = None if spatial is not None else stand_in(named, n_rows, stored)
-    row = row_of(asked, instead=instead, stored=stored is not None)
+    row = row_of(asked, instead=instead, placed=spatial is not None, stored=stored is not None)
     position = None if spatial is None else tuple(int(d) for d in spatial)
     return Plan(
         row=row,
@@ -113,8 +113,12 @@ def _own_settings(asked: Mapping[str, Any], row: Method) -> dict[str, Any]:
     return {name: asked[name] for name in own if asked[name] is not None}
 
 
-def row_of(asked: Mapping[str, Any], *, instead: Method | None = None, stored: bool = False) -> Method:
+def row_of(
+    asked: Mapping[str, Any], *, instead: Method | None = None, placed: bool = True, stored: bool = False
+) -> Method:
     """The row that is asked for, its choices replaced by those named beside it; or what stands in for it, which takes none.
+
+    placed : columns have a position; else the residual is `residual_of_features` where none is named
 
     Raises
     ------
@@ -124,6 +128,8 @@ def row_of(asked: Mapping[str, Any], *, instead: Method | None = None, stored: b
     changes = {name: asked[name] for name in CHANGES if asked[name] is not None}
     if instead is not None:
         return _instead(row, instead, {} if stored else changes)
+    if not placed and row.residual_of_features:
+        changes = {"residual": row.residual_of_features, **changes}
     row = replace(row, **changes)
     check(row, stored=stored)
     if "residual" in changes or "expansion" in changes:
@@ -148,8 +154,9 @@ def _instead(row: Method, instead: Method, changes: Mapping[str, Any]) -> Method
             f"{instead.name!r} takes its place as it is; name them with spatial=(i, j), or ask for "
             f"method={instead.name!r} and what goes with it."
         )
-    check(instead)
-    return replace(instead, name=row.name, without_position=instead.name)
+    nothing = dict.fromkeys(CHANGES)
+    carried = row_of({"method": instead.name, **nothing}, placed=False)
+    return replace(carried, name=row.name, without_position=instead.name)
 
 
 def stand_in(row: Method, n_rows: int, stored: str | None = None) -> Method | None:

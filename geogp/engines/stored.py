@@ -8,6 +8,7 @@ from torch import Tensor
 from geogp.basis.capacity import Capacity
 from geogp.engines.asked import plan_of, storable
 from geogp.engines.check import engine_of
+from geogp.methods import method
 from geogp.transforms import from_dict, quartiles_from
 
 
@@ -29,6 +30,7 @@ def state_of(model: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
         "typical_count": model.typical_count_,
         "reference_count": model.reference_count_,
         "n_rows": model.n_rows_,
+        "residual": plan.row.residual,
         "without_position": "" if plan.shape.spatial else plan.row.without_position,
         "crs": model.crs_,
         "transform": model.transform_.to_dict(),
@@ -40,7 +42,10 @@ def restore(model: Any, tensors: dict[str, Tensor], facts: dict[str, Any]) -> No
     """Fill a `GPRegressor`, made of the parameters that are stored, with what `state_of` gave."""
     n_inputs, counts = facts["shape"]["n_inputs"], facts["shape"]["has_counts"]
     carried_by = facts.get("without_position") or ""  # absent in older runs
-    plan = plan_of(model.get_params(deep=False), n_inputs, counts, facts["n_rows"], stored=carried_by)
+    asked = model.get_params(deep=False)
+    if method(asked["method"]).residual_of_features and asked["residual"] is None:
+        asked["residual"] = facts.get("residual", "none")  # absent in older runs, which had none
+    plan = plan_of(asked, n_inputs, counts, facts["n_rows"], stored=carried_by)
     model.row_ = plan.row
     model.n_features_in_ = n_inputs
     model.target_mean_, model.target_sd_ = mean, sd = facts["target_mean"], facts["target_sd"]

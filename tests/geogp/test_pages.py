@@ -57,7 +57,12 @@ def test_far_from_data_a_method_does_what_its_page_says(name, world):
     mean_here = here.latent_variance.sqrt().mean()
     said_mean, said_sd = (line.split(": ", 1)[1] for line in far(row)[0:3:2])
     assert bool((sd <= prior * 1.001 + 1e-6).all())
-    if row.reverts_to_prior:
+    if row.residual == "distance":
+        assert "by the residual's a" in said_sd and row.reverts_to_prior
+        a = float(model.engine_.model.residual.sill)
+        assert float(there.latent_variance.min()) > 0.97 * a > 2.0 * float(here.latent_variance.mean())
+        assert "falls, but not to 0" in far(row)[-1]
+    elif row.reverts_to_prior:
         assert "prior's" in said_sd and float((sd / prior).min()) > 0.97
         if "plane" in said_mean:  # three half extents of a plane that is next to level here
             assert float(there.mean.abs().max()) < 3.0 * float(model.moments(X).mean.abs().max())

@@ -36,6 +36,11 @@ def test_the_distance_term_is_its_formula_and_nothing_while_training():
     assert residual.distance(P).tolist() == placed(P.float()).distance(P.float()).tolist() == [0.0] * 40
     torch.testing.assert_close(residual.distance(Z), d)
     torch.testing.assert_close(residual.variance(basis, Z, Z, Z), 0.7 * (1 - torch.exp(-d / 0.5)))
+    residual.power = torch.tensor(1.5).double()
+    grown = 0.7 * (1 - torch.exp(-((d / 0.5) ** 1.5)))
+    torch.testing.assert_close(residual.variance(basis, Z, Z, Z), grown)
+    residual.columns = torch.tensor([0, 1])
+    torch.testing.assert_close(torch.as_tensor(residual.root(Z).power(2).sum(axis=1)), grown)
     assert residual.train().variance(basis, Z, Z, Z).tolist() == [0.0] * 30
     assert residual.variance(basis, Z, Z, Z * torch.nan).tolist() == [0.0] * 30
     assert not residual.takes_phi  # so that a step need not make a row's features for its sake
@@ -263,7 +268,7 @@ def test_what_prediction_needs_is_taken_from_the_rows(spatial):
     assert residual.columns.tolist() == list(spatial or ())
     assert torch.equal(residual.anchors, torch.unique(P, dim=0)) and residual.distance(X).max() == 0.0
     sill, reach = variogram(P, y)
-    assert residual.taught() == pytest.approx({"sill": sill, "range": reach}) and sill != 1.0
+    assert residual.taught() == pytest.approx({"sill": sill, "range": reach, "power": 1.0}) and sill != 1.0
     moved = residual.grown_from(Places.of([P[:20].numpy()]))
     assert len(moved.anchors) == 20 and len(residual.anchors) == 150
     assert moved.taught() == residual.taught() and moved.distance(X).max() > 0.0
@@ -272,15 +277,19 @@ def test_what_prediction_needs_is_taken_from_the_rows(spatial):
 def test_what_was_taught_is_put_on_and_goes_through_a_file():
     one, other = placed(torch.rand(9, 2).double()), placed(torch.rand(4, 2).double(), 0.1, 9.0)
     other.take({})
-    assert other.taught() == pytest.approx({"sill": 0.1, "range": 9.0})
+    assert other.taught() == pytest.approx({"sill": 0.1, "range": 9.0, "power": 1.0})
+    one.take({"sill": 0.4, "range": 2.0, "power": 1.5})
     other.take(one.taught())
     assert other.taught() == one.taught()
     one.columns = torch.tensor([1, 0])
     other.load_state_dict(one.state_dict())
     assert torch.equal(other.anchors, one.anchors) and other.columns.tolist() == [1, 0]
-    assert set(one.state_dict()) == {"anchors", "columns", "radius", "range", "sill"}
+    assert set(one.state_dict()) == {"anchors", "columns", "radius", "range", "sill", "power"}
     assert all(torch.equal(v, other.state_dict()[name]) for name, v in one.state_dict().items())
-    assert Distance(Linear(2, 3)).taught() == {"sill": 1.0, "range": 1.0}
+    assert Distance(Linear(2, 3)).taught() == {"sill": 1.0, "range": 1.0, "power": 1.0}
+    older = {name: v for name, v in one.state_dict().items() if name != "power"}
+    other.load_state_dict(older)
+    assert float(other.power) == 1.0 and "power" not in older
     assert one.learns_by_trial and one.reverts_to_prior and not one.scales_with_basis
     assert set(one.moved_by_rows) < set(one.state_dict()) and Unit(Linear(2, 3)).moved_by_rows == ()
 

@@ -19,8 +19,9 @@ from geogp.basis.statistics import Statistic
 from geogp.basis.train import terms_of
 from geogp.data import Data
 from geogp.engines.closed_form import condition
-from geogp.engines.growth import growth_of
-from geogp.methods import method
+from geogp.engines.growth import _left_out, growth_of
+from geogp.holdout import side_and_blocks
+from geogp.methods import METHODS, method
 from geogp.update import refresh, summarise
 
 pytestmark = pytest.mark.filterwarnings("ignore::geogp.errors.NotDistanceAware")
@@ -102,8 +103,8 @@ def test_a_map_with_the_distance_term_is_widest_where_nobody_measured():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 4000, (300, 2))
     y = np.sin(X[:, 0] / 500) + 0.1 * rng.standard_normal(300)
-    plain = geogp.GPRegressor(method="dbk-silu", epochs=30, rank=16, hidden=16).fit(X, y)
-    model = geogp.GPRegressor(method="dbk-silu", residual="distance", epochs=30, rank=16, hidden=16).fit(X, y)
+    plain = geogp.GPRegressor("dbk-silu", residual="none", epochs=30, rank=16, hidden=16).fit(X, y)
+    model = geogp.GPRegressor("dbk-silu", epochs=30, rank=16, hidden=16).fit(X, y)
     assert model.row_.reverts_to_prior and not plain.row_.reverts_to_prior
     far = np.array([[20_000.0, 20_000.0], [40_000.0, 0.0]])
     near, away = model.moments(X).latent_variance, model.moments(far).latent_variance
@@ -206,24 +207,66 @@ def test_a_trial_tells_how_the_variance_grows(monkeypatch):
     taught = grown(400)[0].engine_.taught()["residual"]
     assert asked == [pytest.approx(taught)] and 0.01 <= taught["sill"] <= 4
     _, X, y, _ = grown(400)
-    hooks = geogp.engines.Hooks(taught={"residual": {"sill": 0.3, "range": 2.0}})
+    told = {"sill": 0.3, "range": 2.0, "power": 1.5}
+    hooks = geogp.engines.Hooks(taught={"residual": told})
     refit = geogp.GPRegressor("dbk-silu", residual="distance", **TINY).fit(X, y, hooks=hooks)
-    assert len(asked) == 2 and refit.engine_.taught()["residual"] == pytest.approx(
-        {"sill": 0.3, "range": 2.0}
-    )
+    assert len(asked) == 2 and refit.engine_.taught()["residual"] == pytest.approx(told)
+    before = geogp.engines.Hooks(taught={"residual": {"sill": 0.3, "range": 2.0}})
+    older = geogp.GPRegressor("dbk-silu", **TINY).fit(X, y, hooks=before)
+    assert older.engine_.taught()["residual"] == pytest.approx({**told, "power": 1.0})
     grown(120)
     geogp.GPRegressor("dbk-silu", residual="distance", **{**TINY, "fourier_scales": None}, spatial=None).fit(
         np.column_stack([X, X]), y
     )
-    geogp.GPRegressor("dbk-silu", **TINY).fit(X, y)
+    geogp.GPRegressor("dbk-silu", residual="none", **TINY).fit(X, y)
     assert asked[2:] == [{}, {}]
+
+
+def test_a_trial_leaves_single_places_out_with_all_their_rows():
+    """Places come back in other quarters, so that rows alone would be next to themselves."""
+    rng = np.random.default_rng(4)
+    places = np.repeat(rng.uniform(0, 4, (200, 2)), 3, axis=0)
+    fitted, out = side_and_blocks(places, seed=0)
+    rest, left = _left_out(places, 0)
+    assert sorted([*rest, *left]) == list(range(600)) and list(left[: len(out)]) == list(out)
+    more = left[len(out) :]
+    assert 0.05 * len(fitted) < len(more) < 0.2 * len(fitted)
+    assert not set(map(tuple, places[rest])) & set(map(tuple, places[more]))
+
+
+def test_places_get_the_distance_term_where_none_is_asked_for():
+    """Generic features do not, nor what is asked for without it; and a run keeps what it was fitted with."""
+    rng = np.random.default_rng(5)
+    X = rng.uniform(0, 4, (60, 3))
+    y = np.sin(X[:, 0])
+
+    def residual(columns, method="dbk-rbf", **changes):
+        return geogp.GPRegressor(method, **TINY, **changes).fit(columns, y).row_.residual
+
+    assert [residual(X[:, :2]), residual(X[:, :1], spatial=(0,)), residual(X[:, :2], "dbk-silu")] == [
+        "distance"
+    ] * 3
+    assert residual(X, spatial=(0, 1), expansion="silu") == "distance"
+    assert [residual(X), residual(X[:, :2], residual="none"), residual(X[:, :2], "vbll")] == ["none"] * 3
+    model = geogp.GPRegressor("dbk-rbf", **TINY).fit(X[:, :2], y)
+    tensors, facts = model.state()
+    again = geogp.GPRegressor.from_state(tensors, facts)
+    assert again.row_ == model.row_ and again.residual is None
+    far = np.array([[40.0, 40.0]])
+    assert torch.equal(again.moments(far).latent_variance, model.moments(far).latent_variance)
+    older = geogp.GPRegressor("dbk-rbf", residual="none", **TINY).fit(X[:, :2], y)
+    tensors, facts = older.state()
+    del facts["residual"]
+    facts["parameters"]["residual"] = None
+    assert geogp.GPRegressor.from_state(tensors, facts).row_ == older.row_
+    assert older.row_ == replace(METHODS["dbk-rbf"], residual="none", reverts_to_prior=False)
 
 
 @pytest.mark.parametrize("method", ["dnn", "lla", "sgpr"])
 def test_a_refit_of_any_method_is_told_what_a_trial_found(method):
     rng = np.random.default_rng(2)
     X = rng.uniform(0, 4, (80, 2))
-    told = {"sill": 0.3, "range": 2.0}
+    told = {"sill": 0.3, "range": 2.0, "power": 1.5}
     model = geogp.GPRegressor(method, residual="distance", **TINY).fit(
         X, np.sin(X[:, 0]), hooks=geogp.engines.Hooks(taught={"residual": told})
     )

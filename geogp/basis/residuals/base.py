@@ -57,6 +57,8 @@ class Residual(nn.Module):
     scales_with_basis = True
     #: latent variance far from data is at least that near data
     reverts_to_prior = False
+    #: where it reverts, all of the prior's variance is left there
+    explains_nothing_far = True
 
     def __init__(self, expansion: Expansion):
         super().__init__()

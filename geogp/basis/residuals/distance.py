@@ -23,16 +23,17 @@ SAMPLE = 1500
 
 
 class Distance(Residual):
-    """r(x) = sqrt(a (1 - exp(-d(x) / range))) u(x), d(x) the distance to the nearest training input.
+    """r(x) = sqrt(a (1 - exp(-(d(x) / range)^power))) u(x), d(x) the distance to the nearest training input.
 
     u is a smooth process of variance one over positions, its correlation 1 / e at twice the range, as that of an exponential
-    kernel conditioned on a place d away has the variance a (1 - exp(-d / range)). r is nothing on every training row, so the
+    kernel conditioned on a place d away has the variance a (1 - exp(-d / range)); with a power of 1.5 the variance grows more
+    slowly at first, as that of a smoother surface does. r is nothing on every training row, so the
     mean stays the basis'. d is measured on the position; without one on all standardised inputs, and u is then
     independent from row to row. Of more than 65,536 places cells of a grid stand for all, and half their diagonal is
     taken off.
 
-    Training rows cannot tell a and the range: they come from a trial that leaves places out (`geogp.engines.growth`), or, of
-    few rows or without a position, from the exponential variogram of the training targets.
+    Training rows cannot tell these three numbers: they come from a trial that leaves places out (`geogp.engines.growth`), or, of
+    few rows or without a position, with a power of 1 from the exponential variogram of the training targets.
 
     Notes
     -----
@@ -48,11 +49,15 @@ class Distance(Residual):
     [True, True]
     """
 
-    formula = "r(x) = sqrt(a (1 - exp(-d(x) / ρ))) u(x), u a smooth process of variance one"
-    far_behind_network = "the prior's, once the distance to the data is several times ρ"
+    formula = "r(x) = sqrt(a (1 - exp(-(d(x) / ρ)^p))) u(x), u a smooth process of variance one"
+    far_behind_network = (
+        "larger than at the data by the residual's a, once the distance to the data is several times ρ; what the basis "
+        "leaves open need not grow"
+    )
 
     takes_phi = False
     reverts_to_prior = True
+    explains_nothing_far = False
     moved_by_rows = ("anchors", "radius")
     scales_with_basis = False
     learns_by_trial = True
@@ -61,6 +66,7 @@ class Distance(Residual):
     radius: Tensor
     range: Tensor
     sill: Tensor
+    power: Tensor
 
     def __init__(self, expansion: Expansion):
         super().__init__(expansion)
@@ -69,6 +75,7 @@ class Distance(Residual):
         self.register_buffer("radius", torch.zeros(()))
         self.register_buffer("range", torch.ones(()))
         self.register_buffer("sill", torch.ones(()))
+        self.register_buffer("power", torch.ones(()))
         self._found: tuple[Tensor, cKDTree] | None = None
 
     def positions(self, Z: Float[Tensor, "N D"]) -> Float[np.ndarray, "N p"]:
@@ -95,12 +102,14 @@ class Distance(Residual):
     ) -> Float[Tensor, " N"]:
         if self.training or not len(self.anchors):  # on training rows d = 0
             return torch.zeros_like(phi[:, 0])
-        return grown(self.distance(Z), self.sill, self.range)
+        return grown(self.distance(Z), self.sill, self.range, self.power)
 
     def root(self, Z: Float[Tensor, "N D"]) -> sparse.csr_array | None:
         if not len(self.anchors) or not len(self.columns):
             return None
-        size = grown(self.distance(Z.double()), self.sill.double(), self.range.double()).sqrt()
+        size = grown(
+            self.distance(Z.double()), self.sill.double(), self.range.double(), self.power.double()
+        ).sqrt()
         B = bumps(self.positions(Z), 2.0 * float(self.range))
         return sparse.csr_array(sparse.diags_array(size.cpu().numpy()) @ B)
 
@@ -126,26 +135,31 @@ class Distance(Residual):
             self._stand_at(Places.of(parts), Z.device)
             P = Z[:, self.columns] if len(self.columns) else Z
             sill, reach = variogram(P, data.y)
-            self.sill, self.range = P.new_tensor(sill), P.new_tensor(reach)
+            self.sill, self.range, self.power = P.new_tensor(sill), P.new_tensor(reach), P.new_ones(())
 
     def taught(self) -> dict[str, float]:
-        return {"sill": float(self.sill), "range": float(self.range)}
+        return {"sill": float(self.sill), "range": float(self.range), "power": float(self.power)}
 
     def take(self, taught: dict[str, float]) -> None:
         if taught:
             self.sill = torch.full_like(self.sill, taught["sill"])
             self.range = torch.full_like(self.range, taught["range"])
+            self.power = torch.full_like(self.power, taught.get("power", 1.0))  # absent in older runs
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name in ("anchors", "columns"):  # their sizes come from the data
             if prefix + name in state_dict:
                 setattr(self, name, torch.empty_like(state_dict[prefix + name]))
+        if prefix + "sill" in state_dict and prefix + "power" not in state_dict:  # of an older run
+            state_dict = {**state_dict, prefix + "power": torch.ones(())}
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def grown(d: Float[Tensor, " N"], sill: Float[Tensor, ""], reach: Float[Tensor, ""]) -> Float[Tensor, " N"]:
-    """sill (1 - exp(-d / reach)): the exponential variogram without nugget."""
-    return sill * -torch.expm1(-d / reach)
+def grown(
+    d: Float[Tensor, " N"], sill: Float[Tensor, ""], reach: Float[Tensor, ""], power: Float[Tensor, ""]
+) -> Float[Tensor, " N"]:
+    """sill (1 - exp(-(d / reach)^power)): the powered exponential variogram without nugget."""
+    return sill * -torch.expm1(-(d / reach).pow(power))
 
 
 def variogram(P: Float[Tensor, "n p"], y: Float[Tensor, " n"]) -> tuple[float, float]:

@@ -18,6 +18,8 @@ from geogp.basis.residuals.bumps import bumps
 from geogp.basis.residuals.places import Places
 from geogp.data import Data
 
+#: Places farther out than so many sd of the positions are as far as that: float32 ends not much later.
+FARTHEST = 1e30
 #: Rows of a training sample whose variogram gives range and sill where no trial does.
 SAMPLE = 1500
 
@@ -80,7 +82,7 @@ class Distance(Residual):
 
     def positions(self, Z: Float[Tensor, "N D"]) -> Float[np.ndarray, "N p"]:
         P = Z[:, self.columns] if len(self.columns) else Z
-        return np.ascontiguousarray(P.detach().double().cpu().numpy())
+        return np.clip(np.ascontiguousarray(P.detach().double().cpu().numpy()), -FARTHEST, FARTHEST)
 
     @property
     def _tree(self) -> cKDTree:

@@ -16,6 +16,7 @@ from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut, nearest_others
 from geogp.field.likelihood.conditional import among, conditional_log_density
 from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
+from geogp.field.likelihood.repeated import Places
 from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihood
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
@@ -172,7 +173,13 @@ class Trials:
         is not what the data are like."""
         if bool((self.y == self.y[0]).all()):  # of a noise they say nothing
             return False
-        return len(self.y) < TOGETHER_BELOW and len(self.distinct) >= TOGETHER_FROM
+        return self.apart < TOGETHER_BELOW and len(self.distinct) >= TOGETHER_FROM
+
+    @cached_property
+    def apart(self) -> int:
+        """How many rows tell of the kernel: the places, where these are measured again and again at one time."""
+        places = Places.of(self.X)
+        return len(places.first) if places.repeat else len(self.y)
 
     @property
     def on_a_line(self) -> bool:
@@ -182,7 +189,7 @@ class Trials:
     @property
     def each_together(self) -> bool:
         """Whether they are for each candidate, and not for the best alone."""
-        return self.tell_together and len(self.y) < EACH_TOGETHER_BELOW
+        return self.tell_together and self.apart < EACH_TOGETHER_BELOW
 
     def fitted(
         self,

@@ -11,6 +11,7 @@ from geogp.field import neighbours
 from geogp.field.drift import Drift, Whitened
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.kernel import LocalKernel
+from geogp.field.likelihood.repeated import Places
 from geogp.field.local_gp import LocalGP
 from geogp.field.observations import Observations
 from geogp.field.options import FieldOptions
@@ -24,6 +25,8 @@ from geogp.linalg.threads import side_by_side
 
 #: Rows a cell rests on, in neighbours of a place: so many of places that are seen again and again, so many of others.
 ROWS, ROWS_SEEN_ONCE = 2.0, 8.0 / 3.0
+#: Rows that they share at most, where places are measured again and again at one time.
+MOST_ROWS = 512
 #: Observations that tell how the drift would have been without those left out.
 SAMPLE = 2000
 #: Places whose neighbours are looked for in one thread at once.
@@ -83,9 +86,17 @@ class Conditioned:
         return len(self.search.place_space) / len(self.seen)
 
     @cached_property
+    def _repeats(self) -> float:
+        """Rows of a place at one time, on average; 1 where few places have several. So many say no more than one would of
+        what lies around."""
+        places = Places.of(self.seen.X)
+        return len(self.seen) / len(places.first) if places.repeat else 1.0
+
+    @cached_property
     def rows_a_cell(self) -> int:
         """How many observations the places of a cell share."""
-        return min(len(self.seen), round(self.options.neighbours * max(ROWS, ROWS_SEEN_ONCE * self._once)))
+        rows = round(self.options.neighbours * max(ROWS, ROWS_SEEN_ONCE * self._once) * self._repeats)
+        return min(len(self.seen), max(min(rows, MOST_ROWS), self.options.neighbours))
 
     @cached_property
     def cells(self) -> Cells:

@@ -11,6 +11,7 @@ from torch import Tensor
 from geogp.field.earlier import earlier, nearest
 from geogp.field.gradients import KnownSlopes
 from geogp.field.kernel import LocalKernel
+from geogp.field.likelihood.repeated import Means, Places, within
 from geogp.field.likelihood.trained import Trained
 from geogp.field.solve import JITTER, Neighbourhoods, conditional_moments
 from geogp.field.student import student_weights
@@ -62,13 +63,18 @@ class Restricted(Protocol):
     def student_weights(self, model: Trained, rows: Rows, degrees_of_freedom: float) -> Tensor:
         """Weights (N,) of the rows as Student-t observations."""
 
-    def backward(self, model: Trained, rows: Rows) -> float:
+    def backward(self, model: Trained, rows: Rows | Means) -> float:
         """Minus its logarithm, less a constant; its gradient is added to that of the model's parameters."""
 
 
 def restricted(X: Tensor, kernel: LocalKernel, *, dense_below: int, seed: int) -> Restricted:
-    """Exact where there are fewer rows than `dense_below`, else a product whose neighbours are near as the kernel sees it."""
-    return Dense(plane_over(X)) if len(X) < dense_below else Product.over(X, kernel, seed=seed)
+    """Exact where there are fewer rows than `dense_below`, else a product whose neighbours are near as the kernel sees it; of
+    places that are measured again and again these are means, whose neighbours are other places."""
+    whole = Dense(plane_over(X)) if len(X) < dense_below else Product.over(X, kernel, seed=seed)
+    places = Places.of(X)
+    if not places.repeat:
+        return whole
+    return Repeated(whole, places, restricted(X[places.first], kernel, dense_below=dense_below, seed=seed))
 
 
 def plane_over(X: Tensor) -> Tensor:
@@ -96,7 +102,7 @@ class Dense:
         K, own = model.kernel()(rows.X, rows.X), rows.noise_variance(model)
         return student_weights(K[None], own[None], rows.value(model)[None], degrees_of_freedom)[0]
 
-    def backward(self, model: Trained, rows: Rows) -> float:
+    def backward(self, model: Trained, rows: Rows | Means) -> float:
         """Minus its logarithm, less a constant; its gradient is added to that of the model's parameters."""
         K, noise, value = model.kernel()(rows.X, rows.X), rows.noise_variance(model), rows.value(model)
         with torch.no_grad():
@@ -191,7 +197,7 @@ class Product:
             out.append(student_weights(K, own[near], value[near], degrees_of_freedom)[:, 0])
         return torch.cat(out)
 
-    def backward(self, model: Trained, rows: Rows) -> float:
+    def backward(self, model: Trained, rows: Rows | Means) -> float:
         """Minus its logarithm, less a constant; its gradient is added to that of the model's parameters.
 
         The plane's coefficients and their precision come of all chunks; with both held, the gradient is a sum over chunks:
@@ -240,6 +246,32 @@ class Product:
             cut.gather(slope)
         cut.backward()
         return total
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """By the means of the rows at each place, and by what these rows differ by: exact where `means` is.
+
+    whole : over all rows, for their weights; means : over the places
+    """
+
+    whole: Restricted
+    places: Places
+    means: Restricted
+
+    def student_weights(self, model: Trained, rows: Rows, degrees_of_freedom: float) -> Tensor:
+        """Weights (N,) of the rows as Student-t observations."""
+        return self.whole.student_weights(model, rows, degrees_of_freedom)
+
+    def backward(self, model: Trained, rows: Rows | Means) -> float:
+        """Minus its logarithm, less a constant; its gradient is added to that of the model's parameters."""
+        value, noise = rows.value(model), rows.noise_variance(model)
+        mean, variance, apart = within(self.places, value, noise)
+        known = [end.detach().requires_grad_(end.requires_grad) for end in (mean, variance)]
+        total = self.means.backward(model, Means(rows.X[self.places.first], *known))
+        slopes = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in known]
+        KnownSlopes.apply(apart, [torch.ones_like(apart), *slopes], apart, mean, variance).backward()
+        return total + apart.item()
 
 
 class Cut:

@@ -1,0 +1,79 @@
+"""Rows that repeat a place: their mean stands for them, and what they differ by is noise alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geogp.field.likelihood.trained import Trained
+
+
+@dataclass(frozen=True)
+class Places:
+    """The distinct places of N rows.
+
+    first : (P,) a row at each; at : (N,) the place of each row
+    """
+
+    first: Tensor
+    at: Tensor
+
+    @classmethod
+    def of(cls, X: Tensor) -> "Places":
+        """Of coordinates X (N, D), time and what else the kernel sees included.
+
+        Examples
+        --------
+        >>> places = Places.of(torch.tensor([[2.0], [1.0], [2.0]]))
+        >>> places.first.tolist(), places.at.tolist()
+        ([1, 0], [1, 0, 1])
+        """
+        _, first, at = np.unique(X.cpu().numpy(), axis=0, return_index=True, return_inverse=True)
+        return cls(torch.from_numpy(first).to(X.device), torch.from_numpy(at.reshape(-1)).to(X.device))
+
+    @property
+    def repeat(self) -> bool:
+        """Whether they are measured twice and more, on average."""
+        return 2 * len(self.first) <= len(self.at)
+
+    def summed(self, values: Tensor) -> Tensor:
+        """(P,) sums of values (N,) of the rows at each."""
+        return values.new_zeros(len(self.first)).index_add(0, self.at, values)
+
+
+@dataclass(frozen=True)
+class Means:
+    """The mean of the rows at each place as one observation: X (P, D), its value (P,) and noise variance (P,)."""
+
+    X: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def value(self, model: Trained) -> Tensor:
+        """(P,)"""
+        return self.mean
+
+    def noise_variance(self, model: Trained) -> Tensor:
+        """(P,)"""
+        return self.variance
+
+
+def within(places: Places, value: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Means (P,) of the rows at each place by their precision, the noise variances (P,) of these, and minus the logarithm of
+    what the rows' Gaussian densities are beside those of the means, less a constant.
+
+        ∏ N(y_i; f, σ_i²) = N(ȳ; f, σ²) · ∏ σ_i⁻¹ σ exp(−(y_i − ȳ)² / 2 σ_i²),   σ⁻² = Σ σ_i⁻²
+
+    Examples
+    --------
+    >>> both = Places(torch.tensor([0]), torch.tensor([0, 0]))
+    >>> mean, noise, _ = within(both, torch.tensor([1.0, 3.0]), torch.tensor([0.5, 0.5]))
+    >>> mean.tolist(), noise.tolist()
+    ([2.0], [0.25])
+    """
+    precision = 1.0 / noise
+    total = places.summed(precision)
+    mean = places.summed(precision * value) / total
+    apart = (precision * (value - mean[places.at]).square()).sum() + noise.log().sum() + total.log().sum()
+    return mean, 1.0 / total, 0.5 * apart

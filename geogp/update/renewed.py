@@ -8,11 +8,12 @@ float64, solving from scratch on the same rows with the same basis. A local fiel
 kernel, trend and noise and knows other observations (`recondition`). `way` says which of the two a model takes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
 from geogp.basis.statistics import Statistic, merge_all
@@ -104,19 +105,23 @@ def recondition(
     y: ArrayLike | None = None,
     counts: ArrayLike | None = None,
     *,
-    keep: ArrayLike | None = None,
+    keep: Callable[[np.ndarray], ArrayLike] | ArrayLike | None = None,
 ) -> GPRegressor:
     """A copy of a fitted local field that knows other observations; kernel, trend, noise and calibration stay.
 
     Parameters
     ----------
     X, y, counts : rows to add, as in `GPRegressor.fit`
-    keep : (n,) which of the observations known so far stay, in the order of `observed_times`; default all
+    keep : which of the observations known so far stay; default all. A function of these, as `observed_rows` gives
+        them, to True or False for each (n,): `keep=lambda X: X[:, 2] > 2022`. Or such a mask in the order of
+        `observed_times`, which is not that of the rows of the fit: it must keep or forget whole times, and most times
+        must have several rows, for a mask in another order to be told from it. Who has the rows needs neither:
+        `knowing(model, X[mask], y[mask])`
 
     Raises
     ------
     InvalidInput
-        nothing left to know; a method that is no local field.
+        nothing left to know; a method that is no local field; a mask that may be in another order.
 
     Notes
     -----
@@ -126,8 +131,41 @@ def recondition(
     data = None
     if X is not None and y is not None and len(np.asarray(y)):
         data = _rows(model, X, np.asarray(y, dtype=np.float64), counts)
-    kept = None if keep is None else torch.as_tensor(np.asarray(keep, dtype=bool))
+    kept = None if keep is None else torch.as_tensor(_kept(model, keep))
     return model._with_engine(model.engine_.reconditioned(data, kept))
+
+
+def _kept(model: GPRegressor, keep: Callable[[np.ndarray], ArrayLike] | ArrayLike) -> Bool[np.ndarray, " n"]:
+    """Which of the observations known so far stay."""
+    rows = observed_rows(model)
+    told = callable(keep)
+    mask = np.asarray(keep(rows) if callable(keep) else keep)
+    if mask.dtype != bool or mask.shape != (len(rows),):
+        raise InvalidInput(
+            f"keep must say True or False of each of the {len(rows)} observations; got {mask.dtype} of shape {mask.shape}."
+        )
+    if not told and not mask.all() and mask.any():
+        _check_whole_times(mask, observed_times(model))
+    return mask
+
+
+def _check_whole_times(mask: Bool[np.ndarray, " n"], times: Float[np.ndarray, " n"] | None) -> None:
+    """Refuse a mask that may be in another order than that of the observations: one in their order tells times apart."""
+    remedy = (
+        "give keep a function of its rows, such as lambda X: X[:, 0] > 500, or, where you have the rows, take "
+        "geogp.update.knowing(model, X[mask], y[mask])"
+    )
+    if times is None:
+        raise InvalidInput(
+            f"keep is a mask, and without a time nobody can tell whether it is in the order of the model's rows, which is not that of the fit; {remedy}."
+        )
+    _, of = np.unique(times, return_inverse=True)
+    rows, kept = np.bincount(of), np.bincount(of, weights=mask)
+    if bool(((kept > 0) & (kept < rows)).any()) or 2 * len(rows) > len(of):
+        raise InvalidInput(
+            "keep is a mask that does not keep or forget whole times of several rows, so that it may be in another order than that of "
+            f"observed_times(model); {remedy}."
+        )
 
 
 def knowing(model: GPRegressor, X: ArrayLike, y: ArrayLike, counts: ArrayLike | None = None) -> GPRegressor:
@@ -142,12 +180,47 @@ def knowing(model: GPRegressor, X: ArrayLike, y: ArrayLike, counts: ArrayLike | 
     """
     if _kind(model) == STATISTICS:
         return refresh(model, summarise(model, X, y, counts).values())
-    return recondition(model, X, y, counts, keep=np.zeros(1, dtype=bool))
+    return recondition(model, X, y, counts, keep=lambda known: np.zeros(len(known), dtype=bool))
 
 
 def observed_times(model: GPRegressor) -> Float[np.ndarray, " n"] | None:
-    """The time of each observation a local field knows, as X had it: (n,), or None without a time."""
+    """The time of each observation a local field knows, as X had it: (n,), or None without a time. In the order of
+    `observed_rows`, which is not that of the rows of the fit."""
     return model.engine_.observed_times()
+
+
+def observed_rows(model: GPRegressor) -> Float[np.ndarray, "n d"]:
+    """The rows of X of the observations a local field knows, but for rounding: (n, d).
+
+    They are in an order of their own, whatever the order of the fit. A column that the model does not keep, as it did not
+    change in the fit, is NaN.
+
+    Raises
+    ------
+    InvalidInput
+        a method that is no local field.
+    """
+    model.engine_.observed_times()  # refuses what is no local field
+    engine: Any = model.engine_
+    field = engine.field
+    C = np.asarray(field.seen.X, dtype=np.float64)
+    frame = getattr(field, "frame", None)
+    if frame is None:  # regions keep X as it was
+        return C.copy()
+    out = np.full((len(C), len(frame.origin)), np.nan)
+    at = np.linalg.solve(np.reshape(frame.metric, (2, 2)), C[:, :2].T)
+    units = [frame.space_unit] * len(frame.space)
+    columns = list(frame.space)
+    parts = list(at[: len(columns)])
+    if frame.time is not None:
+        columns, units = [*columns, frame.time], [*units, frame.time_unit]
+        parts.append(C[:, 2])
+    columns += frame.others[: len(frame.other_units)]
+    units += frame.other_units
+    parts += list(C[:, frame.n_axes - len(frame.other_units) :].T)
+    for column, unit, part in zip(columns, units, parts):
+        out[:, column] = frame.origin[column] + unit * part
+    return out
 
 
 def _rows(model: GPRegressor, X: ArrayLike, y: np.ndarray, counts: ArrayLike | None) -> Data:

@@ -7,7 +7,16 @@ import torch
 import geogp
 from geogp.field.student import GAUSSIAN_FROM, student_weights
 from geogp.methods import METHODS
-from geogp.update import observed_times, recondition, refresh, summarise, updatable, way
+from geogp.update import (
+    knowing,
+    observed_rows,
+    observed_times,
+    recondition,
+    refresh,
+    summarise,
+    updatable,
+    way,
+)
 
 TINY = {"epochs": 2, "rank": 8, "hidden": 8}
 QUICK = {"options": {"steps": 20, "n_targets": 300, "epochs": 2, "metric": False}}
@@ -57,11 +66,10 @@ def test_every_method_can_be_updated_or_says_why_not(method):
 
 def test_a_field_told_more_is_the_field_told_all_at_once(field):
     X, y, counts = world()
-    knows = np.zeros(160, dtype=bool)
-    knows[:1] = True  # a single observation stays, so that the rest can be told in any order
     times = observed_times(field)
     assert times is not None and len(times) == 160 and set(np.round(times, 9)) == set(X[:160, 2])
-    one = recondition(field, keep=knows)
+    # a single observation stays, so that the rest can be told in any order
+    one = recondition(field, keep=lambda known: np.arange(len(known)) == 0)
     at_once = recondition(one, X[160:], y[160:], counts[160:])
     bit_by_bit = recondition(
         recondition(one, X[200:], y[200:], counts[200:]), X[160:200], y[160:200], counts[160:200]
@@ -74,9 +82,90 @@ def test_added_then_forgotten_is_never_added(field):
     X, y, _ = world()
     added = recondition(field, X[160:], y[160:], np.full(80, 7.5))
     assert len(added.engine_.field.seen.X) == 240
-    back = recondition(added, keep=added.engine_.field.seen.counts.numpy() != 7.5)
+    back = recondition(added, keep=lambda _: added.engine_.field.seen.counts.numpy() != 7.5)
     np.testing.assert_array_equal(back.predict(X, True, counts=3)[1], field.predict(X, True, counts=3)[1])
     assert np.abs(added.predict(X, counts=3) - field.predict(X, counts=3)).max() > 1e-3
+
+
+def of_kind(kind):
+    """Places only, places and time, or time, a covariate and places of a turned and stretched world, in that order."""
+    X, y, counts = world(200)
+    own = QUICK["options"]
+    if kind == "places":
+        return X[:, :2], y, counts, {"spatial": (0, 1), "time": None}
+    if kind == "times":
+        return X, y, counts, {}
+    X = np.column_stack([X[:, 2], X[:, 0] + X[:, 1], np.cos(X[:, 0]), 1e6 + 9 * X[:, 1]])
+    return X, y, counts, {"spatial": (1, 3), "time": 0, "options": own | {"metric": True}}
+
+
+@pytest.fixture(scope="module", params=["places", "times", "covariate"])
+def known(request):
+    X, y, counts, more = of_kind(request.param)
+    model = geogp.GPRegressor(
+        "geogp", target_transform="identity", **({"spatial": (0, 1), "time": 2} | QUICK | more)
+    ).fit(X, y, counts)
+    return model, X, y, counts
+
+
+def test_a_function_keeps_the_rows_that_it_means(known):
+    """By its own rows, whatever their order: the field that was told exactly these."""
+    model, X, y, counts = known
+    rows = observed_rows(model)
+    assert rows.shape == X.shape and not np.array_equal(rows, X)
+    sort = [v[np.lexsort(np.round(v, 4).T)] for v in (rows, X)]
+    np.testing.assert_allclose(*sort, rtol=0, atol=1e-6)
+    middle = np.median(X[:, 1]) + 1e-3
+    told = recondition(model, keep=lambda known: known[:, 1] > middle)
+    mine = X[:, 1] > middle
+    alone = knowing(model, X[mine], y[mine], counts[mine])
+    np.testing.assert_allclose(told.predict(X, counts=3), alone.predict(X, counts=3), rtol=0, atol=1e-8)
+    assert np.abs(told.predict(X, counts=3) - model.predict(X, counts=3)).max() > 1e-3
+
+
+def test_a_mask_in_the_order_of_the_fit_is_refused(known):
+    model, X, _, _ = known
+    mask = np.arange(len(X)) >= 40
+    with pytest.raises(geogp.InvalidInput, match=r"^keep is a mask.*function of its rows.*knowing\(.*\.$"):
+        recondition(model, keep=mask)
+    with pytest.raises(geogp.InvalidInput, match=r"each of the 200 observations; got bool of shape .40"):
+        recondition(model, keep=mask[:40])
+    with pytest.raises(geogp.InvalidInput, match="each of the 200 observations; got int64"):
+        recondition(model, keep=np.arange(200))
+    assert (
+        recondition(model, keep=np.ones(200, dtype=bool)).predict(X[:3]).tolist()
+        == model.predict(X[:3]).tolist()
+    )
+
+
+def test_a_mask_of_whole_times_is_taken_unless_all_times_differ(field):
+    times = observed_times(field)
+    first = times > times.min() + 0.1
+    told = recondition(field, keep=first)
+    np.testing.assert_array_equal(np.sort(observed_times(told)), np.sort(times[first]))
+    X, y, counts = world(60)
+    X[:, 2] = 2022 + np.arange(60) / 100
+    model = fitted("geogp", X, y, counts, **QUICK)
+    late = observed_times(model) > 2022.3
+    with pytest.raises(geogp.InvalidInput, match="whole times of several rows"):
+        recondition(model, keep=late)
+    told = recondition(model, keep=lambda known: known[:, 2] > 2022.3)
+    np.testing.assert_allclose(observed_times(told), observed_times(model)[late])
+
+
+def test_the_rows_of_regions_are_those_of_the_fit():
+    X, y, counts = world(4100)
+    model = fitted("geogp", X, y, counts, region_rows=2000, **QUICK)
+    assert len(model.engine_.field.fields) > 1
+    rows = observed_rows(model)
+    np.testing.assert_array_equal(*(v[np.lexsort(v.T)] for v in (rows, X)))
+
+
+def test_only_a_local_field_tells_its_rows():
+    X, y, counts = world(60)
+    model = fitted("dbk-rbf", X, y, counts, **TINY)
+    with pytest.raises(geogp.InvalidInput, match="no local field"):
+        observed_rows(model)
 
 
 def test_what_it_learned_stays_and_the_truth_comes_nearer(field):

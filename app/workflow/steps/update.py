@@ -188,22 +188,23 @@ def _solved(run: Run, gone: list[str], after: Known, news: News) -> Renewed:
 
 def _reconditioned(run: Run, gone: list[str], after: Known, news: News) -> Renewed:
     """The run's local field on other observations."""
-    keep = None
-    if gone:
-        times = observed_times(run.model)
-        if times is None:
-            raise InvalidInput(
-                f"{run.path} has observations without a time, which cannot be told apart; fit it again."
-            )
-        keep = ~np.isin(quarters.of_years(times + ROUNDING_YEARS), gone)
-        left = sum(n for label, n in run.facts["rows"]["known"].items() if label not in gone)
-        if int(keep.sum()) != left:
-            raise InvalidInput(
-                f"{run.path} has {int((~keep).sum()):,} observations at the times of {span(gone)} where its record has "
-                f"{len(keep) - left:,}; fit it again."
-            )
     rows = (None, None, None) if news.rows is None else news.rows.select(news.mask)
-    return recondition(run.model, *rows, keep=keep), {}
+    if not gone:
+        return recondition(run.model, *rows), {}
+    times = observed_times(run.model)
+    if times is None:
+        raise InvalidInput(
+            f"{run.path} has observations without a time, which cannot be told apart; fit it again."
+        )
+    keep = ~np.isin(quarters.of_years(times + ROUNDING_YEARS), gone)
+    left = sum(n for label, n in run.facts["rows"]["known"].items() if label not in gone)
+    if int(keep.sum()) != left:
+        raise InvalidInput(
+            f"{run.path} has {int((~keep).sum()):,} observations at the times of {span(gone)} where its record has "
+            f"{len(keep) - left:,}; fit it again."
+        )
+    # The rows that the function is given are in the order of `times`.
+    return recondition(run.model, *rows, keep=lambda _: keep), {}
 
 
 def _told(model: GPRegressor, after: Known, news: News) -> GPRegressor:

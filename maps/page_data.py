@@ -51,8 +51,8 @@ COMPUTED = (
     "noise_sd",
 )
 LEVELS = (0.5, 0.8, 0.95)
-#: The largest threshold that anybody may ask for, and the least of a target that is positive.
-MOST, LEAST = 1e9, 1e-6
+#: The largest threshold that anybody may ask for, as large as values may be, and the least of a target that is positive.
+MOST, LEAST = 1e100, 1e-100
 #: Of a slice, in the dashboard: its legend comes with it.
 SIMILAR = {
     "id": "similar",

@@ -73,6 +73,13 @@ def test_a_broken_address_opens_without_a_place(shown: object, at: str) -> None:
     assert "Mark a place" in texts(page)
 
 
+def test_a_large_threshold_stands_in_its_box(shown: object) -> None:
+    page = opened(t="3e13", at=AT)
+    assert page.number_input(key="threshold").value == 3e13 and given(page)["t"] == "3e+13"
+    page.number_input(key="threshold").set_value(4e20).run()
+    assert given(page)["t"] == "4e+20" and not page.exception
+
+
 def test_a_place_outside_is_said_so(shown: object) -> None:
     assert "outside the mapped region" in texts(opened(at="10,10"))
 

@@ -1,4 +1,5 @@
 import math
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from hypothesis import given
@@ -6,6 +7,8 @@ from hypothesis import strategies as st
 
 from app.dashboard.setting import Choices, Setting, place
 from app.errors import InvalidInput
+from geogp.errors import MOST_VALUE
+from maps.page_data import LEAST, MOST
 
 CHOICES = Choices(("2023Q3", "2023Q4"), 6.0, 100.0, positive=True)
 
@@ -33,8 +36,8 @@ def test_a_setting_survives_its_own_address() -> None:
         ({"t": "inf"}, "threshold"),
         ({"t": "<script>"}, "threshold"),
         ({"n": "200000"}, "at most 100,000"),
-        ({"t": "2e9"}, "threshold"),
-        ({"t": "1e-7"}, "threshold"),
+        ({"t": "2e100"}, "threshold"),
+        ({"t": "1e-101"}, "threshold"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_one_sentence(params: dict[str, str], named: str) -> None:
@@ -48,7 +51,15 @@ def test_a_mailed_address_always_opens(params: dict[str, str]) -> None:
     setting = CHOICES.lenient(params)
     assert setting.quarter in CHOICES.quarters
     assert setting.tests is not None and 1 <= setting.tests <= 1e5
-    assert math.isfinite(setting.threshold) and 1e-6 <= setting.threshold <= 1e9
+    assert math.isfinite(setting.threshold) and LEAST <= setting.threshold <= MOST
+
+
+def test_a_threshold_may_be_as_large_as_values_are() -> None:
+    """The bound of the page is said apart from that of the library, which it does not import."""
+    assert MOST == MOST_VALUE and MOST * LEAST == 1
+    for t in (1e13, -MOST_VALUE):
+        found = Choices((), None, 5.0, positive=False).read(dict(parse_qsl(urlencode({"t": f"{t:.10g}"}))))
+        assert found.threshold == t
 
 
 def test_a_run_without_time_or_counts_ignores_both() -> None:

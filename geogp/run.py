@@ -309,11 +309,11 @@ class Run:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the facts that matter in a small table."""
-        counted = self.facts.get("rows") or {}
-        quarters = self.quarters
+        counted, quarters = self.facts.get("rows") or {}, self.quarters
+        named = (self.target.words, self.target.unit_words(self.unit)) if "target" in self.facts else ()
         facts = {
             "method": self.model.method,
-            "target": f"{self.target.words}, {self.unit}" if "target" in self.facts else "",
+            "target": ", ".join(filter(None, named)),
             "where": self.data.get("region") or "",
             "quarters": " to ".join(dict.fromkeys((quarters[0], quarters[-1]))) if quarters else "",
             "rows fitted": f"{counted['fitted']:,}" if "fitted" in counted else "",

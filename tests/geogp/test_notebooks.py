@@ -88,6 +88,9 @@ def test_a_folder_is_mapped_and_a_run_shows_itself(points, model, tmp_path):
     shown = run._repr_html_()
     assert isinstance(run, Run) and len(repr(run)) < 200 and len(shown) < 2000
     assert "&lt;b&gt;here" in shown and "http" not in shown
+    assert ">value<" in shown  # a target without a unit is not "value, 1"
+    facts["data"]["value_unit"] = "mm"
+    assert ">value, mm<" in save(tmp_path / "other", model, facts)._repr_html_()
     with pytest.raises(InvalidInput, match="not a finished run"):
         geogp.predict(tmp_path, BOX)
 

@@ -10,11 +10,13 @@ from jaxtyping import Float, Num
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geogp.errors import MOST_VALUE, InvalidInput, NumericalFailure, check_quarter
+from geogp.errors import MOST_VALUE, InvalidInput, NumericalFailure, check_quarter, numbers_of
 from geogp.predictive import standard_moments
 
 Array = NDArray[np.float64]
 
+#: Inputs that differ by less cannot be divided by and squared.
+LEAST_WIDTH = 1e-100
 #: Rows taken through a model at once: 2,048 to 4,096 of them keep the activations of a network in cache.
 CHUNK = 4096
 
@@ -48,7 +50,7 @@ def features_of(X: Any, y: Any = None) -> Any:
     Raises
     ------
     InvalidInput
-        X of one dimension; a table with the column y that is to be predicted; points in degrees or without CRS, geometries that are no points, a missing one.
+        X of one dimension; a table with the column y that is to be predicted; a column that holds no numbers; points in degrees or without CRS, geometries that are no points, a missing one.
 
     Examples
     --------
@@ -66,6 +68,7 @@ def features_of(X: Any, y: Any = None) -> Any:
                 f"X has one dimension, of {len(X)} values, and takes a row a measurement. Reshape your data: X.reshape(-1, 1) "
                 "makes them a column of places along a line, X.reshape(1, -1) a single row."
             )
+        _check_columns(X)
         return X
     if X.crs is None or X.crs.is_geographic:
         what = "have no CRS" if X.crs is None else f"are in degrees ({X.crs.name})"
@@ -79,7 +82,45 @@ def features_of(X: Any, y: Any = None) -> Any:
     if X is shapes or not hasattr(X, "columns"):
         return xy
     others = X.drop(columns=shapes.name)
+    _check_columns(others)
     return np.column_stack([xy, others.to_numpy(dtype=np.float64)]) if others.shape[1] else xy
+
+
+_INSTEAD = "drop the column, or give numbers in its place"
+
+
+def _check_columns(X: Any) -> None:
+    """Refuse dates, words and complex numbers in a table X (n, d), frame or array or list; what has no columns is left."""
+    if hasattr(X, "iloc") and hasattr(X, "dtypes"):
+        names = list(X.columns)
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InvalidInput(f"X has several columns called {twice[0]!r}; give each a name of its own.")
+        for j, (name, dtype) in enumerate(zip(X.columns, X.dtypes)):
+            if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+                continue
+            column, called = X.iloc[:, j], f"column {name!r} of X"
+            values = numbers_of(column[column.notna()], called, _INSTEAD)
+            if len(values) < len(column):
+                raise InvalidInput(_gaps(len(column) - len(values), len(column), called))
+        return
+    if hasattr(X, "dtype") and getattr(X.dtype, "kind", "f") not in "cMmOUST":
+        return
+    try:
+        table = np.asarray(X)
+    except (TypeError, ValueError):
+        return
+    if table.ndim != 2 or table.dtype.kind in "biuf":
+        return
+    for j, column in enumerate(table.T):
+        # Other objects are told by scikit-learn, whose checks know its words.
+        if column.dtype.kind != "O" or any(
+            isinstance(v, str | complex) or hasattr(v, "year") for v in column
+        ):
+            numbers_of(column, f"column {j} of X", _INSTEAD)
+
+
+def _gaps(n: int, rows: int, name: str, what: str = "NaN") -> str:
+    return f"{name} holds {what} in {n:,} of {rows:,} rows; drop those rows, or fill them in."
 
 
 def writable(values: Any) -> Array:
@@ -87,8 +128,8 @@ def writable(values: Any) -> Array:
     return np.require(values, dtype=np.float64, requirements=["C", "W"])
 
 
-def placed(X: Array, name: str = "X") -> Array:
-    """Places (n, d) as they are, none of them NaN or too far away to be squared.
+def placed(X: Array, name: str = "X", columns: Sequence[str] | None = None) -> Array:
+    """Places (n, d) as they are, none of them NaN or too far away to be squared; what their columns are called.
 
     Raises
     ------
@@ -96,8 +137,29 @@ def placed(X: Array, name: str = "X") -> Array:
     """
     bad = np.argwhere(~(np.abs(X) <= MOST_VALUE))
     if len(bad):
+        j = int(bad[0, 1])
+        for what, wrong in (("NaN", np.isnan(X)), ("infinity", np.isinf(X))):
+            if name == "X" and wrong[tuple(bad[0])]:
+                called = f"column {repr(columns[j]) if columns else j} of X"
+                raise InvalidInput(_gaps(int(wrong[:, j].sum()), len(X), called, what))
         raise InvalidInput(
             f"{name} holds {X[tuple(bad[0])]:g}, and at most {MOST_VALUE:g} are possible; drop that place, or take another unit."
+        )
+    return X
+
+
+def spread_out(X: Array) -> Array:
+    """Places (n, d) as they are, whose columns stand still or differ by what can be divided by and squared.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    wide = np.ptp(X, axis=0)
+    thin = np.flatnonzero((wide > 0) & (wide < LEAST_WIDTH))
+    if len(thin):
+        raise InvalidInput(
+            f"column {thin[0]} of X spans {wide[thin[0]]:g}, and at least {LEAST_WIDTH:g} is needed; take another unit."
         )
     return X
 

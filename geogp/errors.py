@@ -49,6 +49,92 @@ class NotMeasured(UserWarning):
     """A map, a table, an answer is of a quarter of which the run has learned nothing."""
 
 
+# -- numbers: what is none, in a sentence -------------------------------------------------------------------------------
+
+
+def number_of(value: Any, name: str) -> float:
+    """A number that was given for one, as a float.
+
+    Raises
+    ------
+    InvalidInput
+        several, text, or nothing.
+
+    Examples
+    --------
+    >>> number_of("0.9", "level")
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: level must be one number; got '0.9'.
+    """
+    several = getattr(value, "shape", ()) != ()
+    if not several and not isinstance(value, str | bytes):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            pass
+    got = f"an array of shape {tuple(value.shape)}" if several else _short(value)
+    raise InvalidInput(f"{name} must be one number; got {got}.")
+
+
+def numbers_of(values: Any, name: str, remedy: str = "give numbers") -> "NDArray[np.float64]":
+    """Numbers of any shape, as float64; else what to do is `remedy`.
+
+    Raises
+    ------
+    InvalidInput
+        dates, complex numbers, text that is no number, nothing.
+
+    Examples
+    --------
+    >>> numbers_of([1, "q"], "counts")
+    Traceback (most recent call last):
+    ...
+    geogp.errors.InvalidInput: counts must be numbers; got 'q': give numbers.
+    """
+    import numpy as np
+
+    try:
+        out = np.asarray(values)
+        if out.dtype.kind not in "cMm":
+            return out.astype(np.float64)
+        found, kind = values, str(out.dtype.kind)
+    except (TypeError, ValueError):
+        found = _no_number(values)
+        kind = "c" if isinstance(found, complex) else "M" if hasattr(found, "year") else ""
+    if kind == "c":
+        raise InvalidInput(
+            f"Complex data not supported: {name} must be real numbers; give their parts apart."
+        )
+    if kind:
+        raise InvalidInput(
+            f"{name} must be numbers, and holds dates; give years, such as 2024.25 for 1 April 2024."
+        )
+    raise InvalidInput(f"{name} must be numbers; got {_short(found)}: {remedy}.")
+
+
+def _no_number(values: Any) -> Any:
+    """The first of some values that is no number; all of them where none is alone to blame."""
+    import numpy as np
+
+    try:
+        for value in np.ravel(np.asarray(values, dtype=object)):
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                if value is not None:
+                    return value
+    except (TypeError, ValueError):
+        pass
+    return values
+
+
+def _short(value: Any) -> str:
+    """A value in one line."""
+    text = " ".join((str.__repr__(value) if isinstance(value, str) else repr(value)).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 # -- bounds: said here, imported by the library, the command line and the dashboard ------------------------------------
 
 
@@ -81,7 +167,7 @@ def checked_counts(counts: "ArrayLike", n: int) -> "NDArray[np.float64]":
     """
     import numpy as np
 
-    out = np.asarray(counts, dtype=np.float64)
+    out = numbers_of(counts, "counts")
     if out.ndim == 0:
         check_count(float(out))
         return np.full(n, float(out))
@@ -120,9 +206,7 @@ def checked_values(y: "ArrayLike", n: int, rows: str) -> "NDArray[np.float64]":
     InvalidInput
         another shape, or values that `check_values` refuses.
     """
-    import numpy as np
-
-    out = np.asarray(y, dtype=np.float64)
+    out = numbers_of(y, "y")
     if out.shape != (n,):
         raise InvalidInput(f"{rows} and values of shape {out.shape}; give one value a row.")
     check_values(out)
@@ -143,6 +227,8 @@ def check_draws(n_samples: int, n: int) -> None:
     ...
     geogp.errors.InvalidInput: n_samples 1,000,000,000,000 at 50 places take 372,529 GiB, and at most 16 are possible; take 42,949,672 or fewer.
     """
+    if isinstance(n_samples, bool) or not isinstance(n_samples, Integral):
+        raise InvalidInput(f"n_samples must be a whole number, 1 or more; got {_short(n_samples)}.")
     if n_samples < 1:
         raise InvalidInput(f"n_samples must be 1 or more; got {n_samples}.")
     if (needed := 8 * n_samples * max(n, 1)) > BUDGET:
@@ -159,6 +245,7 @@ def check_level(level: float, name: str = "level") -> None:
     ------
     InvalidInput
     """
+    level = number_of(level, name)
     if not 0.0 < level < 1.0:
         raise InvalidInput(f"{name} must lie between 0 and 1; got {level:g}: use 0.95 for a 95% interval.")
 
@@ -182,6 +269,7 @@ def check_threshold(threshold: float, name: str = "thresholds", *, positive: boo
     ------
     InvalidInput
     """
+    threshold = number_of(threshold, name)
     if not abs(threshold) <= MOST_VALUE:
         raise InvalidInput(f"{name} must be finite numbers, at most {MOST_VALUE:g}; got {threshold:g}.")
     if positive and threshold <= 0:
@@ -277,6 +365,11 @@ def check_settings(asked: Mapping[str, Any]) -> None:
             )
         if int(value) > MOST_STEPS:
             raise InvalidInput(f"{name} must be at most {MOST_STEPS:,}; got {value:,}.")
+    options = asked.get("options")
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidInput(
+            f"options must be keywords of the method's engine by name, such as {{'neighbours': 32}}; got {_short(options)}."
+        )
     for name in ("learning_rate", "trace_weight", "kl_weight", "crps_weight"):
         value = asked.get(name)
         zero = name != "learning_rate"

@@ -13,7 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from geogp.data import Data, Moments, check_crs, counts_tensor, crs_of, features_of, finite, placed, writable
+from geogp.data import (
+    Data,
+    Moments,
+    check_crs,
+    counts_tensor,
+    crs_of,
+    features_of,
+    finite,
+    placed,
+    spread_out,
+    writable,
+)
 from geogp.engines import Engine, Hooks, Plan
 from geogp.engines.asked import plan_of, rows_held_out, warn_far, warn_far_off, with_capacity
 from geogp.engines.check import engine_of
@@ -27,6 +38,7 @@ from geogp.errors import (
     check_values,
     checked_counts,
     checked_values,
+    numbers_of,
     seed_of,
 )
 from geogp.holdout import random_part
@@ -172,13 +184,17 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            NaN, infinite or misshapen input; counts that are not positive.
+            NaN, infinite or misshapen input, columns that hold no numbers (`InvalidInput`, which is one); counts that are
+            not positive.
         ImpossibleCombination
             choices that cannot go together.
         """
         self.crs_, names = crs_of(X), names_of(X)
-        checked = validate_data(self, features_of(X, y), y, dtype=np.float64, y_numeric=True)
-        rows, values = checked[0], np.asarray(checked[1], dtype=np.float64)
+        features = features_of(X, y)
+        if y is not None:
+            numbers_of(y, "y")
+        checked = validate_data(self, features, y, dtype=np.float64, y_numeric=True, ensure_all_finite=False)
+        rows, values = spread_out(placed(checked[0], columns=names)), np.asarray(checked[1], dtype=np.float64)
         check_values(values)
         n = None if counts is None else checked_counts(counts, len(values))
         plan = plan_of(self.get_params(deep=False), rows.shape[1], n is not None, len(values), names)
@@ -239,6 +255,10 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self, given: Sequence[ArrayLike | None], *, counted: bool, dtype: torch.dtype
     ) -> Data | None:
         """Rows given for validation, held to what those of the fit are held to; None where there are none."""
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise InvalidInput(
+                f"validation is (X, y, counts), or (X, y) without counts; got {type(given).__name__}."
+            )
         X, y, counts = given if len(given) == 3 else (*given, None) if len(given) == 2 else (None, None, None)
         if X is None or y is None:
             raise InvalidInput(
@@ -467,7 +487,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """k(X, x_ref), the prior covariance with one place, in squared units of the working scale: (n,)."""
         check_is_fitted(self, "engine_")
         inputs = self._inputs(X)
-        ref = placed(np.asarray(x_ref, dtype=np.float64).reshape(1, -1), "x_ref")
+        ref = placed(numbers_of(x_ref, "x_ref").reshape(1, -1), "x_ref")
         if ref.shape[1] != inputs.shape[1]:
             raise InvalidInput(
                 f"x_ref must have {inputs.shape[1]} numbers like a row of X; got {ref.shape[1]}."
@@ -501,9 +521,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """Inputs (n, d) like those of the fit, at least so many; y where X is not to hold it, see `features_of`."""
         check_crs(X, getattr(self, "crs_", None))
         rows = validate_data(
-            self, features_of(X, y), dtype=np.float64, reset=False, ensure_min_samples=fewest
+            self,
+            features_of(X, y),
+            dtype=np.float64,
+            reset=False,
+            ensure_min_samples=fewest,
+            ensure_all_finite=False,
         )
-        return placed(writable(rows))
+        return placed(writable(rows), columns=names_of(X))
 
     def _counts_of(self, counts: ArrayLike | float | None, latent: bool) -> ArrayLike | float | None:
         """Counts named, else those of the surface; None stands for those of a new observation."""

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, ndtr, ndtri, stdtr
 
 from geogp.densities import standard_log_density
-from geogp.errors import InvalidInput, check_level
+from geogp.errors import InvalidInput, check_level, number_of
 from geogp.predictive.peaks import Peak, crps_between, zero_between
 from geogp.predictive.tails import mean_of_half, standard_moments, student_tail
 from geogp.transforms import Identity, Transform, Warped
@@ -188,6 +188,7 @@ class Predictive:
         >>> Predictive(np.zeros(1), np.ones(1)).quantile(0.975).round(3)
         array([1.96])
         """
+        p = number_of(p, "the p of a quantile")
         if not 0.0 <= p <= 1.0:
             raise InvalidInput(f"the p of a quantile must lie between 0 and 1; got {p:g}: use 0.9 for 90%.")
         return np.maximum(self.transform.inverse(self._working(p)), self.least)
@@ -316,6 +317,7 @@ class Predictive:
 
     def exceedance(self, threshold: float) -> Float[np.ndarray, " N"]:
         """P(Y > threshold): (N,)."""
+        threshold = number_of(threshold, "a threshold")
         if not math.isfinite(threshold):
             raise InvalidInput(f"a threshold must be a finite number; got {threshold:g}.")
         u = self.transform.forward(np.asarray(threshold, float))

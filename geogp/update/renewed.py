@@ -21,7 +21,7 @@ from geogp.data import Data
 from geogp.engines.base import OBSERVATIONS as OBSERVATIONS  # what `way` answers
 from geogp.engines.base import STATISTICS as STATISTICS
 from geogp.engines.check import engine_of
-from geogp.errors import InvalidInput, checked_counts, checked_values
+from geogp.errors import InvalidInput, checked_counts, checked_values, numbers_of
 from geogp.estimator import GPRegressor
 from geogp.methods import METHODS
 
@@ -77,7 +77,7 @@ def summarise(
     InvalidInput
         for a method without features (an exact GP); counts missing where the model was fitted with them.
     """
-    y = np.asarray(y, dtype=np.float64)
+    y = numbers_of(y, "y")
     way(model)
     labels = np.full(len(y), "all") if groups is None else np.asarray(groups).astype(str)
     return model.engine_.summarise(_rows(model, X, y, counts), labels)
@@ -130,7 +130,7 @@ def recondition(
     """
     data = None
     if X is not None and y is not None and len(np.asarray(y)):
-        data = _rows(model, X, np.asarray(y, dtype=np.float64), counts)
+        data = _rows(model, X, numbers_of(y, "y"), counts)
     kept = None if keep is None else torch.as_tensor(_kept(model, keep))
     return model._with_engine(model.engine_.reconditioned(data, kept))
 

@@ -93,7 +93,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
-    target_mean_, target_sd_ : of the training targets (ddof 0)
+    target_mean_, target_sd_ : of the training targets (ddof 0). Where all are equal, target_sd_ is their size, 1 of zeros:
+        equal values say nothing of how they differ, and only their size follows a change of unit. Sds of predictions are
+        then in proportion to it, so that they change with a constant added to all targets
     target_quartiles_ : of the training targets, each row counted as often as it was measured; None in older runs
     typical_count_ : median training count, used where a prediction names none; None without counts
     reference_count_ : the surface is the level of averages of so many measurements (the level may shift with the

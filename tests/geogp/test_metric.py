@@ -97,3 +97,40 @@ def test_shapes_are_exponentials_of_what_has_no_trace():
     fit.shape.data = torch.tensor([0.4, -0.9]).double()
     want = torch.matrix_exp(torch.tensor([[0.4, -0.9], [-0.9, -0.4]]).double())
     torch.testing.assert_close(fit.metric().detach(), want)
+
+
+def field(n: int, seed: int):
+    """As smooth in all directions over a square, with noise."""
+    rng = np.random.default_rng(seed)
+    waves, phase = rng.normal(size=(200, 2)) / 8.0, rng.uniform(0, 6.28, 200)
+    P = rng.uniform(0, 50, (n, 2))
+    return P, 0.1 * np.cos(P @ waves.T + phase).sum(1) + 0.1 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_axis_in_another_unit_is_brought_into_the_unit_of_the_other(axis):
+    """Kilometres along one axis and metres along the other, of 500 rows and of 300."""
+    units = np.where(np.arange(2) == axis, 1e3, 1.0)
+    for n, seed in ((500, 0), (300, 2)):
+        P, y = field(n, seed)
+        M = np.reshape(learned_metric(torch.from_numpy(P * units), torch.from_numpy(y)), (2, 2)) * units
+        long, short = np.linalg.svd(M)[1]
+        assert long / short < 4.0
+
+
+def test_a_strip_of_land_keeps_the_metric_of_the_map():
+    """Spread far along one axis alone, in one unit: that is no reason."""
+    rng = np.random.default_rng(1)
+    P = rng.uniform(0, 1, (600, 2)) * [50.0, 0.2]
+    waves, phase = rng.normal(size=(200, 2)) / 0.3, rng.uniform(0, 6.28, 200)
+    y = 0.1 * np.cos(P @ waves.T + phase).sum(1) + 0.3 * rng.standard_normal(600)
+    assert learned_metric(torch.from_numpy(P), torch.from_numpy(y)) == ISOTROPIC
+
+
+@pytest.mark.parametrize(("gain", "learned"), [(3.9, False), (4.1, True)])
+def test_of_slender_places_four_nats_are_enough(monkeypatch, gain, learned):
+    monkeypatch.setattr(metric._Fit, "log_likelihood", lambda fit, P: gain if fit.bends else 0.0)
+    P, y = waves(60)
+    for wide, rows, expected in ((40.0, 60, learned), (40.0, 49, False), (20.0, 60, False)):
+        stretched = P[:rows] * torch.tensor([wide, 1.0])
+        assert (learned_metric(stretched, y[:rows]) != ISOTROPIC) == expected

@@ -1,5 +1,7 @@
 """The metric in which a field is as rough in one direction as in another: distances, spacings and blocks follow it."""
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,6 +22,9 @@ START = torch.tensor([10.0, 0.7, 0.3], dtype=torch.float64).log()
 SIMPLE = 2.0
 #: Total log likelihood, of the sample, that a metric must gain.
 GAIN = 20.0
+#: Places so many times as far spread along one axis as along the other may have axes in different units: the metric in which
+#: they are spread alike is tried, too; few rows are enough to tell it, by as much.
+SLENDER, SLENDER_FROM, SLENDER_GAIN = 30.0, 50, 4.0
 
 Metric = tuple[float, float, float, float]
 
@@ -49,7 +54,10 @@ def learned_metric(P: Tensor, y: Tensor, seed: int = 0) -> Metric:
     >>> a > 1.2 * d and b == c
     True
     """
-    if len(P) < METRIC_FROM:
+    spread = P.std(dim=0).clamp_min(1e-300).log()
+    slender = 0.5 * float(spread[1] - spread[0])
+    slender = slender if 2.0 * abs(slender) > math.log(SLENDER) else 0.0
+    if len(P) < (SLENDER_FROM if slender else METRIC_FROM):
         return ISOTROPIC
     pick = np.random.default_rng(seed).permutation(len(P))[:SAMPLE]
     P, y = P[pick].double(), y[pick].double()
@@ -57,21 +65,36 @@ def learned_metric(P: Tensor, y: Tensor, seed: int = 0) -> Metric:
     y = (y - y.mean()) / y.std().clamp_min(1e-300)
     straight = _Fit(y, seed, bends=False)
     straight.improve(P)
-    bent = _Fit(y, seed, bends=True, start=straight.numbers)
-    for fit in [bent] * ROUNDS + [straight]:
+    bends = [_Fit(y, seed, bends=True, start=straight.numbers)] if len(P) >= METRIC_FROM else []
+    for fit in bends * ROUNDS + [straight]:
         fit.improve(P)
-    if bent.log_likelihood(P) - straight.log_likelihood(P) < GAIN:
+    if slender:
+        alike = _Fit(y, seed, bends=False, shape=(slender, 0.0))
+        alike.improve(P)
+        bends += [_Fit(y, seed, bends=True, start=alike.numbers, shape=(slender, 0.0)), alike]
+        for fit in bends[-2:] * ROUNDS:
+            fit.improve(P)
+    gains = [bent.log_likelihood(P) - straight.log_likelihood(P) for bent in bends]
+    if max(gains) < (SLENDER_GAIN if slender else GAIN):
         return ISOTROPIC
-    a, b, c, d = bent.metric().detach().ravel().tolist()
+    a, b, c, d = bends[int(np.argmax(gains))].metric().detach().ravel().tolist()
     return a, b, c, d
 
 
 class _Fit:
     """An exponential covariance of y (m,) in a metric that is learned, or stays."""
 
-    def __init__(self, y: Tensor, seed: int, *, bends: bool, start: Tensor = START):
+    def __init__(
+        self,
+        y: Tensor,
+        seed: int,
+        *,
+        bends: bool,
+        start: Tensor = START,
+        shape: tuple[float, float] = (0.0, 0.0),
+    ):
         self.y, self.generator = y, torch.Generator().manual_seed(seed)
-        self.shape = torch.zeros(2, dtype=torch.float64, requires_grad=bends)
+        self.shape = torch.tensor(shape, dtype=torch.float64, requires_grad=bends)
         self.numbers = start.detach().clone().requires_grad_()
         self.bends = bends
 

@@ -153,9 +153,21 @@ def settled(P: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "M D"]:
     >>> len(settled(homes)), len(settled(blurred)), len(settled(homes + [1e9, 0]))
     (100, 100, 100)
     """
-    P = distinct(P)[0]
+    return clusters(P)[0]
+
+
+def clusters(P: Float[np.ndarray, "N D"]) -> tuple[Float[np.ndarray, "M D"], Int[np.ndarray, " N"]]:
+    """The `settled` places of P (N, D), and which of them each row is at.
+
+    Examples
+    --------
+    >>> places, at = clusters(np.array([[2.0], [1.0], [2.0]]))
+    >>> places.tolist(), at.tolist()
+    ([[1.0], [2.0]], [1, 0, 1])
+    """
+    P, at = distinct(P)
     if len(P) < 2 * CLUSTERS:
-        return P
+        return P, at
     low, extent = P.min(axis=0), float(np.ptp(P, axis=0).max())
     widest = BLUR * extent
     wide = CELL * _gap(P) > widest
@@ -175,9 +187,9 @@ def settled(P: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "M D"]:
         # In cells of fewer gaps some places lie together by chance: most must, and none in a crowd that is wider.
         together = not wide or (2 * n <= len(P) and float(width.max()) <= widest)
         if together and _gap(first) > APART * max(side, float(np.median(width))):
-            return P[np.unique(cluster, return_index=True)[1]]
+            return P[np.unique(cluster, return_index=True)[1]], cluster[at]
         side *= 2.0
-    return P
+    return P, at
 
 
 def sampled(P: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "M D"]:

@@ -8,7 +8,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from geogp.field import neighbours
-from geogp.holdout import spacing
+from geogp.holdout import clusters, spacing
+from geogp.linalg.distinct import distinct
 
 #: One unit of space is this many spacings of places, one unit of time this share of the time span: the metric
 #: in which neighbours are near.
@@ -79,6 +80,25 @@ class Frame:
     def near(self, C: Tensor) -> Tensor:
         """The columns of coordinates that say who is near: space and time, (N, 2 or 3)."""
         return C[:, : 2 + (self.time is not None)]
+
+
+def at_one_place(X: Tensor, space: tuple[int, ...]) -> Tensor:
+    """Inputs (N, D) with places that almost coincide in one: what is measured within metres again and again is one place to
+    a map, and neighbours that are all there would leave out what lies around.
+
+    Examples
+    --------
+    >>> homes = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double().repeat(3, 1)
+    >>> len(at_one_place(homes + 1e-7 * torch.rand(150, 2).double(), (0, 1)).unique(dim=0))
+    50
+    """
+    P = X[:, list(space)].numpy()
+    places, at = clusters(P)
+    if len(places) == len(distinct(P)[0]):
+        return X
+    X = X.clone()
+    X[:, list(space)] = torch.from_numpy(places[at]).to(X)
+    return X
 
 
 def frame_of(

@@ -21,7 +21,7 @@ from torch import Tensor
 from geogp.calibrate import Calibration
 from geogp.field.conditioned import Conditioned
 from geogp.field.fit import fit_conditioned
-from geogp.field.frame import ISOTROPIC, Frame, frame_of
+from geogp.field.frame import ISOTROPIC, Frame, at_one_place, frame_of
 from geogp.field.joint import FieldJoint
 from geogp.field.left_out import leave_out, leave_out_again
 from geogp.field.likelihood.metric import learned_metric
@@ -111,7 +111,7 @@ class LocalField:
         O(N log N + (targets + steps · batch) · k³); independent of the order of the rows and of units.
         """
         stages = stages or Stages()
-        X, y, n = canonical(X, y, counts, space, time)
+        X, y, n = canonical(at_one_place(X, space), y, counts, space, time)
         frame = _frame(X, y, space, time, options)
         C = frame.coordinates(X)
         left_out = leave_out(C, frame, options, stages)

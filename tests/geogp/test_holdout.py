@@ -10,6 +10,7 @@ from scipy.spatial import cKDTree
 from geogp import holdout
 from geogp.data import Data
 from geogp.holdout import (
+    clusters,
     gaps,
     kinds_asked,
     left_out_again,
@@ -164,6 +165,15 @@ def test_clusters_are_places_where_they_are_narrow_and_far_apart(homes, offsets,
     assert {tuple(p) for p in found} <= {tuple(p) for p in P}
     if left == homes:
         assert np.array_equal(np.sort(np.rint(found[:, 0])), np.arange(homes))
+
+
+def test_rows_are_told_the_place_they_are_at():
+    P = along(homes=200, apart=1.0, offsets=[0, 0.0005, 0.001])[::-1]
+    places, at = clusters(P)
+    assert len(places) == 200 and np.array_equal(np.rint(places[at][:, 0]), np.rint(P[:, 0]))
+    apart = along(homes=20, apart=1.0, offsets=[0, 0.3])
+    places, at = clusters(np.concatenate([apart, apart[:7]]))
+    assert np.array_equal(places[at], np.concatenate([apart, apart[:7]]))
 
 
 def test_clusters_that_touch_are_one_and_those_a_cell_apart_are_two():

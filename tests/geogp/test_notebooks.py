@@ -129,5 +129,5 @@ def test_a_method_says_once_that_it_is_not_distance_aware(points):
     X, y, _ = points
     with pytest.warns(NotDistanceAware) as caught:
         for _ in range(3):
-            geogp.GPRegressor("dbk-rbf", epochs=1, rank=8).fit(X, y)
+            geogp.GPRegressor("vbll", epochs=1, rank=8).fit(X, y)
     assert sum(w.category is NotDistanceAware for w in caught) == 1

@@ -58,11 +58,17 @@ def variational(name, data):
 
 
 def beyond(model, X):
-    """(n,) what the prior variance has beyond the basis, written out from the base kernel or the level."""
+    """(n,) what the prior variance has beyond the basis, written out from the base kernel, the level or the nearest place."""
     phi = model.features(X).square().sum(1)
     if model.residual.needs_base_kernel:
         h = model.backbone(model.encoder(X))
         return model.expansion.base_kernel(h, h).diagonal() - phi
+    if model.residual.moved_by_rows:
+        r = model.residual
+        d = torch.cdist(
+            model.encoder.standardise(X), r.anchors, compute_mode="donot_use_mm_for_euclid_dist"
+        ).amin(1)
+        return r.sill * (1.0 - torch.exp(-((d / r.range) ** r.power)))
     level = getattr(model.residual, "level", None)
     return torch.zeros_like(phi) if level is None else (level - phi).clamp_min(0.0)
 

@@ -54,9 +54,7 @@ def learned_metric(P: Tensor, y: Tensor, seed: int = 0) -> Metric:
     >>> a > 1.2 * d and b == c
     True
     """
-    spread = P.std(dim=0).clamp_min(1e-300).log()
-    slender = 0.5 * float(spread[1] - spread[0])
-    slender = slender if 2.0 * abs(slender) > math.log(SLENDER) else 0.0
+    slender = _slender(P) if len(P) >= SLENDER_FROM else 0.0
     if len(P) < (SLENDER_FROM if slender else METRIC_FROM):
         return ISOTROPIC
     pick = np.random.default_rng(seed).permutation(len(P))[:SAMPLE]
@@ -79,6 +77,15 @@ def learned_metric(P: Tensor, y: Tensor, seed: int = 0) -> Metric:
         return ISOTROPIC
     a, b, c, d = bends[int(np.argmax(gains))].metric().detach().ravel().tolist()
     return a, b, c, d
+
+
+def _slender(P: Tensor) -> float:
+    """The first number of the metric in which places are spread alike along both axes; 0 where they nearly are, or lie on a line."""
+    spread = P.double().std(dim=0)
+    if not bool((spread > 0.0).all()):
+        return 0.0
+    ratio = float(spread[1].log() - spread[0].log())
+    return 0.5 * ratio if abs(ratio) > math.log(SLENDER) else 0.0
 
 
 class _Fit:

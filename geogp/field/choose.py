@@ -35,6 +35,8 @@ VARY_FROM, VARY_AT = 10_000, 16
 #: All rows together teach the kernel where they are between the first and the last: each candidate below the second, else
 #: the best alone, which takes longer then. Of fewer they say next to nothing, and that with much confidence.
 TOGETHER_FROM, EACH_TOGETHER_BELOW, TOGETHER_BELOW = 12, 1000, 10_000
+#: Of more rows nobody asks whether they repeat their places: each weighs by itself, which takes longer than minibatches.
+REPEATED_BELOW = 50_000
 #: Rows must be likelier by so many nats where something follows the density of places, for that to be believed.
 SURELY = 4.0
 #: And by so many where the noise differs from place to place: a surface that is rougher in places gains half as much by it.
@@ -178,6 +180,8 @@ class Trials:
     @cached_property
     def apart(self) -> int:
         """How many rows tell of the kernel: the places, where these are measured again and again at one time."""
+        if len(self.y) > REPEATED_BELOW:
+            return len(self.y)
         places = Places.of(self.X)
         return len(places.first) if places.repeat else len(self.y)
 

@@ -11,7 +11,6 @@ from geogp.field import neighbours
 from geogp.field.drift import Drift, Whitened
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.kernel import LocalKernel
-from geogp.field.likelihood.repeated import Places
 from geogp.field.local_gp import LocalGP
 from geogp.field.observations import Observations
 from geogp.field.options import FieldOptions
@@ -21,6 +20,7 @@ from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
 from geogp.field.surroundings import Surroundings, survey
 from geogp.field.trend import Trend
 from geogp.field.variation.told import Told
+from geogp.linalg.distinct import begins
 from geogp.linalg.threads import side_by_side
 
 #: Rows a cell rests on, in neighbours of a place: so many of places that are seen again and again, so many of others.
@@ -89,8 +89,9 @@ class Conditioned:
     def _repeats(self) -> float:
         """Rows of a place at one time, on average; 1 where few places have several. So many say no more than one would of
         what lies around."""
-        places = Places.of(self.seen.X)
-        return len(self.seen) / len(places.first) if places.repeat else 1.0
+        rows = self.seen.X.numpy()[self.search.row]  # those of a place together, by time
+        apart = int(begins(list(rows.T)).sum())
+        return len(rows) / apart if 2 * apart <= len(rows) else 1.0
 
     @cached_property
     def rows_a_cell(self) -> int:

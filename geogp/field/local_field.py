@@ -111,7 +111,9 @@ class LocalField:
         O(N log N + (targets + steps · batch) · k³); independent of the order of the rows and of units.
         """
         stages = stages or Stages()
-        X, y, n = canonical(at_one_place(X, space), y, counts, space, time)
+        X, y, n = canonical(X, y, counts, space, time)
+        if (together := at_one_place(X, space)) is not X:
+            X, y, n = canonical(together, y, n, space, time)
         frame = _frame(X, y, space, time, options)
         C = frame.coordinates(X)
         left_out = leave_out(C, frame, options, stages)

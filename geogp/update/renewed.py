@@ -190,7 +190,7 @@ def observed_times(model: GPRegressor) -> Float[np.ndarray, " n"] | None:
 
 
 def observed_rows(model: GPRegressor) -> Float[np.ndarray, "n d"]:
-    """The rows of X of the observations a local field knows, but for rounding: (n, d).
+    """The rows of X of the observations a local field knows, but for rounding: (n, d). Places within metres of each other are one.
 
     They are in an order of their own, whatever the order of the fit. A column that the model does not keep, as it did not
     change in the fit, is NaN.

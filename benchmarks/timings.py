@@ -66,6 +66,8 @@ def map_data(n: int, device: str) -> Data:
 def deep_basis(name: str, hidden: int, rank: int, data: Data, device: str, posterior: str = "dense") -> Any:
     shape = Shape(3, (0, 1), 2, data.counts is not None)
     row = replace(method(name), posterior=posterior)
+    if row.residual_of_features:  # the basis alone: the search for the nearest place is not timed
+        row = replace(row, residual=row.residual_of_features)
     model = build(row, shape, Size(hidden=hidden, rank=rank), seed=0)
     model.encoder.fit_scaling(data.X.cpu())
     model.to(device)

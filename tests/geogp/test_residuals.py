@@ -13,7 +13,7 @@ from geogp.basis.expansions.linear import Linear
 from geogp.basis.expansions.rbf import RBF
 from geogp.basis.residuals import RESIDUALS, Residual, places
 from geogp.basis.residuals.bumps import bumps
-from geogp.basis.residuals.distance import Distance, variogram
+from geogp.basis.residuals.distance import Distance, nearest, variogram
 from geogp.basis.residuals.places import Places
 from geogp.basis.residuals.unit import Unit
 from geogp.data import Data
@@ -50,6 +50,16 @@ def test_the_distance_term_is_its_formula_and_nothing_while_training():
     residual.columns = torch.tensor([2, 0])
     wide = torch.cat([Z[:, 1:], torch.full((30, 1), 9.0), Z[:, :1]], 1).double()
     torch.testing.assert_close(residual.distance(wide), d)
+
+
+@pytest.mark.parametrize("pairs", [1, 100, 2**26])
+def test_a_gpu_finds_the_nearest_place_as_the_tree_does(monkeypatch, pairs):
+    """By looking at all, so many pairs at once."""
+    monkeypatch.setattr("geogp.basis.residuals.distance.PAIRS", pairs)
+    g = torch.Generator().manual_seed(5)
+    P, Z = torch.randn(40, 2, generator=g).double(), torch.randn(33, 2, generator=g).double()
+    torch.testing.assert_close(nearest(Z, P), placed(P).distance(Z), rtol=1e-12, atol=1e-12)
+    assert nearest(Z[:0], P).shape == (0,) and nearest(P, P).max() == 0.0
 
 
 def gaps_of(P: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -20,6 +20,8 @@ from geogp.data import Data
 
 #: Places farther out than so many sd of the positions are as far as that: float32 ends not much later.
 FARTHEST = 1e30
+#: Pairs of places that a GPU looks at at once.
+PAIRS = 2**26
 #: Rows of a training sample whose variogram gives range and sill where no trial does.
 SAMPLE = 1500
 
@@ -91,9 +93,13 @@ class Distance(Residual):
         return self._found[1]
 
     def distance(self, Z: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
-        """d(x) of standardised inputs Z (N, D): (N,)."""
-        away = self._tree.query(self.positions(Z))[0] - float(self.radius)
-        return torch.as_tensor(np.maximum(away, 0.0)).to(Z)
+        """d(x) of standardised inputs Z (N, D): (N,). By a tree on the CPU; a GPU looks at all places."""
+        if Z.device.type == "cpu":
+            away = torch.as_tensor(self._tree.query(self.positions(Z))[0])
+        else:
+            P = Z[:, self.columns] if len(self.columns) else Z
+            away = nearest(P.detach().double().clamp(-FARTHEST, FARTHEST), self.anchors.double())
+        return (away - self.radius.to(away)).clamp_min(0.0).to(Z)
 
     def variance(
         self,
@@ -155,6 +161,23 @@ class Distance(Residual):
         if prefix + "sill" in state_dict and prefix + "power" not in state_dict:  # of an older run
             state_dict = {**state_dict, prefix + "power": torch.ones(())}
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def nearest(P: Float[Tensor, "N p"], anchors: Float[Tensor, "A p"]) -> Float[Tensor, " N"]:
+    """Distance (N,) of places P to the nearest of A others, by looking at all: O(N A), a bounded number at once.
+
+    Examples
+    --------
+    >>> nearest(torch.tensor([[0.0, 3.0], [9.0, 0.0]]), torch.tensor([[0.0, 0.0], [9.0, 1.0]])).tolist()
+    [3.0, 1.0]
+    """
+    out = []
+    for part in P.split(max(1, PAIRS // max(len(anchors), 1))):
+        squares = torch.zeros(len(part), len(anchors), dtype=P.dtype, device=P.device)
+        for d in range(P.shape[1]):
+            squares.add_((part[:, d, None] - anchors[:, d]).square_())
+        out.append(squares.amin(dim=1).sqrt())
+    return torch.cat(out) if out else P.new_zeros(0)
 
 
 def grown(

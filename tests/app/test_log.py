@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def said(folder: Path) -> dict[str, list[str]]:
     """Lines on stderr of each command."""
     table, run = str(folder / "table.parquet"), str(folder / "run")
-    tiny = ["--method", "dbk-silu", "--rank", "8", "--hidden", "8", "--epochs", "2", "--split", "random"]
+    tiny = ["--method", "vbll", "--rank", "8", "--hidden", "8", "--epochs", "2", "--split", "random"]
     columns = ["--columns", "x=lon,y=lat,value=v,count=n"]
     commands = {
         "ingest": ["--source", "csv", str(folder / "points.csv"), *columns, "-o", table],

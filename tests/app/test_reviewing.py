@@ -53,13 +53,15 @@ def test_the_functions_are_components_of_the_kernel_over_the_ground(run, drawn):
     planes = [np.asarray(axes.images[0].get_array(), float) for axes in drawn[0].axes]
     inside = np.isfinite(planes[0])
     assert inside.sum() == grid.n_inside
-    # By another route: the eigenvalues of the pixels' own prior covariance, whose trace they share.
+    # By another route: the eigenvalues of what the basis brings to the pixels' prior covariance, whose trace they share.
     from app.workflow.pixels import pixels_of
 
     X = loaded.inputs(pixels_of(loaded, grid, "").xy)
     K = np.column_stack([loaded.model.kernel_slice(X, x) for x in X])
-    values, vectors = np.linalg.eigh(K)
-    assert shares[0] == pytest.approx(100 * values[-1] / values.sum(), abs=0.51)
+    phi = loaded.model.engine_.features(torch.as_tensor(X)).double().numpy()
+    values, vectors = np.linalg.eigh(loaded.model.target_sd_**2 * (phi @ phi.T))
+    assert values.sum() < 0.9 * np.trace(K)  # the rest is the residual's
+    assert shares[0] == pytest.approx(100 * values[-1] / np.trace(K), abs=0.51)
     for k, plane in enumerate(planes[:2], 1):
         assert abs(np.corrcoef(np.ma.filled(plane, np.nan)[inside], vectors[:, -k])[0, 1]) > 0.999
 

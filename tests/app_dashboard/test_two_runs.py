@@ -121,9 +121,11 @@ def test_two_runs_on_one_map(chromium: Any, address: str, two_runs: list[Path], 
     holding.let_go()
     quarters = a.choices.quarters
     chance = direct(a, b, quarters[-1], (100.0, 20.0))[0]
-    k = int(np.abs(chance - 0.5).argmin())
-    row, column = np.argwhere(a.page.places[0])[k]
-    (lon,), (lat,) = a.run.to_degrees([a.page.geobox.affine * (column + 0.5, row + 0.5)])
+    for k in np.abs(chance - 0.5).argsort():
+        row, column = np.argwhere(a.page.places[0])[k]
+        (lon,), (lat,) = a.run.to_degrees([a.page.geobox.affine * (column + 0.5, row + 0.5)])
+        if abs(100 * lat % 1 - 0.5) > 0.25:  # half a pixel beside it the pointer reads the same hundredth
+            break
 
     visit = Visit(chromium, address, f"layer=either&t=100&ot=20&at={lat:.5f},{lon:.5f}")
     visit.page.get_by_text("or upload speed below 20 Mbit/s").first.wait_for()

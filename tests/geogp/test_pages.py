@@ -58,7 +58,7 @@ def test_far_from_data_a_method_does_what_its_page_says(name, world):
     said_mean, said_sd = (line.split(": ", 1)[1] for line in far(row)[0:3:2])
     assert bool((sd <= prior * 1.001 + 1e-6).all())
     if row.residual == "distance":
-        assert "by the residual's a" in said_sd and row.reverts_to_prior
+        assert "by the residual's v" in said_sd and row.reverts_to_prior
         a = float(model.engine_.model.residual.sill)
         assert float(there.latent_variance.min()) > 0.97 * a > 2.0 * float(here.latent_variance.mean())
         assert "falls, but not to 0" in far(row)[-1]

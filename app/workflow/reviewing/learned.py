@@ -42,7 +42,9 @@ def basis_functions(run: Run, grid: Grid, quarter: str | None) -> Picture | None
     assert phi is not None  # of one place it was not
     F = phi.double().numpy()
     values, vectors = np.linalg.eigh(F.T @ F / len(F))
-    total, order = float(values.sum()), np.argsort(values)[::-1][:DRAWN]
+    # Of all of it: a residual beside the basis has a part of its own.
+    total = float(run.model.engine_.moments(X).prior_variance.double().mean())
+    order = np.argsort(values)[::-1][:DRAWN]
     if not total > 0:
         return None
     _, (rows, columns), _ = near(run, grid)

@@ -53,9 +53,9 @@ class Distance(Residual):
     [True, True]
     """
 
-    formula = "r(x) = sqrt(a (1 - exp(-(d(x) / ρ)^p))) u(x), u a smooth process of variance one"
+    formula = "r(x) = sqrt(v (1 - exp(-(d(x) / ρ)^p))) u(x), u a smooth process of variance one"
     far_behind_network = (
-        "larger than at the data by the residual's a, once the distance to the data is several times ρ; what the basis "
+        "larger than at the data by the residual's v, once the distance to the data is several times ρ; what the basis "
         "leaves open need not grow"
     )
 

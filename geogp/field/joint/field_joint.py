@@ -99,14 +99,14 @@ class FieldJoint:
         return np.asarray(self.own + np.square(self.common).sum(1))
 
     @property
-    def ahead(self) -> Float[np.ndarray, " N"]:
-        """(N,) how far the mean walks ahead of the data, an error that all places share: the last of `common`."""
-        return np.asarray(self.common[:, -1])
+    def ahead(self) -> Float[np.ndarray, "N 2"]:
+        """(N, 2) how far the mean walks ahead of the data and before them, errors that all places share: the last of `common`."""
+        return np.asarray(self.common[:, -2:])
 
     def not_ahead(self) -> Self:
         """These errors without `ahead`."""
         other = copy(self)
-        other.common = self.common[:, :-1]
+        other.common = self.common[:, :-2]
         return other
 
     def covariance(self, W: sparse.csr_array) -> Float[np.ndarray, "A A"]:

@@ -37,10 +37,10 @@ class MergedJoint:
     that was given. At a place the variance is as of regions that err alike, Σ w v, never that of an average of
     independent ones. From place to place the covariance passes from one region's to the next: where they say the same it
     falls short by the factor Σ_k √(w_k(x) w_k(x')), 1 for places of equal weights and 0 from one side of a cut's overlap to
-    the other. How far the mean may walk ahead of the data (a) all places share.
+    the other. How far the mean may walk ahead of the data and before them (a) all places share.
 
     parts : one for each region that is asked, without their walks
-    ahead : (N,) a
+    ahead : (N, 2) a
 
     Notes
     -----
@@ -53,14 +53,14 @@ class MergedJoint:
     @classmethod
     def of(cls, parts: list[Part], variance: Array) -> Self:
         """Of the regions' errors as they say them, each's share its weight; the whole has variances (N,)."""
-        walk = np.zeros(len(variance))
+        walk = np.zeros((len(variance), 2))
         for part in parts:
-            walk[part.rows] += part.share * np.square(part.joint.ahead)
+            walk[part.rows] += part.share[:, None] * np.square(part.joint.ahead)
         own = []
         for part in parts:
             joint = part.joint.not_ahead()
             # What is common to a region may be more than the blend's whole variance.
-            wanted = np.maximum(variance - walk, 0.0)[part.rows] / np.maximum(joint.variance, 1e-300)
+            wanted = np.maximum(variance - walk.sum(1), 0.0)[part.rows] / np.maximum(joint.variance, 1e-300)
             own.append(Part(part.rows, np.sqrt(part.share * wanted), joint))
         return cls(own, np.sqrt(walk))
 
@@ -72,7 +72,7 @@ class MergedJoint:
     def covariance(self, W: sparse.csr_array) -> Float[np.ndarray, "A A"]:
         """Covariance of the sums W f for W (A, N): (A, A), positive semi-definite."""
         columns, walk = sparse.csc_array(W), W @ self.ahead
-        total = np.outer(walk, walk)
+        total = walk @ walk.T
         for part in self.parts:
             own = columns[:, part.rows] @ sparse.diags_array(part.share)
             total += part.joint.covariance(sparse.csr_array(own))
@@ -89,8 +89,8 @@ class MergedJoint:
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Float[np.ndarray, "N n_samples"]:
         """Joint draws of the errors, (N, n_samples): each region's, in order, and the walk's."""
-        z = torch.randn(n_samples, generator=generator, dtype=torch.float64).numpy()
-        out = self.ahead[:, None] * z
+        z = torch.randn(2, n_samples, generator=generator, dtype=torch.float64).numpy()
+        out = self.ahead @ z
         for part in self.parts:
             out[part.rows] += part.share[:, None] * part.joint.draw(n_samples, generator)
         return out

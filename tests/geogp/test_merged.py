@@ -20,7 +20,7 @@ from tests.geogp.test_conditioned import known_of
 
 
 class Errors:
-    """Joint errors with a covariance that is given, and a walk beside."""
+    """Joint errors with a covariance that is given, and two walks beside."""
 
     pairs = 5.0
 
@@ -47,7 +47,7 @@ class Errors:
 def parts():
     rng = np.random.default_rng(0)
     roots = [rng.normal(size=(m, m)) for m in (4, 3)]
-    joints = [Errors(R @ R.T + np.eye(len(R)), rng.uniform(0, 0.4, len(R))) for R in roots]
+    joints = [Errors(R @ R.T + np.eye(len(R)), rng.uniform(0, 0.3, (len(R), 2))) for R in roots]
     rows, share = (
         [np.array([0, 1, 2, 4]), np.array([2, 3, 4])],
         [np.array([1, 1, 0.3, 0.6]), np.array([0.7, 1, 0.4])],
@@ -56,14 +56,14 @@ def parts():
 
 
 def by_hand(parts, variance):
-    walk = np.zeros(5)
+    walk = np.zeros((5, 2))
     for p in parts:
-        walk[p.rows] += p.share * p.joint.ahead**2
+        walk[p.rows] += p.share[:, None] * p.joint.ahead**2
     shares = []
     for p in parts:
-        wanted = np.maximum(variance - walk, 0)[p.rows] / np.diag(p.joint.K)
+        wanted = np.maximum(variance - walk.sum(1), 0)[p.rows] / np.diag(p.joint.K)
         shares.append(np.sqrt(p.share * wanted))
-    K = np.outer(np.sqrt(walk), np.sqrt(walk))
+    K = np.sqrt(walk) @ np.sqrt(walk).T
     for p, s in zip(parts, shares):
         K[np.ix_(p.rows, p.rows)] += s[:, None] * p.joint.K * s
     return K, walk, shares
@@ -75,7 +75,7 @@ def test_errors_of_a_whole_are_the_regions_by_the_roots_of_their_weights(parts, 
     joint = MergedJoint.of(parts, variance)
     K, walk, _ = by_hand(parts, variance)
     np.testing.assert_allclose(joint.dense(), K, atol=1e-12)
-    np.testing.assert_allclose(np.diag(K), np.maximum(variance, walk))
+    np.testing.assert_allclose(np.diag(K), np.maximum(variance, walk.sum(1)))
     W = np.random.default_rng(3).normal(size=(3, 5))
     np.testing.assert_allclose(joint.covariance(sparse.csr_array(W)), W @ K @ W.T, atol=1e-12)
     assert joint.pairs == 10.0
@@ -91,7 +91,7 @@ def test_draws_are_those_of_each_region_and_of_the_walk(parts):
     found = joint.draw(6, torch.Generator().manual_seed(1))
     _, walk, shares = by_hand(parts, variance)
     g = torch.Generator().manual_seed(1)
-    wanted = np.sqrt(walk)[:, None] * torch.randn(6, generator=g, dtype=torch.float64).numpy()
+    wanted = np.sqrt(walk) @ torch.randn(2, 6, generator=g, dtype=torch.float64).numpy()
     for p, s in zip(parts, shares):
         wanted[p.rows] += s[:, None] * p.joint.draw(6, g)
     np.testing.assert_allclose(found, wanted)

@@ -11,6 +11,7 @@ from geogp.field import neighbours
 from geogp.field.drift import Drift, Whitened
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.kernel import LocalKernel
+from geogp.field.likelihood.repeated import repeat
 from geogp.field.local_gp import LocalGP
 from geogp.field.observations import Observations
 from geogp.field.options import FieldOptions
@@ -91,13 +92,13 @@ class Conditioned:
         what lies around."""
         rows = self.seen.X.numpy()[self.search.row]  # those of a place together, by time
         apart = int(begins(list(rows.T)).sum())
-        return len(rows) / apart if 2 * apart <= len(rows) else 1.0
+        return len(rows) / apart if repeat(len(rows), apart) else 1.0
 
     @cached_property
     def rows_a_cell(self) -> int:
         """How many observations the places of a cell share."""
-        rows = round(self.options.neighbours * max(ROWS, ROWS_SEEN_ONCE * self._once) * self._repeats)
-        return min(len(self.seen), max(min(rows, MOST_ROWS), self.options.neighbours))
+        rows = round(self.options.neighbours * max(ROWS, ROWS_SEEN_ONCE * self._once))
+        return min(len(self.seen), max(rows, min(round(rows * self._repeats), MOST_ROWS)))
 
     @cached_property
     def cells(self) -> Cells:

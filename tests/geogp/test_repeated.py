@@ -1,5 +1,7 @@
 """Places that are measured again and again at one time: rows by their means, and neighbours that are other places."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -99,5 +101,7 @@ def test_a_place_says_as_much_in_forty_rows_as_in_their_mean(metres):
     means, _ = miss(places, y.reshape(50, 40).mean(1), counts=np.full(50, 40))
     known = model.engine_.field.known
     assert raw < 1.25 * means and known.rows_a_cell == 512
+    wider = replace(known, options=replace(known.options, neighbours=400))
+    assert wider.rows_a_cell == 800  # what is asked for is not cut
     spread, _ = miss(places, y[::40])
     assert raw < 0.8 * spread  # than one row of each place

@@ -7,6 +7,12 @@ import torch
 from torch import Tensor
 
 from geogp.field.likelihood.trained import Trained
+from geogp.linalg.distinct import distinct
+
+
+def repeat(n_rows: int, n_places: int) -> bool:
+    """Whether places are measured twice and more at one time, on average."""
+    return 2 * n_places <= n_rows
 
 
 @dataclass(frozen=True)
@@ -29,13 +35,15 @@ class Places:
         >>> places.first.tolist(), places.at.tolist()
         ([1, 0], [1, 0, 1])
         """
-        _, first, at = np.unique(X.cpu().numpy(), axis=0, return_index=True, return_inverse=True)
-        return cls(torch.from_numpy(first).to(X.device), torch.from_numpy(at.reshape(-1)).to(X.device))
+        found, at = distinct(X.cpu().numpy())
+        first = np.empty(len(found), dtype=np.int64)
+        first[at[::-1]] = np.arange(len(at))[::-1]  # the last that is written is the first row
+        return cls(torch.from_numpy(first).to(X.device), torch.from_numpy(at).to(X.device))
 
     @property
     def repeat(self) -> bool:
         """Whether they are measured twice and more, on average."""
-        return 2 * len(self.first) <= len(self.at)
+        return repeat(len(self.at), len(self.first))
 
     def summed(self, values: Tensor) -> Tensor:
         """(P,) sums of values (N,) of the rows at each."""

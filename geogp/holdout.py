@@ -6,6 +6,7 @@ and the future left out. What is learned on all four holds near data, in gaps, b
 row is ever predicted with the help of itself.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations, islice
@@ -169,9 +170,10 @@ def clusters(P: Float[np.ndarray, "N D"]) -> tuple[Float[np.ndarray, "M D"], Int
     if len(P) < 2 * CLUSTERS:
         return P, at
     low, extent = P.min(axis=0), float(np.ptp(P, axis=0).max())
-    widest = BLUR * extent
-    wide = CELL * _gap(P) > widest
-    side = min(CELL * _gap(P), widest)
+    widest, gap = BLUR * extent, _gap(P)
+    wide = CELL * gap > widest
+    # Cells that touch reach no further than three of them: most places lie alone.
+    side = math.inf if gap > 3.0 * widest else min(CELL * gap, widest)
     while side <= widest:
         cells, cell = distinct(np.floor((P - low) / side).astype(np.int64))
         beside = cKDTree(cells).query_pairs(1.5, output_type="ndarray")

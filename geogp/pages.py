@@ -68,14 +68,14 @@ def far(row: Method) -> list[str]:
     engine = engine_of(row)
     mean, sd = engine.far(row)
     lines = [f"Mean: {mean}.", "", f"Latent sd: {sd}."]
-    if row.reverts_to_prior and not RESIDUALS[row.residual].explains_nothing_far:
-        return [
-            *lines,
-            "",
-            "So `explained` falls, but not to 0; judge a map there by its distance to data, too.",
-        ]
     if row.reverts_to_prior:
-        return [*lines, "", "So `explained` falls to 0 where the map is only the prior."]
+        nothing = RESIDUALS[row.residual].explains_nothing_far
+        how = (
+            "falls to 0 where the map is only the prior"
+            if nothing
+            else "falls, but not to 0; judge a map there by its distance to data, too"
+        )
+        return [*lines, "", f"So `explained` {how}."]
     lines += ["", "The row says `reverts_to_prior: false`: a fit warns, and `explained` is no guide there."]
     if engine.leaves_over:
         lines[-1] += " `residual=local` brings it back to the prior."

@@ -186,6 +186,16 @@ class Target:
         """
         return unit if unit != "1" else self.count_of
 
+    def with_unit(self, number: str, unit: str) -> str:
+        """A number as people read it in a sentence, its unit beside it where it has one.
+
+        Examples
+        --------
+        >>> TARGETS["value"].with_unit("19", "1"), TARGETS["value"].with_unit("19", "mm")
+        ('19', '19 mm')
+        """
+        return f"{number} {self.unit_words(unit)}".rstrip()
+
     def from_score(self, t: "ArrayLike") -> Array:
         """Values in `unit` of t."""
         import numpy as np

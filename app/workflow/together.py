@@ -78,7 +78,7 @@ class Together:
     def words(self) -> str:
         """What is missed."""
         said = (
-            f"{r.target.words} {'above' if r.target.better == 'lower' else 'below'} {digits(c)} {r.target.unit_words(r.unit)}".rstrip()
+            f"{r.target.words} {'above' if r.target.better == 'lower' else 'below'} {r.target.with_unit(digits(c), r.unit)}"
             for r, c in zip((self.run, self.other), self.limits)
         )
         return " or ".join(said)

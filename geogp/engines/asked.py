@@ -313,6 +313,11 @@ def is_far_off(time: float, known: tuple[float, float]) -> bool:
     return max(time - last, first - time) > max(last - first, 1.0)
 
 
+def _off_words(time: float, known: tuple[float, float]) -> tuple[str, str]:
+    """What is said of a time outside the known (first, last), and which to take instead."""
+    return ("comes so late", "an earlier") if time > known[1] else ("was so early", "a later")
+
+
 def warn_not_measured(engine: Engine, quarter: str, measured: Sequence[str], how: str | None = None) -> None:
     """Warn, once for an engine and a quarter, that it is none of those that were learned (in their order).
 
@@ -326,7 +331,7 @@ def warn_not_measured(engine: Engine, quarter: str, measured: Sequence[str], how
     asked, known = quarter_to_years(quarter), (quarter_to_years(first), quarter_to_years(last))
     if is_far_off(asked, known):
         _WARNED.add(engine)  # this sentence says it, too
-        late, other = ("comes so late", "an earlier") if asked > known[1] else ("was so early", "a later")
+        late, other = _off_words(asked, known)
         words += f", which says nothing of what {late}; name {other} quarter"
     warnings.warn(f"{words}.", NotMeasured, stacklevel=3)
 
@@ -343,7 +348,7 @@ def warn_far_off(engine: Engine, asked: tuple[float, float], known: tuple[float,
     gap, when = (
         (reached - last, "after the last") if reached > last else (first - reached, "before the first")
     )
-    late, other = ("comes so late", "an earlier") if reached > last else ("was so early", "a later")
+    late, other = _off_words(reached, known)
     warnings.warn(
         f"predictions reach {reached:.2f}, {gap:.1f} years {when} measurement, and the measurements span "
         f"{last - first:.1f} years: they say nothing of what {late}; take {other} time.",

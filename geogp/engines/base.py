@@ -252,6 +252,10 @@ class Engine(ABC):
         """The time of each observation it is conditioned on, as X had it: (n,), or None without a time."""
         raise self._not_so("is no local field", "renew its weights with `refresh`")
 
+    def observed_rows(self) -> Float[np.ndarray, "n d"]:
+        """The row of X of each of them, in the same order, but for rounding; NaN in a column that is not kept."""
+        raise self._not_so("is no local field", "renew its weights with `refresh`")
+
     def _not_so(self, what: str, remedy: str) -> InvalidInput:
         """What to raise where this engine cannot be updated in the way asked for."""
         return InvalidInput(f"method {self.plan.row.name!r} {what}; {remedy}.")

@@ -231,6 +231,9 @@ class LocalEngine(Engine):
     def observed_times(self) -> NDArray[np.float64] | None:
         return self.field.observed_times()
 
+    def observed_rows(self) -> NDArray[np.float64]:
+        return self.field.observed_rows()
+
     # -- state -------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Tensor], dict]:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from geogp.field import neighbours
 from geogp.holdout import clusters, spacing
-from geogp.linalg.distinct import distinct
 
 #: One unit of space is this many spacings of places, one unit of time this share of the time span: the metric
 #: in which neighbours are near.
@@ -58,6 +57,27 @@ class Frame:
         columns += [(X[:, o] - self.origin[o]) / unit for o, unit in zip(self.others, self.other_units)]
         return torch.stack(columns, dim=-1).contiguous()
 
+    def inputs(self, C: Tensor) -> np.ndarray:
+        """(N, D) raw inputs of coordinates C, but for rounding: the inverse of `coordinates`. A column that is no coordinate is NaN.
+
+        Examples
+        --------
+        >>> X = np.array([[0.0, 0.0, 2020.0], [7.0, 0.0, 2020.0], [14.0, 3.0, 2021.0]])
+        >>> frame = frame_of(X, (0, 1), 2)
+        >>> np.allclose(frame.inputs(frame.coordinates(torch.from_numpy(X))), X)
+        True
+        """
+        out = np.full((len(C), len(self.origin)), np.nan)
+        place = np.linalg.solve(np.reshape(self.metric, (2, 2)), C[:, :2].numpy().T)
+        parts = [(d, self.space_unit, part) for d, part in zip(self.space, place)]
+        if self.time is not None:
+            parts.append((self.time, self.time_unit, C[:, 2].numpy()))
+        further = C[:, self.n_axes - len(self.other_units) :].numpy().T
+        parts += list(zip(self.others, self.other_units, further))
+        for d, unit, part in parts:
+            out[:, d] = self.origin[d] + unit * part
+        return out
+
     def times(self, C: Tensor) -> Tensor | None:
         """The times (N,) of coordinates C (N, n_axes), None where they have none."""
         return None if self.time is None else C[:, 2]
@@ -94,10 +114,11 @@ def at_one_place(X: Tensor, space: tuple[int, ...]) -> Tensor:
     """
     P = X[:, list(space)].numpy()
     places, at = clusters(P)
-    if len(places) == len(distinct(P)[0]):
+    settled = places[at]
+    if np.array_equal(settled, P):
         return X
     X = X.clone()
-    X[:, list(space)] = torch.from_numpy(places[at]).to(X)
+    X[:, list(space)] = torch.from_numpy(settled).to(X)
     return X
 
 

@@ -248,6 +248,10 @@ class LocalField:
             return None
         return np.asarray(self.seen.X[:, 2] * frame.time_unit + frame.origin[frame.time])
 
+    def observed_rows(self) -> NDArray[np.float64]:
+        """The inputs of each observation, as X had them but for rounding: (n, D)."""
+        return self.frame.inputs(self.seen.X)
+
     @property
     def knows_time(self) -> bool:
         """Whether its rows lay at more than one time, so that it can be told of others."""

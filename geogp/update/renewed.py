@@ -9,7 +9,6 @@ kernel, trend and noise and knows other observations (`recondition`). `way` says
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 import torch
@@ -200,27 +199,7 @@ def observed_rows(model: GPRegressor) -> Float[np.ndarray, "n d"]:
     InvalidInput
         a method that is no local field.
     """
-    model.engine_.observed_times()  # refuses what is no local field
-    engine: Any = model.engine_
-    field = engine.field
-    C = np.asarray(field.seen.X, dtype=np.float64)
-    frame = getattr(field, "frame", None)
-    if frame is None:  # regions keep X as it was
-        return C.copy()
-    out = np.full((len(C), len(frame.origin)), np.nan)
-    at = np.linalg.solve(np.reshape(frame.metric, (2, 2)), C[:, :2].T)
-    units = [frame.space_unit] * len(frame.space)
-    columns = list(frame.space)
-    parts = list(at[: len(columns)])
-    if frame.time is not None:
-        columns, units = [*columns, frame.time], [*units, frame.time_unit]
-        parts.append(C[:, 2])
-    columns += frame.others[: len(frame.other_units)]
-    units += frame.other_units
-    parts += list(C[:, frame.n_axes - len(frame.other_units) :].T)
-    for column, unit, part in zip(columns, units, parts):
-        out[:, column] = frame.origin[column] + unit * part
-    return out
+    return model.engine_.observed_rows()
 
 
 def _rows(model: GPRegressor, X: ArrayLike, y: np.ndarray, counts: ArrayLike | None) -> Data:

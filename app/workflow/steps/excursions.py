@@ -15,13 +15,13 @@ from app.workflow.grids import Box, Grid, grid_of
 from app.workflow.means import check_draws
 from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
 from app.workflow.pixels import pixels_of
-from app.workflow.polygons import about, unit_words
+from app.workflow.polygons import about
 from app.workflow.rasters.covariates import opened
 from geogp.areas import excursion, surface
 from geogp.blocks import grid_coordinates
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run
-from geogp.targets import digits
+from geogp.targets import digits, target
 from maps.raster import export as write_rasters
 
 #: Pixels where nothing is said: their joint draws take seconds.
@@ -53,7 +53,7 @@ class Excursions:
         """A table for people: the set, and what a map of single pixels would mark."""
         return [
             [
-                f"{digits(row['threshold'])} {unit_words(self.facts)}".rstrip(),
+                target(self.facts["target"]).with_unit(digits(row["threshold"]), self.facts["unit"]),
                 f"{row['set_km2']:,.4g}",
                 f"{100 * row['set_share']:.1f}%",
                 f"{row['single_km2']:,.4g}",

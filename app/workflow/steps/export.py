@@ -279,7 +279,7 @@ def beyond_words(run: Run, median: Sequence[float] | None) -> str:
     )  # as far as the words below tell numbers apart, and float32 keeps them
     if median is None or (low - slack <= median[0] and median[1] <= high + slack):
         return ""
-    reached = f"{median[0]:.4g} to {median[1]:.4g} {run.target.unit_words(run.unit)}".rstrip()
+    reached = run.target.with_unit(f"{median[0]:.4g} to {median[1]:.4g}", run.unit)
     return (
         f"medians reach from {reached}, measured was {low:.4g} to {high:.4g}: beyond that the trend goes on far from data; "
         "`explained` shows where, --max-distance leaves it out"

@@ -209,7 +209,7 @@ def suggest(
         weights = _undecided(run, run.model, places, boundary)
         if not weights.sum() > 1e-6 * len(weights):
             raise InvalidInput(
-                f"The map lies on one side of {f'{digits(boundary)} {run.target.unit_words(run.unit)}'.rstrip()} everywhere; name a "
+                f"The map lies on one side of {run.target.with_unit(digits(boundary), run.unit)} everywhere; name a "
                 "--boundary between its values."
             )
     found = suggest_places(

@@ -82,9 +82,12 @@ class Distance(Residual):
         self.register_buffer("power", torch.ones(()))
         self._found: tuple[Tensor, cKDTree] | None = None
 
-    def positions(self, Z: Float[Tensor, "N D"]) -> Float[np.ndarray, "N p"]:
+    def _positions(self, Z: Float[Tensor, "N D"]) -> Float[Tensor, "N p"]:
         P = Z[:, self.columns] if len(self.columns) else Z
-        return np.clip(np.ascontiguousarray(P.detach().double().cpu().numpy()), -FARTHEST, FARTHEST)
+        return P.detach().double().clamp(-FARTHEST, FARTHEST)
+
+    def positions(self, Z: Float[Tensor, "N D"]) -> Float[np.ndarray, "N p"]:
+        return np.ascontiguousarray(self._positions(Z).cpu().numpy())
 
     @property
     def _tree(self) -> cKDTree:
@@ -97,8 +100,7 @@ class Distance(Residual):
         if Z.device.type == "cpu":
             away = torch.as_tensor(self._tree.query(self.positions(Z))[0])
         else:
-            P = Z[:, self.columns] if len(self.columns) else Z
-            away = nearest(P.detach().double().clamp(-FARTHEST, FARTHEST), self.anchors.double())
+            away = nearest(self._positions(Z), self.anchors.double())
         return (away - self.radius.to(away)).clamp_min(0.0).to(Z)
 
     def variance(

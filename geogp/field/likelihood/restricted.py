@@ -267,10 +267,12 @@ class Repeated:
         """Minus its logarithm, less a constant; its gradient is added to that of the model's parameters."""
         value, noise = rows.value(model), rows.noise_variance(model)
         mean, variance, apart = within(self.places, value, noise)
-        known = [end.detach().requires_grad_(end.requires_grad) for end in (mean, variance)]
+        cut = Cut(apart, mean, variance)
+        _, *known = cut.leaves()
         total = self.means.backward(model, Means(rows.X[self.places.first], *known))
-        slopes = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in known]
-        KnownSlopes.apply(apart, [torch.ones_like(apart), *slopes], apart, mean, variance).backward()
+        slopes = (torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in known)
+        cut.gather([torch.ones_like(apart), *slopes])
+        cut.backward()
         return total + apart.item()
 
 

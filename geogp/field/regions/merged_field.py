@@ -198,6 +198,10 @@ class MergedField:
         """The time of each observation, as X had it: (n,), or None without a time."""
         return None if self.time is None else self.rows.X[:, self.time].numpy()
 
+    def observed_rows(self) -> NDArray[np.float64]:
+        """The inputs of each observation, as X had them: (n, D)."""
+        return self.rows.X.numpy().copy()
+
     @property
     def knows_time(self) -> bool:
         """Whether the rows of each region lay at more than one time, so that it can be told of others."""

@@ -85,8 +85,8 @@ def test_correlations_by_cells_are_those_of_the_field_given_all():
         variance = torch.stack([engine.moments(at).latent_variance for at in (before, after)])
         found.append(engine.correlation(before, after, variance))
     exact = Engine.correlation(engine, before, after, variance)  # through the joint posterior of all pairs
-    # Observations are Student-t, and their weights are found in float32.
-    np.testing.assert_allclose(found[1], exact, atol=1e-6)
+    # Observations are Student-t, and their weights are found in float32, whose rounding differs from machine to machine.
+    np.testing.assert_allclose(found[1], exact, atol=5e-6)
     assert np.sqrt(np.mean((found[0] - exact) ** 2)) < 0.1 < exact.std()
     # What else is asked does not matter, nor which came first.
     variance = torch.stack([model.engine_.moments(at).latent_variance for at in (before, after)])

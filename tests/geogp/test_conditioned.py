@@ -31,11 +31,13 @@ from geogp.transforms import Identity, Warp
 LINE = Trend(0.3, 0.2, 0.4, 0.7, newest=1.0, span=2.0)
 
 
-def known_of(n=160, places=None, nu=None, counts_differ=True, **options) -> tuple[Conditioned, torch.Tensor]:
+def known_of(
+    n=160, places=None, nu=None, counts_differ=True, covariate=True, **options
+) -> tuple[Conditioned, torch.Tensor]:
     """Rows at places (n of them, or fewer that come again) and times, given a kernel, a drift and a trend; and their raw inputs."""
     rng = np.random.default_rng(0)
     at = rng.uniform(0, 100.0, (places or n, 2))[np.arange(n) % (places or n)]
-    X = np.column_stack([at, np.arange(n) * 7 % 12 / 4.0, rng.normal(size=n)])
+    X = np.column_stack([at, np.arange(n) * 7 % 12 / 4.0, rng.normal(size=n)])[:, : 3 + covariate]
     frame = frame_of(X, (0, 1), 2)
     o = FieldOptions(**({"neighbours": 12, "smooth": False} | options))
     kernel = o.starting_kernel(frame)
@@ -45,7 +47,7 @@ def known_of(n=160, places=None, nu=None, counts_differ=True, **options) -> tupl
         torch.from_numpy(rng.integers(1, 30, n).astype(float)) if counts_differ else torch.ones(n).double()
     )
     value = torch.from_numpy(np.sin(X[:, 0] / 9) + 0.4 * rng.normal(size=n))
-    q = 1 + 3
+    q = 3 + covariate
     root = torch.from_numpy(0.2 * rng.normal(size=(q, q)))
     drift = Drift.over(C, 2)
     drift = replace(drift, weights=torch.from_numpy(0.5 * rng.normal(size=q)), covariance=root @ root.T)

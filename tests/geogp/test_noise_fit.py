@@ -42,9 +42,8 @@ def left_out(known, kind, rows):
     return LeftOut(kind, inside, torch.as_tensor(rows), reference[order])
 
 
-@pytest.fixture(scope="module")
-def world():
-    known, X = known_of(nu=6.0, **SMALL)
+def world_of(**how):
+    known, X = known_of(nu=6.0, **SMALL, **how)
     value, counts = known.seen.value, known.seen.counts
     noise = ToldNoise.over(known.seen.X, value, counts).noise
     lengths = Told.over(known.seen.X, value, counts, noise)
@@ -61,13 +60,18 @@ def world():
     return known, X, out
 
 
+@pytest.fixture(scope="module")
+def world():
+    return world_of()
+
+
 def square_of(C, spacings):
     cell = np.floor(C[:, :2].numpy() * 3.5 / spacings).astype(np.int64) + 2**30
     return cell[:, 0] * 2**31 + cell[:, 1]
 
 
-def test_rows_are_told_by_what_is_known_without_them(world):
-    known, X, out = world
+def test_rows_are_told_by_what_is_known_without_them():
+    known, X, out = world_of(covariate=False)
     tables = dict(
         zip(("rows", "blocks", "sides", "future"), held_out_rows(known, out, X, Stages()), strict=True)
     )
@@ -101,6 +105,50 @@ def test_rows_are_told_by_what_is_known_without_them(world):
         assert torch.allclose(t.vote, torch.tensor(0.3 * 10 / 25 if one.kind == "sides" else 1.0).double())
         assert t.square.tolist() == square_of(C, 10.0).tolist() and (t.square >= 0).all()
     assert zero  # the first row of all tells, too
+
+
+@pytest.mark.parametrize(("kind", "nu"), [("rows", None), ("blocks", None), ("sides", None), ("rows", 6.0)])
+def test_with_covariates_rows_are_told_by_as_many_as_predictions_rest_on(kind, nu):
+    """Dense algebra given all other rows, of which each row has twelve as neighbours; weighed rows by what a prediction says."""
+    known, X = known_of(60, nu=nu, **SMALL | {"neighbours": 60})
+    rows = [3, 50, 9, 10, 11]
+    out = left_out(known, kind, rows)
+    assert out.neighbours.shape == (5, 12) and known.rows_a_cell == 60
+    (t,) = held_out_rows(known, [out], X, Stages())
+    drift = known.drift_given(out.reference) if kind == "sides" else known.drift
+    C, seen = known.seen.X[rows], known.seen.at(out.reference)
+    if nu is not None:
+        places = outlook(replace(known, seen=seen), X[rows], known.seen.counts[rows])
+        torch.testing.assert_close(t.mean, places.around.mean)
+        assert (places.around.mean - known.survey(C, out.neighbours, known.latest).mean).abs().max() > 0.01
+        return
+    K = known.gp.kernel(seen.X, seen.X) + torch.diag(seen.noise_variance)
+    c = torch.linalg.solve(K, known.gp.kernel(seen.X, C))
+    phi, columns = drift.columns(seen.X), drift.columns(C)
+    mean = columns @ (drift.weights - known.drift.weights) + c.T @ (seen.value - phi @ drift.weights)
+    torch.testing.assert_close(t.mean, mean)
+    torch.testing.assert_close(t.features[:, NAMES.index("mean")], mean)
+    left = known.gp.kernel.prior_at(C) - (c * known.gp.kernel(seen.X, C)).sum(0)
+    torch.testing.assert_close(t.variance, left)
+    open_ = columns - c.T @ phi
+    torch.testing.assert_close(t.drift_variance, (open_ @ drift.covariance * open_).sum(-1))
+
+
+def test_with_covariates_rows_left_out_have_no_say_in_lengths_and_noise(world):
+    known, X, out = world
+    for one in (out[0], out[1]):
+        (t,) = held_out_rows(known, [one], X, Stages())
+        gp, seen = known.gp, known.seen.at(one.reference)
+        if one.kind == "blocks":
+            gp = replace(gp, kernel=known.kernel_given(one.reference))
+        seen = gp.observed(seen.X, seen.value, seen.counts)
+        there = outlook(replace(known, gp=gp, seen=seen), X[one.rows], known.seen.counts[one.rows])
+        torch.testing.assert_close(t.mean, there.around.mean)
+        torch.testing.assert_close(t.variance, there.around.variance)
+        with_all = outlook(
+            replace(known, seen=known.seen.at(one.reference)), X[one.rows], known.seen.counts[one.rows]
+        )
+        assert (with_all.around.variance - t.variance).abs().max() > 1e-6
 
 
 def test_a_side_of_few_rows_has_their_votes(world):

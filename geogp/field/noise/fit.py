@@ -10,7 +10,9 @@ from torch import Tensor
 
 from geogp.calibrate import Calibration, fit_calibration
 from geogp.field.conditioned import Conditioned
+from geogp.field.drift import Drift
 from geogp.field.frame import SPACINGS, Frame
+from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, SIDES, LeftOut, most_at_once
 from geogp.field.noise.judged import surely_better
 from geogp.field.noise.members import Dealt
@@ -18,10 +20,11 @@ from geogp.field.noise.smooth import HeldOutRows, Parts, SmoothNoise, fit_smooth
 from geogp.field.noise.warped import learned_warp
 from geogp.field.observations import canonical
 from geogp.field.options import FieldOptions
+from geogp.field.predict.around import around
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
-from geogp.field.surroundings import NAMES
+from geogp.field.surroundings import NAMES, Surroundings
 from geogp.linalg.distinct import distinct
 from geogp.linalg.threads import side_by_side
 from geogp.transforms import Identity, Transform, Warp, Warped
@@ -73,27 +76,20 @@ def held_out_rows(
 def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> LeveledRows:
     """What is known of rows X (m, D) that are left out together."""
     seen, C = known.left, known.left.X[out.rows]
-    near = out.neighbours[out.neighbours >= 0].unique()
-    around = known.survey(
-        C,
-        out.neighbours,
-        known.frame.newest(seen.X[out.reference]),
-        given=known.left_given(out.reference, near),
-        kernel=known.kernel_given(out.reference) if out.kind in GAPS else None,
-    )
     # Single rows and blocks tell the plane nothing that the rest does not.
     one_side = out.kind == "sides"
     drift = known.drift_given(out.reference) if one_side else known.drift
-    change, uncertain = known.drift.extra(C, around.leaning, drift)
-    around = around.moved(change)
+    kernel = known.kernel_given(out.reference) if out.kind in GAPS else known.gp.kernel
+    told = _as_predicted if known.frame.others else _by_neighbours
+    here, uncertain = told(known, out, C, kernel, drift)
     surface = known.regional_given(out.reference)
     regional = None if surface is None else surface.at_observations(out.rows)
     counts = seen.counts[out.rows]
     weight = torch.full((len(out.rows),), SIDES if one_side else 1.0, dtype=torch.float64)
     return LeveledRows(
-        features=noise_inputs(known, around, counts, X, regional),
-        mean=around.mean,
-        variance=around.variance,
+        features=noise_inputs(known, here, counts, X, regional),
+        mean=here.mean,
+        variance=here.variance,
         drift_variance=uncertain,
         counts=counts,
         value=seen.value[out.rows],
@@ -102,6 +98,35 @@ def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> LeveledRows:
         square=_square(C, SQUARE_SPACINGS),
         vote=weight * min(1.0, VOTES_OF_A_SIDE / len(out.rows)) if one_side else weight,
     )
+
+
+def _by_neighbours(
+    known: Conditioned, out: LeftOut, C: Tensor, kernel: LocalKernel, drift: Drift
+) -> tuple[Surroundings, Tensor]:
+    """What the neighbours of each row at C (m, D) say, given the reference alone, less the drift that is known of all rows; and the
+    variance that the drift adds."""
+    near = out.neighbours[out.neighbours >= 0].unique()
+    here = known.survey(
+        C,
+        out.neighbours,
+        known.frame.newest(known.left.X[out.reference]),
+        given=known.left_given(out.reference, near),
+        kernel=kernel,
+    )
+    change, uncertain = known.drift.extra(C, here.leaning, drift)
+    return here.moved(change), uncertain
+
+
+def _as_predicted(
+    known: Conditioned, out: LeftOut, C: Tensor, kernel: LocalKernel, drift: Drift
+) -> tuple[Surroundings, Tensor]:
+    """The same from as many rows as predictions rest on: of covariates, which have no neighbourhood in space, every further row tells."""
+    seen = known.seen.at(out.reference)
+    seen = known.gp.observed(seen.X, seen.value, seen.counts)
+    there = replace(known, gp=replace(known.gp, kernel=kernel), drift=drift, seen=seen)
+    here = around(there, C)
+    _, uncertain = drift.extra(C, here.leaning)
+    return here.moved(drift(C) - known.drift(C)), uncertain
 
 
 @dataclass(frozen=True)

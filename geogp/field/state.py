@@ -204,6 +204,7 @@ def _noise(tensors: dict[str, Tensor], options: FieldOptions) -> SmoothNoise | N
     )
     own.setdefault("trust", noise.trust)
     own.setdefault("gaps", noise.gaps)
+    own.setdefault("below", noise.below)
     noise.load_state_dict(own)
     return noise.eval()
 

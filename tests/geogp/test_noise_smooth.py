@@ -1,6 +1,7 @@
 """Smooth noise: bounded latent factor, recovers tau, s and the shift, believes what unseen rows bear out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,6 +139,76 @@ def test_recovers_a_second_peak_where_there_is_one():
     assert abs(p.peak.offset[west].mean() - 2.0) < 0.1
     assert abs((p.latent_variance + p.peak.noise_variance)[west].sqrt().mean() - 0.5) < 0.06
     assert p.location[west].mean().abs() < 0.04 and p.noise_variance[west].sqrt().mean() < 0.35
+
+
+def split(share=0.5, apart=0.8, own=0.15, n=3000, seed=0):
+    """Rows of two hills ±apart about a mean known up to a variance of .04, of 1 in the other half, in squares of ten."""
+    rng = np.random.default_rng(seed)
+    known = np.where(np.arange(n) % 2, 1.0, 0.04)
+    noise = np.where(rng.random(n) < share, apart, -apart) + own * rng.normal(size=n)
+    y = torch.from_numpy(np.sqrt(known) * rng.normal(size=n) + noise)
+    zero, one = torch.zeros(n).double(), torch.ones(n).double()
+    features, square = torch.from_numpy(rng.normal(size=(n, 3))), torch.arange(n) // 10
+    return HeldOutRows(features, zero, torch.from_numpy(known), zero, one, y, one, square, one)
+
+
+def test_starts_at_two_peaks_where_half_of_the_rows_lie_at_either():
+    rows = split()
+    model = new_smooth_noise(3, members=3, peak=True)
+    model.start_from(rows.features, 0.66, 1e-6, 30.0)
+    model.start_apart(rows)
+    v, one = torch.full((3000,), 0.04).double(), torch.ones(3000).double()
+    with torch.no_grad():
+        p = model(rows.features, rows.mean, v, torch.tensor(1.0).double(), one)
+    assert torch.allclose(p.location, torch.tensor(-0.8).double(), atol=0.03)
+    assert torch.allclose(p.location + p.peak.offset, torch.tensor(0.8).double(), atol=0.03)
+    assert torch.allclose(p.noise_variance, torch.tensor(0.15**2).double(), atol=0.02)
+    assert torch.allclose(p.peak.noise_variance, torch.tensor(0.15**2).double(), atol=0.02)
+    assert ((p.peak.share > 0.4) & (p.peak.share < 0.5)).all()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.35])
+def test_learns_two_peaks_of_about_equal_height(share):
+    """By symmetry nothing draws a second peak away from the first: begun there, it stays."""
+    rows, unseen = split(share), split(share, seed=1)
+    oracle = -float(split_density(unseen, share).mean())
+    found = []
+    for apart in (False, True):
+        model = new_smooth_noise(3, members=3, peak=True)
+        model.start_from(rows.features, 0.66, 1e-6, 30.0)
+        if apart:
+            model.start_apart(rows)
+        fit_smooth_noise(model, rows, torch.tensor(1.0).double(), Dealt.of(rows.square, 3), epochs=4)
+        with torch.no_grad():
+            p = model(
+                unseen.features, unseen.mean, unseen.variance, torch.tensor(1.0).double(), unseen.counts
+            )
+        found.append(-float(p.log_density(unseen.value).mean()) - oracle)
+    assert found[1] < 0.03 and found[0] > 2.0 * found[1]
+
+
+def split_density(rows, share, apart=0.8, own=0.15):
+    sd = (rows.variance + own**2).sqrt()
+    hills = [
+        np.log(part) + torch.distributions.Normal(at, sd).log_prob(rows.value)
+        for part, at in ((share, apart), (1.0 - share, -apart))
+    ]
+    return torch.logaddexp(*hills)
+
+
+@pytest.mark.parametrize("noise", ["normal", "student", "few"])
+def test_one_hill_starts_as_one(noise):
+    rows, rng = split(), np.random.default_rng(3)
+    y = {
+        "normal": rng.normal(size=3000),
+        "student": rng.standard_t(4.0, size=3000),
+        "few": np.where(rng.random(3000) < 0.06, 2.0, 0.0) + 0.3 * rng.normal(size=3000),
+    }[noise]
+    model = new_smooth_noise(3, members=3, peak=True)
+    model.start_from(rows.features, 1.0, 1e-6, 30.0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.start_apart(replace(rows, value=torch.from_numpy(y)))
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize("peaks", [1, 2])

@@ -222,6 +222,8 @@ def _members(
     s2 = gp.s2 if known.has_counts else 1e-6
     for noise in noises:
         noise.start_from(rows.features, gp.tau2, s2, gp.degrees_of_freedom or 30.0)
+        if noise.peak:
+            noise.start_apart(rows)
 
     def learn(noise: SmoothNoise) -> dict[str, Tensor]:
         with torch.enable_grad():

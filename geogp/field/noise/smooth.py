@@ -44,6 +44,11 @@ AT_ONCE = 1024
 #: Share of the second peak at most, and what its outputs are where the networks say nothing: logit of its share of that, how far it
 #: lies from the location in working units, log scale; how far they leave it at most.
 LARGEST_SHARE, PEAK_START, PEAK_REACH = 0.5, (-3.3, 0.0, 0.0), (6.0, 6.0, 4.0)
+#: A noise with an excess kurtosis below minus this is two hills side by side, or one without tails: from where one hill is learning
+#: finds no second one beside it, for what draws it one way draws it the other way, too. The logit of its share then.
+FLAT, EVEN = 0.8, 2.0
+#: Share of the noise that is left to either peak at least.
+LEAST_LEFT = 0.02
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ class SmoothNoise(nn.Module):
     scale: Tensor
     trust: Tensor
     gaps: Tensor
+    below: Tensor
 
     def __init__(
         self,
@@ -146,6 +152,8 @@ class SmoothNoise(nn.Module):
         self.register_buffer("trust", torch.ones(6 if peak else 5, dtype=torch.float64))
         #: b of `geogp.field.noise.gaps`.
         self.register_buffer("gaps", torch.zeros((), dtype=torch.float64))
+        #: How far below r's mean the first peak lies where the networks say nothing.
+        self.register_buffer("below", torch.zeros((), dtype=torch.float64))
         self.first = SideBySide(members, n_inputs, hidden)
         self.layers = nn.ModuleList([SideBySide(members, hidden, hidden) for _ in range(2)])
         self.last = SideBySide(members, hidden, 5 + scales_surface + 3 * peak)
@@ -170,6 +178,33 @@ class SmoothNoise(nn.Module):
             self.scale.copy_(torch.where(spread > 1e-8, spread, torch.ones_like(spread)))
             start = [max(tau2, 1e-6), max(s2, 1e-6), max(degrees_of_freedom - SMALLEST_DF, 0.1), 1.0]
             self.intercept[self.noise_at : self.noise_at + 4] = torch.tensor(start).log()
+
+    def start_apart(self, rows: "HeldOutRows") -> None:
+        """Begin at two peaks as far apart as the better half of held-out rows say by their moments, where these are flat; the rest is noise.
+
+        Of ±d beside a normal variance w: m₂ = d² + w, m₄ − 3 m₂² = −2 d⁴.
+
+        References
+        ----------
+        Pearson 1894, Contributions to the mathematical theory of evolution
+        """
+        variance = rows.variance + rows.drift_variance
+        best = variance <= variance.median()
+        share = rows.weight[best] / rows.weight[best].sum()
+        away = (rows.value - rows.mean)[best]
+        away = away - (share * away).sum()
+        second, fourth = ((share * away**power).sum() for power in (2, 4))
+        known = (share * variance[best]).sum()
+        noise = second - known
+        less = 3.0 * second.square() - fourth
+        if not bool(noise > 0.0) or not bool(less > FLAT * noise.square()):
+            return
+        apart = (0.5 * less).pow(0.25).clamp_max(((1.0 - LEAST_LEFT) * noise).sqrt())
+        left = noise - apart.square()
+        with torch.no_grad():
+            self.intercept[self.noise_at : self.noise_at + 2] += (left / noise).log()
+            self.intercept[-3:] = torch.stack([torch.tensor(EVEN).to(left), 2.0 * apart, 0.5 * left.log()])
+            self.below.copy_(apart)
 
     def forward(
         self,
@@ -227,7 +262,7 @@ class SmoothNoise(nn.Module):
         noise = torch.exp(start[0] + tau.clamp(-6.0, 6.0)) + torch.exp(start[1] + s.clamp(-4.0, 4.0)) / counts
         df = SMALLEST_DF + torch.exp(start[2] + tails.clamp(-2.0, 3.0))
         log_skewness = MOST_LOG_SKEWNESS * torch.tanh(start[3] + skew)
-        location = mean + shift * torch.sqrt(variance + KNOWN_EXACTLY)
+        location = mean - self.below + shift * torch.sqrt(variance + KNOWN_EXACTLY)
         peak = self._second(said[-3:], start[4:]) if self.peak else None
         return Parts(location, latent, noise, df, log_skewness, peak)
 

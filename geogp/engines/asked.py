@@ -308,9 +308,10 @@ def rows_held_out(row: Method, n: int) -> int:
 
 
 def is_far_off(time: float, known: tuple[float, float]) -> bool:
-    """Whether a time lies farther before or after the known (first, last) than these lie apart."""
+    """Whether a time lies farther before or after the known (first, last) than these lie apart; a year, where they are nearer. Of one
+    time alone nothing tells how values change, so that any other is far."""
     first, last = known
-    return max(time - last, first - time) > max(last - first, 1.0)
+    return max(time - last, first - time) > (max(last - first, 1.0) if last > first else 0.0)
 
 
 def _off_words(time: float, known: tuple[float, float]) -> tuple[str, str]:
@@ -349,9 +350,10 @@ def warn_far_off(engine: Engine, asked: tuple[float, float], known: tuple[float,
         (reached - last, "after the last") if reached > last else (first - reached, "before the first")
     )
     late, other = _off_words(reached, known)
+    span = f"span {last - first:.1f} years" if last > first else f"are of {last:.2f} alone"
     warnings.warn(
-        f"predictions reach {reached:.2f}, {gap:.1f} years {when} measurement, and the measurements span "
-        f"{last - first:.1f} years: they say nothing of what {late}; take {other} time.",
+        f"predictions reach {reached:.2f}, {gap:.1f} years {when} measurement, and the measurements {span}: they say nothing "
+        f"of what {late}; take {other} time.",
         FarAhead,
         stacklevel=5,
     )

@@ -228,6 +228,19 @@ def test_long_before_the_first_quarter_is_as_unsure_as_long_after_the_last():
     assert mean[0] > 2.0 * -8.0 / 2 and sd[0] > 1.3 * max(sd[1:])
 
 
+def test_one_time_alone_says_nothing_of_another():
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.uniform(0, 9000, (60, 2)), np.full(60, 2020.5)])
+    model = geogp.GPRegressor("local-gp", spatial=(0, 1), time=2).fit(X, np.sin(X[:, 0] / 900))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(X[:2])
+    with pytest.warns(
+        FarAhead, match=r"reach 2020\.75, 0\.2 years after .* are of 2020\.50 alone: .*take an earlier"
+    ):
+        model.predict(X[:2] + [0.0, 0.0, 0.25])
+
+
 def test_coverage_of_area_means_of_known_surfaces():
     """Surfaces drawn from a kernel, measured with noise, areas predicted with 20 neighbours: 80% intervals hold."""
     rng = np.random.default_rng(0)

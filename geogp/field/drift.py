@@ -40,8 +40,12 @@ TO_A_WEIGHT = 3
 SOME = 20_000
 #: The upper end of a 95% interval.
 UPPER = 0.975
-#: Beyond the data the plane goes on for about so many half extents, and never farther.
-REACH = 2.0
+#: Beyond the data it levels off within about so many half extents, with covariates after so many more.
+REACH, STRAIGHT = 2.0, 2.0
+#: The first columns of coordinates are space.
+N_SPACE = 2
+#: Of what goes on with a covariate beyond the data so much is one sd.
+DOUBTED = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +101,29 @@ class Drift:
         return len(self.weights)
 
     def columns(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N q"]:
-        """Φ at coordinates C: the plane levels off beyond the data, so that far away it says nothing wild."""
+        """Φ at coordinates C: beyond the data it levels off, so that far away it says nothing wild; with covariates it goes straight on
+        before, as temperatures fall above the highest station."""
+        inside, beyond = self._scaled(C)
+        return torch.cat([torch.ones(len(C), 1, dtype=C.dtype, device=C.device), inside + beyond], dim=1)
+
+    def doubt(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N p"]:
+        """One sd of what is said of p covariates beyond where they were measured, for each the same sign and share everywhere: half of
+        how much it goes on, so that going on as before, and no more at all, are two of them apart."""
+        some = ~self._over_space
+        return (DOUBTED * self._scaled(C)[1] * self.weights[1:].to(C.device))[:, some]
+
+    @property
+    def _over_space(self) -> Tensor:
+        """Which of the axes are space."""
+        return torch.tensor([d < N_SPACE for d in self.axes], dtype=torch.bool)
+
+    def _scaled(self, C: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, p) each, in half extents: where C lie or the data end before, and how far it goes on beyond."""
         P = (C[:, self.axes] - self.center.to(C.device)) / self.scale.to(C.device)
+        straight = torch.where(self._over_space.to(C.device), 0.0, STRAIGHT)
         beyond = (P.abs() - 1.0).clamp_min(0.0)
-        P = P - P.sign() * (beyond + REACH * torch.expm1(-beyond / REACH))
-        return torch.cat([torch.ones(len(C), 1, dtype=C.dtype, device=C.device), P], dim=1)
+        late = (beyond - straight).clamp_min(0.0)
+        return P.clamp(-1.0, 1.0), P.sign() * (beyond - late - REACH * torch.expm1(-late / REACH))
 
     def __call__(self, C: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         """Φ ŵ at coordinates C."""
@@ -111,8 +133,9 @@ class Drift:
         self, A: Float[Tensor, "N D"], B: Float[Tensor, "M D"], *, diagonal: bool = False
     ) -> Tensor:
         """Covariance of the drift at A and at B given the observations: (N, M), or its diagonal (N,)."""
-        half = self.columns(A) @ self.covariance
-        return (half * self.columns(B)).sum(-1) if diagonal else half @ self.columns(B).T
+        left = torch.cat([self.columns(A) @ self.covariance, self.doubt(A)], dim=1)
+        right = torch.cat([self.columns(B), self.doubt(B)], dim=1)
+        return (left * right).sum(-1) if diagonal else left @ right.T
 
     def extra(
         self, C: Float[Tensor, "N D"], leaning: Float[Tensor, "N q"], other: "Drift | None" = None
@@ -124,7 +147,7 @@ class Drift:
         """
         known = self if other is None else other
         open_ = self.columns(C) - leaning
-        variance = ((open_ @ known.covariance) * open_).sum(-1)
+        variance = ((open_ @ known.covariance) * open_).sum(-1) + known.doubt(C).square().sum(-1)
         return open_ @ (known.weights - self.weights), variance.clamp_min(0.0)
 
     def least_squares(

@@ -15,6 +15,8 @@ from geogp.holdout import clusters, spacing
 SPACINGS, SPAN_SHARE = 3.5, 0.4
 #: The metric of inputs as they are.
 ISOTROPIC = (1.0, 0.0, 0.0, 1.0)
+#: The middle 68% of a covariate, half of which is one sd of a normal; of more than so many of these the sd is that of a few values.
+MIDDLE, FAR_OUT = (0.16, 0.84), 3.0
 
 
 @dataclass(frozen=True)
@@ -148,5 +150,12 @@ def frame_of(
         space_unit=SPACINGS * h,
         time_unit=SPAN_SHARE * span if span > 0 else 1.0,
         metric=metric,
-        other_units=tuple(float(X[:, d].std()) for d in others),
+        other_units=tuple(_unit(X[:, d]) for d in others),
     )
+
+
+def _unit(values: np.ndarray) -> float:
+    """Of a covariate: its standard deviation, or where a few far values make most of that half of what the middle 68% spans."""
+    sd, (low, high) = float(values.std()), np.quantile(values, MIDDLE)
+    half = 0.5 * float(high - low)
+    return half if 0.0 < FAR_OUT * half < sd else sd

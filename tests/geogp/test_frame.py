@@ -83,3 +83,16 @@ def test_neighbours_are_near_in_space_and_time(time):
     assert len(search.place_space) == 60
     wanted = C.numpy()[:, :2]
     assert {tuple(p) for p in np.round(search.place_space, 9)} == {tuple(p) for p in np.round(wanted, 9)}
+
+
+@pytest.mark.parametrize(("n_far", "robust"), [(0, False), (1, True), (30, True), (150, False)])
+def test_a_few_far_values_do_not_set_the_unit_of_a_covariate(n_far, robust):
+    """Nor does one with few values other than one: most of such a covariate spans nothing."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(0, 9, (300, 2)), rng.normal(5.0, 2.0, 300), np.arange(300) % 10 == 0])
+    X[:n_far, 2] *= 1000.0
+    unit, flag = frame_of(X, (0, 1), None).other_units
+    assert flag == X[:, 3].std()
+    middle = np.quantile(X[:, 2], 0.84) - np.quantile(X[:, 2], 0.16)
+    assert unit == pytest.approx(middle / 2 if robust else X[:, 2].std())
+    assert (unit < 4.0) == (n_far <= 30)

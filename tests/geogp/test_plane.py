@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+import geogp
 from geogp.field import LocalKernel, drift
 from geogp.field.drift import Drift, Whitened, left_open
 from geogp.field.local_gp import LocalGP
@@ -45,14 +46,21 @@ def test_columns_but_time_run_from_minus_one_to_one(unit):
     assert Drift.over(C[:, :3], 2, n_space=1).axes == (0,) and Drift.over(C[:, :1], None).axes == (0,)
 
 
-def test_beyond_the_data_a_column_levels_off_after_two_half_extents():
-    d = Drift.over(coordinates(), 2)
-    for beyond in (0.3, 2.0, 50.0):
+def test_beyond_the_data_the_plane_levels_off_after_two_half_extents_and_covariates_after_two_more(plane):
+    d = plane
+    for beyond in (0.3, 2.0, 3.0, 50.0):
         for side in (-1.0, 1.0):
             C = torch.zeros(1, 5).double()
             C[:, d.axes] = d.center + side * (1.0 + beyond) * d.scale
-            wanted = side * (1.0 + 2.0 * (1.0 - np.exp(-beyond / 2.0)))
-            torch.testing.assert_close(d.columns(C)[0, 1:], torch.full((4,), wanted).double())
+            level = 2.0 * (1.0 - np.exp(-beyond / 2.0))
+            on = min(beyond, 2.0) + 2.0 * (1.0 - np.exp(-max(beyond - 2.0, 0.0) / 2.0))
+            wanted = side * (1.0 + torch.tensor([level, level, on, on])).double()
+            torch.testing.assert_close(d.columns(C)[0, 1:], wanted)
+            # As far from going on as from standing still.
+            torch.testing.assert_close(d.doubt(C)[0], 0.5 * side * on * d.weights[3:])
+    assert (d.doubt(coordinates()) == 0.0).all() and d.doubt(coordinates()).shape == (40, 2)
+    line = Drift.over(coordinates()[:, :2], None)
+    assert line.doubt(2.0 * coordinates()[:, :2]).shape == (40, 0)
 
 
 @pytest.mark.parametrize(("n", "n_space", "axes"), [(9, 2, (0, 1)), (8, 2, ()), (6, 1, (0,)), (5, 1, ())])
@@ -99,18 +107,41 @@ def test_what_it_says_and_how_it_errs_are_products_of_its_columns(plane):
     A, B = coordinates(6, 2), coordinates(4, 3)
     phi, psi = plane.columns(A), plane.columns(B)
     torch.testing.assert_close(plane(A), phi @ plane.weights)
-    torch.testing.assert_close(plane.covariance_of(A, B), phi @ plane.covariance @ psi.T)
+    A[0, 3:], B[1, 3:] = torch.tensor([4.0, -20.0]), torch.tensor([-1.0, -30.0])
+    phi, psi, beyond = plane.columns(A), plane.columns(B), plane.doubt(A)
+    assert (beyond[0].abs() > 0.01).all() and (plane.doubt(B)[1].abs() > 0.01).all()
+    both = phi @ plane.covariance @ psi.T + beyond @ plane.doubt(B).T
+    torch.testing.assert_close(plane.covariance_of(A, B), both)
     own = plane.covariance_of(A, A, diagonal=True)
-    torch.testing.assert_close(own, (phi @ plane.covariance @ phi.T).diagonal())
+    torch.testing.assert_close(own, (phi @ plane.covariance @ phi.T + beyond @ beyond.T).diagonal())
     leaning = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).double()
     open_ = phi - leaning
     change, variance = plane.extra(A, leaning)
     assert (change == 0).all()
-    torch.testing.assert_close(variance, (open_ @ plane.covariance @ open_.T).diagonal())
+    torch.testing.assert_close(variance, (open_ @ plane.covariance @ open_.T + beyond @ beyond.T).diagonal())
     other = replace(plane, weights=plane.weights + 1.0, covariance=4.0 * plane.covariance)
     change, wider = plane.extra(A, leaning, other)
     torch.testing.assert_close(change, open_.sum(1))
-    torch.testing.assert_close(wider, 4.0 * variance)
+    further = other.doubt(A).square().sum(1) - 4.0 * beyond.square().sum(1)
+    torch.testing.assert_close(wider, 4.0 * variance + further)
+
+
+def test_a_temperature_goes_on_falling_above_the_highest_station():
+    """Known up to 1,500 m, asked at 2,500: the mean is that of the line, the interval holds it and that it stands still."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(0, 100_000, (150, 2)), rng.uniform(0, 1500, 150)])
+    y = 15.0 - 0.0065 * X[:, 2] + 0.3 * rng.normal(size=150)
+    model = geogp.GPRegressor(spatial=(0, 1), random_state=0).fit(X, y)
+    at = X[:8].copy()
+    at[:, 2] = 2500.0
+    mean = model.predict(at)
+    np.testing.assert_allclose(mean, 15.0 - 0.0065 * 2500, atol=0.4)
+    lower, upper = model.interval(at)
+    stands = 15.0 - 0.0065 * 1500
+    assert (upper > stands - 1.0).all() and (upper < stands + 2.0).all() and (lower < mean - 4.0).all()
+    # All summits err together, and draws of them do.
+    draws = model.sample_y(at, n_samples=400, random_state=1)
+    assert np.corrcoef(draws)[0, 1:].min() > 0.9
 
 
 def test_a_variance_is_never_negative(plane):

@@ -50,6 +50,8 @@ RATE = 0.04
 ALIKE = 0.5
 #: Others that each of few rows is given; so many times fewer steps, since all rows together come after.
 OTHERS, SHORTER = 32, 2
+#: Lengths along covariates that few rows begin with, too, in those they begin with; still fewer tell no waves.
+SHORT, SHORT_FROM = 0.125, 300
 #: Steps with single rows for one with a block, in time.
 ROWS_BETWEEN = 2
 #: About so many targets of a kind judge the candidates.
@@ -355,7 +357,7 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones: both kernels
     are tried (rows that are taken together tell of both), and rough ones beside smooth ones where no kernel was asked for:
     of few rows the likelihood tells which, on a line beside smoother ones, too, and plain reading is left only where weighing
-    surely gains. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
+    surely gains; lengths along covariates are tried short, too. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
     variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
     speaks against it. A mean that shifts with the count must gain more than chance does.
     """
@@ -366,6 +368,9 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     if start.time_axis is not None and len(start.smoothness) > 1:
         # What stays at a place is there only where held-out rows ask for it: else a little of the noise becomes surface.
         starts["wide"] = start.term(len(start.smoothness) - 1)
+    if trials.each_together and start.covariate_axes and len(trials.y) >= SHORT_FROM:
+        # What goes up and down along a covariate is not found from a length that sees none of it.
+        starts["short"] = start.along_covariates(SHORT)
     if open_smoothness and not trials.each_together:
         starts["rough"] = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
     best = _best_of(trials, rows, starts)
@@ -402,14 +407,18 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
 
 
 def _best_of(trials: Trials, rows: list[Targets], starts: dict[str, LocalKernel]) -> Candidate:
-    """The best of candidates with these starts, the first of which says whether observations are weighed."""
+    """The best of candidates with these starts, the first of which says whether observations are weighed; one that began short only
+    where it surely is."""
     candidates = trials.rivals(starts, rows, weighted=True)
     if heavy_tailed(candidates[0].gp.degrees_of_freedom) and not trials.each_together:
         unweighted = trials.judged(replace(candidates[0].gp, weighted=False))
         if unweighted.density > candidates[0].density:
             again = {f"{name}, unweighted": start for name, start in starts.items()}
             candidates = trials.rivals(again, rows, weighted=False)
-    return functools.reduce(_better, candidates)
+    by_name = dict(zip(starts, candidates))
+    short = by_name.pop("short", None)
+    best = functools.reduce(_better, by_name.values())
+    return best if short is None else _surely_better(best, short)
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:

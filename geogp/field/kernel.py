@@ -6,6 +6,7 @@ with Matérn correlations M_c (1/2, 3/2, 5/2) and a lengthscale per axis and com
 """
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +52,11 @@ class LocalKernel:
     def space_axes(self) -> list[int]:
         """All axes but time."""
         return [d for d in range(self.log_lengthscale.shape[1]) if d != self.time_axis]
+
+    @property
+    def covariate_axes(self) -> list[int]:
+        """All but the first two, which are places, and time."""
+        return [d for d in self.space_axes if d >= 2]
 
     @property
     def prior_variance(self) -> Float[Tensor, ""]:
@@ -120,6 +126,12 @@ class LocalKernel:
         if stretch is not None:
             distance = distance / stretch.sqrt()
         return matern(distance, self.smoothness[c], v if lag is None else v - lag * inverse[self.time_axis])
+
+    def along_covariates(self, factor: float) -> "LocalKernel":
+        """The same with lengths along covariates so many times as long."""
+        log_lengthscale = self.log_lengthscale.clone()
+        log_lengthscale[:, self.covariate_axes] += math.log(factor)
+        return replace(self, log_lengthscale=log_lengthscale)
 
     def term(self, c: int) -> "LocalKernel":
         """Component c as a kernel of its own, in float64."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import geogp
 from geogp.densities import log_density
 from geogp.field import FieldOptions, LocalKernel, choose
 from geogp.field.choose import Candidate, Trials, best_local_gp, held_out_densities
@@ -467,6 +468,44 @@ def test_over_space_rough_kernels_and_gaps_are_tried(best):
     o = FieldOptions(varying=0, components=(("matern32", 1.0, 1.0),))
     assert names(best(options=o)[1]) == ["first", "gaps"]
     assert names(best(left_out=SETS | {"blocks": []})[1]) == ["first", "rough"]
+
+
+class Few(Scripted):
+    each_together = True
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+def test_of_few_rows_short_lengths_along_covariates_are_tried_too(in_time, monkeypatch):
+    monkeypatch.setattr(choose, "SHORT_FROM", len(trials_of(in_time=in_time, cls=Few).y))
+    start, axes = kernel_of(in_time), 3 if in_time else 2
+    covariate = torch.full((2, 1), 4.0).double().log()
+    start = replace(start, log_lengthscale=torch.cat([start.log_lengthscale, covariate], 1))
+    surely, perhaps = {"rows": [0.1, 0.2, 0.3]}, {"rows": [-0.9, 0.2, 1.1]}
+    for script, taken in (({}, "first"), ({"short": surely}, "short"), ({"short": perhaps}, "first")):
+        Scripted.script, Scripted.asked = {"first": 0.0} | script, []
+        gp = best_local_gp(trials_of(in_time=in_time, cls=Few), start)
+        asked = {name: kernel for name, _, kernel, *_ in (a for a in Scripted.asked if len(a) == 5)}
+        assert ("short" in asked) and torch.equal(gp.kernel.log_lengthscale, asked[taken].log_lengthscale)
+        short = asked["short"].log_lengthscale.exp()
+        torch.testing.assert_close(short[:, axes], torch.full((2,), 0.5).double())
+        assert torch.equal(asked["short"].log_lengthscale[:, :axes], start.log_lengthscale[:, :axes])
+    for cls, kernel in ((Few, kernel_of(in_time)), (Scripted, start)):
+        Scripted.script, Scripted.asked = {"first": 0.0}, []
+        best_local_gp(trials_of(in_time=in_time, cls=cls), kernel)
+        assert "short" not in names(Scripted.asked)
+    monkeypatch.setattr(choose, "SHORT_FROM", choose.SHORT_FROM + 1)
+    best_local_gp(trials_of(in_time=in_time, cls=Few), start)
+    assert "short" not in names(Scripted.asked)
+    Scripted.script, Scripted.asked = {}, []
+
+
+def test_waves_along_a_covariate_are_found_in_few_rows():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.uniform(0, 100, (900, 2)), rng.uniform(0, 1, 900)])
+    f = 1.5 * np.sin(12 * np.pi * X[:, 2]) + np.sin(X[:, 0] / 15)
+    y = f + 0.2 * rng.normal(size=900)
+    model = geogp.GPRegressor(spatial=(0, 1), random_state=0).fit(X[:450], y[:450])
+    assert np.sqrt(np.mean((model.predict(X[450:]) - f[450:]) ** 2)) < 0.3
 
 
 def test_in_time_single_rows_and_blocks_go_together_and_the_wide_part_alone_is_tried(best):

@@ -23,7 +23,7 @@ from geogp.field.noise.rows import ToldNoise
 from geogp.field.options import ROUGH, SMOOTHER, FieldOptions
 from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
-from geogp.field.student import heavy_tailed
+from geogp.field.student import heavy_tailed, variance_over_scale2
 from geogp.field.variation import Variation
 from geogp.field.variation.crowding import Crowding
 from geogp.field.variation.noisiness import Noisiness
@@ -313,7 +313,14 @@ class Trials:
         may_differ = options.smooth and not options.is_smooth(len(self.y)) and gp.kernel.variation is None
         noisiness = Noisiness.over(self.X[self.distinct]) if may_differ else None
         other = self._varied("noisier", gp, noisiness, SURELY_NOISIER)
-        return plain if other is None else _better(plain, other)
+        best = plain if other is None else _better(plain, other)
+        if not (gp.weighted and heavy_tailed(gp.degrees_of_freedom)):
+            return best
+        # A noise of two sizes passes for one with tails, which trusts the noisier half too much.
+        whole = variance_over_scale2(gp.degrees_of_freedom)
+        even = replace(gp, tau2=whole * gp.tau2, s2=whole * gp.s2, degrees_of_freedom=None, weighted=False)
+        other = self._varied("noisier, without tails", even, noisiness, SURELY_NOISIER)
+        return best if other is None else _better(best, other)
 
     def _varied(
         self, stage: str, gp: LocalGP, crowding: Crowding | Noisiness | None, nats: float, **how: Any

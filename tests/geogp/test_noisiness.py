@@ -57,6 +57,27 @@ def test_it_is_learned_and_tells_where_new_values_scatter(apart, monkeypatch):
     assert error[0] < 0.9 * error[1]
 
 
+def test_a_noise_of_many_sizes_is_none_with_tails(monkeypatch):
+    """Learned while it is one everywhere it passes for one, and those who are weighed so are trusted too much where it is loud."""
+    rng = np.random.default_rng(4)
+    X = rng.uniform(0, SIDE, (1700, 2))
+    f = np.sin(X[:, 0] / 1.5) + np.cos(X[:, 1] / 1.2)
+    noise = 0.4 * np.exp(1.5 * np.sin(X[:, 0] / 2.0))
+    y = f + noise * rng.normal(size=1700)
+    model = fitted(X[:700], y[:700])
+    varied = Trials._varied
+    monkeypatch.setattr(
+        Trials, "_varied", lambda t, stage, *a, **k: None if "tails" in stage else varied(t, stage, *a, **k)
+    )
+    tailed = fitted(X[:700], y[:700])
+    assert model.engine_.field.gp.degrees_of_freedom is None and tailed.engine_.field.gp.weighted
+    X, f, y, loud = X[700:], f[700:], y[700:], noise[700:] > 1.2
+    nll = [-m.predictive(X).log_density(y).mean() for m in (model, tailed)]
+    assert nll[0] < nll[1] - 0.03
+    inside = [(np.abs(m.predictive(X[loud]).cdf(y[loud]) - 0.5) < 0.475).mean() for m in (model, tailed)]
+    assert inside[0] > max(0.84, inside[1])
+
+
 def test_it_survives_storage_and_what_is_observed_is_as_noisy_as_what_is_to_come(apart):
     (X, *_), model = apart
     again = geogp.GPRegressor.from_state(*model.state())

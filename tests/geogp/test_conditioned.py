@@ -451,6 +451,7 @@ def with_everything():
         noise.intercept += 0.3
         noise.trust.fill_(0.4)
         noise.gaps.fill_(0.2)
+        noise.below.fill_(0.3)
     return known, noise, Calibration(1.1, (1.0, 1.2), (30, 40), 0.95)
 
 
@@ -532,7 +533,7 @@ def test_a_noise_of_one_member_is_one_of_several_then():
     tensors, facts = state_of(known, alone, None)
     for name in [name for name in tensors if name.startswith("noise.") and tensors[name].dim() == 3]:
         tensors[name] = tensors[name][0, 0] if name.endswith("bias") else tensors[name][0].T.contiguous()
-    del tensors["noise.trust"], tensors["noise.gaps"]
+    del tensors["noise.trust"], tensors["noise.gaps"], tensors["noise.below"]
     _, again, _, _ = restored(tensors, facts)
     assert again.members == 1 and again.scales_surface
     for name, value in alone.state_dict().items():

@@ -97,7 +97,7 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
         for layer in ("first", "layers.0", "layers.1", "last")
         for part in ("weight", "bias")
     ]
-    noise = {f"noise.{name}" for name in ("level", "center", "scale", "trust", "gaps", *parts)}
+    noise = {f"noise.{name}" for name in ("level", "center", "scale", "trust", "gaps", "below", *parts)}
     kernel = {"kernel.log_lengthscale", "kernel.log_variance"}
     drift = {f"drift.{name}" for name in ("axes", "center", "scale", "weights", "covariance")}
     rows = {f"row_noise.{name}" for name in ("center", "scale", "coefficients")}

@@ -431,3 +431,19 @@ def test_what_is_surely_better_gains_more_than_its_error_and_loses_no_crps():
     assert not surely_better(far, wide, y, square)
     odd = Predictive(zero, zero + 9.0)
     assert (far.log_density(y) - odd.log_density(y)).mean() > 1.0 and not surely_better(far, odd, y, square)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_the_noise_with_two_peaks_begins_where_rows_left_out_say(world, taught, monkeypatch, flat):
+    """As far apart as their moments say where they lie at either of two values; where they lie where they are predicted, at one."""
+    known, X, out = world
+    monkeypatch.setattr(noise_fit, "PEAK_FROM", 10)
+    monkeypatch.setattr(noise_fit, "surely_better", lambda *_: True)
+    kinds = held_out_rows(known, out, X, Stages())
+    sides = [2.0 * (torch.arange(len(rows)) % 2) - 1.0 for rows in kinds]
+    away = [(3.0 if flat else 0.0) * side for side in sides]
+    kinds = [replace(rows, value=rows.mean + d) for rows, d in zip(kinds, away, strict=True)]
+    fit_noise(known, kinds, Stages())
+    one, two = taught["all"]
+    assert float(one.below) == 0.0
+    assert float(two.below) == pytest.approx(3.0, rel=0.1) if flat else float(two.below) == 0.0

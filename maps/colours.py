@@ -211,6 +211,8 @@ def _from_values(parts: Mapping[str, NDArray[np.float64]], layer: Layer) -> Scal
     low = min(float(np.percentile(v, 2)) for v in parts.values())
     high = max(float(np.percentile(v, 98)) for v in parts.values())
     central = [v for key, v in parts.items() if LAYERS[key].central]
+    if any((v < 0.0).any() for v in central):
+        kind = "linear"  # as temperatures are, whose ratios mean nothing
     if kind == "log" and low == 0 and min(v.min() for v in parts.values()) >= 0:
         low = high / 1000  # counts, whose intervals reach down to 0
     if kind == "log" and low > 0:

@@ -211,6 +211,15 @@ def test_counts_have_no_unit_and_keep_their_log_scale():
     assert scales(depth, planes.values())["ends"].kind == "linear"
 
 
+def test_what_is_below_zero_anywhere_has_no_ratios(ds: xr.Dataset) -> None:
+    """As temperatures on a few summits, fewer than the scale leaves out at its ends."""
+    planes = list(bands(ds, ["median"]))
+    assert scales(ds, planes)["level"].kind == "log"
+    summit = ds.copy(deep=True)
+    summit["median"].values.flat[np.flatnonzero(np.isfinite(summit["median"].values))[0]] = -0.5
+    assert scales(summit, planes)["level"].kind == "linear"
+
+
 def test_what_to_expect_fills_its_legend_however_wide_the_intervals(ds: xr.Dataset) -> None:
     """A region of fast towns is not one colour because its intervals begin at next to nothing."""
     narrow = ds.assign(median=100 + ds["median"] * 0 + np.linspace(0, 100, ds.sizes["x"]))

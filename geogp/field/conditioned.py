@@ -261,4 +261,7 @@ class Conditioned:
         if time is None:
             return torch.zeros(len(C), 2, dtype=C.dtype)
         gaps = time - self.latest - self.horizon, self.earliest - time
-        return torch.stack([self.trend.extra_variance(gap.clamp_min(0.0)) for gap in gaps], dim=-1)
+        walks = torch.stack([self.trend.extra_variance(gap.clamp_min(0.0)) for gap in gaps], dim=-1)
+        after, before = time.clamp_min(self.latest), time.clamp_max(self.earliest)
+        ends = (after, self.latest), (before, self.earliest)
+        return walks + torch.stack([self.trend.doubt(*end) for end in ends], dim=-1)

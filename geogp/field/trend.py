@@ -11,6 +11,8 @@ from geogp.holdout import PERIODS
 SLOPE_FROM = 4
 #: Share of the mean squared change of fewer that is left to a slope nobody fitted.
 FEW = 0.25
+#: Of what levelling off takes from a line beyond the data so much is one sd: it may as well go on.
+DOUBTED = 0.6
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,12 @@ class Trend:
     def extra_variance(self, gap: Tensor) -> Tensor:
         """(N,) variance of the mean a time `gap` (N,) beyond what the data cover."""
         return self.drift * gap + self.slope_variance * gap.square()
+
+    def doubt(self, time: Tensor, since: float) -> Tensor:
+        """(N,) variance at times (N,) of a line that levels off, where it may go on: of what that takes away after `since`, or before."""
+        taken = (time - self.levelled(time)).abs()
+        known = abs(since - float(self.levelled(torch.tensor(since, dtype=time.dtype))))
+        return (DOUBTED * self.slope * (taken - known).clamp_min(0.0)).square()
 
 
 def fit_trend(time: Tensor | None, y: Tensor, weight: Tensor) -> Trend:

@@ -75,16 +75,20 @@ def test_the_mean_before_neighbours_is_trend_and_drift_and_count_shift():
 def test_the_mean_walks_only_beyond_what_was_played_through():
     known, X = known_of()
     assert known.latest == known.seen.X[:, 2].max()
+    doubt = known.trend.doubt
     for years in (0.0, 0.2, 0.5, 2.0):
         C = known.frame.coordinates(ahead(X, years))
         gap = (C[:, 2] - known.latest - 0.25).clamp_min(0.0)
-        torch.testing.assert_close(known.time_variance(C), 0.4 * gap + 0.7 * gap.square())
+        levelled = doubt(C[:, 2].clamp_min(known.latest), known.latest)
+        assert bool(levelled.any()) == (years > 0)
+        torch.testing.assert_close(known.time_variance(C), 0.4 * gap + 0.7 * gap.square() + levelled)
     assert known.earliest == known.seen.X[:, 2].min()
     for years in (0.2, 2.0):
         C = known.frame.coordinates(ahead(X, -years))
         gap = (known.earliest - C[:, 2]).clamp_min(0.0)
-        assert (gap > 0.0).any()
-        torch.testing.assert_close(known.time_variance(C), 0.4 * gap + 0.7 * gap.square())
+        levelled = doubt(C[:, 2].clamp_max(known.earliest), known.earliest)
+        assert (gap > 0.0).any() and (levelled > 0.0).any()
+        torch.testing.assert_close(known.time_variance(C), 0.4 * gap + 0.7 * gap.square() + levelled)
     still = replace(known, frame=replace(known.frame, time=None))
     assert still.time_variance(C).tolist() == [0.0] * len(C)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from geogp.field.trend import Trend, fit_trend
+from geogp.field.trend import DOUBTED, Trend, fit_trend
 
 
 def rows(quarters, n=50, seed=0):
@@ -96,3 +96,17 @@ def test_a_walk_gains_variance_with_the_gap_and_a_slope_with_its_square():
     gap = torch.tensor([0.0, 0.5, 3.0]).double()
     doubt = Trend(0.0, drift=0.3, slope_variance=0.2).extra_variance(gap)
     np.testing.assert_allclose(doubt, [0.0, 0.15 + 0.05, 0.9 + 1.8])
+
+
+def test_that_a_line_may_go_on_is_doubted_where_it_levels_off():
+    trend = Trend(1.0, slope=-2.0, newest=3.0, span=4.0)
+    t = torch.tensor([-9.0, -1.0, 0.0, 3.0, 3.5, 11.0], dtype=torch.float64)
+    taken = (trend(t, 6) - Trend(1.0, slope=-2.0)(t, 6)).abs()
+    torch.testing.assert_close(trend.doubt(t, 3.0).sqrt(), DOUBTED * taken)
+    assert trend.doubt(t[1:4], 3.0).tolist() == [0.0] * 3 and float(trend.doubt(t, 3.0)[4]) > 0
+    # Going on as before lies within two of these, and more.
+    assert 1.0 / DOUBTED < 2.0
+    # What measurements have told since is not in doubt.
+    later = trend.doubt(t, 5.0)
+    assert float(later[4]) == 0.0 < float(later[5]) < float(trend.doubt(t, 3.0)[5])
+    assert Trend(1.0, slope=-2.0).doubt(t, 3.0).tolist() == [0.0] * 6 == Trend(1.0).doubt(t, 3.0).tolist()

@@ -190,8 +190,11 @@ def check_values(y: "NDArray[np.float64]") -> None:
     """
     import numpy as np
 
-    if not np.isfinite(y).all():
-        raise InvalidInput("y holds NaN or infinity; drop those rows.")
+    bad = np.flatnonzero(~np.isfinite(y))
+    if len(bad):
+        raise InvalidInput(
+            f"y holds NaN or infinity in {len(bad)} of {len(y)} rows, row {bad[0]} first; drop those rows."
+        )
     if len(y) and (most := float(np.abs(y).max())) > MOST_VALUE:
         raise InvalidInput(
             f"y holds a value of size {most:g}, and at most {MOST_VALUE:g} are possible; drop that row, or take another unit."

@@ -115,7 +115,7 @@ def spoilt(values, value):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda X, y, n: (X, spoilt(y, np.nan), n), "y holds NaN or infinity"),
+        (lambda X, y, n: (X, spoilt(y, np.nan), n), "y holds NaN or infinity in 1 of 20 rows, row 19 first"),
         (lambda X, y, n: (X, spoilt(y, 1e300), n), "y holds a value of size 1e\\+300"),
         (lambda X, y, n: (spoilt(X, np.nan), y, n), "NaN"),
         (lambda X, y, n: (spoilt(X, 1e300), y, n), "X holds"),

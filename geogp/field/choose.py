@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut, nearest_others
 from geogp.field.likelihood.conditional import among, conditional_log_density
 from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
-from geogp.field.likelihood.repeated import Places
+from geogp.field.likelihood.repeated import Places, first_of_copies
 from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihood
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
@@ -166,10 +165,9 @@ class Trials:
 
     @cached_property
     def distinct(self) -> Tensor:
-        """Numbers of rows of which none repeats another, place, time, count and value: copies tell of no noise."""
-        table = torch.cat([self.X, self.y[:, None], self.counts[:, None]], dim=1).cpu().numpy()
-        first = np.unique(table, axis=0, return_index=True)[1]
-        return torch.from_numpy(np.sort(first)).to(self.X.device)
+        """Numbers of rows of which none is a copy of another: copies tell of no noise."""
+        table = torch.cat([self.X, self.counts[:, None], self.y[:, None]], dim=1).cpu().numpy()
+        return torch.from_numpy(first_of_copies(table)).to(self.X.device)
 
     @property
     def tell_together(self) -> bool:

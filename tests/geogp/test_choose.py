@@ -14,6 +14,7 @@ from geogp.field import FieldOptions, LocalKernel, choose
 from geogp.field.choose import Candidate, Trials, best_local_gp, held_out_densities
 from geogp.field.left_out import LeftOut
 from geogp.field.local_gp import LocalGP
+from geogp.field.likelihood.repeated import first_of_copies
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.solve import conditional_moments
 from geogp.field.stages import Stages
@@ -195,6 +196,42 @@ def test_copies_tell_of_no_noise_and_constants_of_nothing():
 
 def test_a_line_has_one_northing():
     t = trials_of(20)
+def test_rounded_readings_that_agree_are_no_copies():
+    """A thermometer of whole degrees says the same again and again, and other things between; a table joined from two does not."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.uniform(0, 9, (60, 2)), 5, axis=0)
+    exact = X[:, 0] + 0.6 * rng.standard_normal(300)
+    whole = exact.round()
+
+    def kept(X, y):
+        return len(first_of_copies(np.column_stack([X, y])))
+
+    assert kept(X, whole) == kept(X, exact) == 300 > len(np.unique(np.column_stack([X, whole]), axis=0))
+    # Whole degrees read once at each place, a third of which come twice; and exact ones read again, all of which do.
+    once, third = slice(None, None, 5), slice(None, 100, 5)
+    assert kept(np.vstack([X[once], X[third]]), np.r_[whole[once], whole[third]]) == 60
+    assert kept(np.vstack([X, X]), np.r_[exact, exact]) == 300
+    assert kept(X[:1], whole[:1]) == 1
+
+
+def test_what_a_place_has_for_itself_is_found_from_there():
+    """From a length of five places a wide field and what lasts at each place end as one of neither length."""
+    rng = np.random.default_rng(22)
+    S = rng.uniform(0, 50, (400, 2))
+    waves, at = rng.standard_t(3, (200, 2)) / 10, rng.uniform(0, 2 * np.pi, 200)
+    f = np.sqrt(2 / 200) * np.cos(S @ waves.T + at).sum(1) + 0.8 * rng.standard_normal(400)
+    i, t = np.repeat(np.arange(200), 2), np.tile([0.0, 0.25], 200)
+    y = f[i] + 0.4 * rng.standard_normal(400)
+    model = geogp.GPRegressor(time=2, target_transform="identity").fit(np.column_stack([S[i], t]), y)
+    new = np.column_stack([S[200:], np.full(200, 0.25)])
+    surface = model.distribution(model.moments(new), latent=True)
+    low, high = surface.interval(0.95)
+    assert ((low < f[200:]) & (f[200:] < high)).mean() > 0.91
+    kernel = model.engine_.field.gp.kernel
+    lengths, variances = SPACINGS * kernel.log_lengthscale[:, :2].mean(1).exp(), kernel.log_variance.exp()
+    assert float(lengths[0]) < 1.0 and 0.2 < float(variances[0]) < 1.0
+
+
     flat = t.X.clone()
     flat[:, 1] = 4.0
     assert replace(t, X=flat).on_a_line and not t.on_a_line

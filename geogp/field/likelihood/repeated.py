@@ -4,10 +4,46 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from geogp.field.likelihood.trained import Trained
-from geogp.linalg.distinct import distinct
+from geogp.linalg.distinct import begins, distinct
+
+#: Of the places that are measured again at one time a share of this and more differs where they were read again, not copied.
+READ_AGAIN = 0.1
+
+
+def first_of_copies(rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Numbers of rows (n, D + 1), their last column a value, of which none is a copy of another, ascending.
+
+    Rows that are equal in all are copies, as a table that was joined from two has them; but not where readings are rounded: a
+    thermometer that shows whole degrees says the same twice, and other things, too, which lie few different steps apart.
+
+    Notes
+    -----
+    O(n log n).
+
+    Examples
+    --------
+    >>> table = np.array([[0.0, 5.1], [1.0, 4.7], [0.0, 5.1]])
+    >>> first_of_copies(table).tolist()
+    [0, 1]
+    >>> len(first_of_copies(np.column_stack([np.arange(40) // 8, np.arange(40) % 3])))
+    40
+    """
+    order = np.lexsort(rows.T[::-1])
+    ordered = rows[order]
+    new_place, new = begins(list(ordered.T[:-1])), begins(list(ordered.T))
+    steps = ordered[1:, -1] - ordered[:-1, -1]
+    steps = steps[new[1:] & ~new_place[1:]]
+    place = np.cumsum(new_place) - 1
+    again, differs = np.bincount(place), np.bincount(place, new & ~new_place)
+    if len(steps) and (differs > 0).sum() >= READ_AGAIN * (again > 1).sum():
+        kinds = distinct(np.round(steps / steps.max(), 7)[:, None])[0]
+        if 2 * len(kinds) <= len(steps):
+            return np.arange(len(rows))
+    return np.sort(order[new])
 
 
 def repeat(n_rows: int, n_places: int) -> bool:

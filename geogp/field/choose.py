@@ -22,7 +22,7 @@ from geogp.field.noise.rows import ToldNoise
 from geogp.field.options import ROUGH, SMOOTHER, FieldOptions
 from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
-from geogp.field.student import heavy_tailed, variance_over_scale2
+from geogp.field.student import heavy_tailed
 from geogp.field.variation import Variation
 from geogp.field.variation.crowding import Crowding
 from geogp.field.variation.noisiness import Noisiness
@@ -308,17 +308,19 @@ class Trials:
         """One whose noise differs from place to place, where that makes all rows surely likelier, a stage, and rows left out no less:
         of rows that are too few to teach networks how noisy places are."""
         gp, options = plain.gp, self.options
-        may_differ = options.smooth and not options.is_smooth(len(self.y)) and gp.kernel.variation is None
-        noisiness = Noisiness.over(self.X[self.distinct]) if may_differ else None
+        noisiness = None
+        if options.smooth and gp.kernel.variation is None:
+            noisiness = Noisiness.over(self.X[self.distinct])
         other = self._varied("noisier", gp, noisiness, SURELY_NOISIER)
-        best = plain if other is None else _better(plain, other)
-        if not (gp.weighted and heavy_tailed(gp.degrees_of_freedom)):
+        best = plain if other is None else _surely_better(plain, other)
+        if not heavy_tailed(gp.degrees_of_freedom):
             return best
-        # A noise of two sizes passes for one with tails, which trusts the noisier half too much.
-        whole = variance_over_scale2(gp.degrees_of_freedom)
-        even = replace(gp, tau2=whole * gp.tau2, s2=whole * gp.s2, degrees_of_freedom=None, weighted=False)
-        other = self._varied("noisier, without tails", even, noisiness, SURELY_NOISIER)
-        return best if other is None else _better(best, other)
+        # A noise of two sizes passes for one with tails, which trusts the noisier half too much where observations are weighed.
+        if gp.weighted and (best is other or not options.is_smooth(len(self.y))):
+            other = self._varied("noisier, without tails", gp.without_tails(), noisiness, SURELY_NOISIER)
+        elif other is not None:
+            other = self.judged(other.gp.without_tails())
+        return best if other is None else _surely_better(best, other)
 
     def _varied(
         self, stage: str, gp: LocalGP, crowding: Crowding | Noisiness | None, nats: float, **how: Any
@@ -414,6 +416,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
 def _best_of(trials: Trials, rows: list[Targets], starts: dict[str, LocalKernel]) -> Candidate:
     """The best of candidates with these starts, the first of which says whether observations are weighed; one that began short only
     where it surely is."""
+        if open_smoothness:
+            gp = trials.noisier(trials.judged(gp)).gp
     candidates = trials.rivals(starts, rows, weighted=True)
     if heavy_tailed(candidates[0].gp.degrees_of_freedom) and not trials.each_together:
         unweighted = trials.judged(replace(candidates[0].gp, weighted=False))

@@ -62,7 +62,7 @@ class LocalGP:
         }
         if (bumps := self.kernel.variation) is not None:
             out |= {"stretch": bumps.lengthscale, "amplitude": bumps.variance}
-            out |= {} if bumps.noise is None else {"noisier": bumps.noise}
+            out |= {} if bumps.noise is None else {"noisier": bumps.noise, "width": bumps.width}
         if self.rows is not None:
             out["row_noise"] = self.rows.coefficients
         if self.follows is not None:
@@ -86,6 +86,7 @@ class LocalGP:
                 lengthscale=tensors["stretch"],
                 variance=tensors["amplitude"],
                 noise=tensors.get("noisier"),
+                width=tensors.get("width", bumps.width),
             )
         lengths, variances = tensors["log_lengthscale"], tensors["log_variance"]
         kernel = replace(start, log_lengthscale=lengths, log_variance=variances, variation=bumps)
@@ -112,6 +113,12 @@ class LocalGP:
         """With all variances so many times as large."""
         kernel = replace(self.kernel, log_variance=self.kernel.log_variance + math.log(factor))
         return replace(self, kernel=kernel, tau2=factor * self.tau2, s2=factor * self.s2)
+
+    def without_tails(self) -> "LocalGP":
+        """With Gaussian noise of the variance that a Student-t has."""
+        factor = variance_over_scale2(self.degrees_of_freedom)
+        tau2, s2 = factor * self.tau2, factor * self.s2
+        return replace(self, tau2=tau2, s2=s2, degrees_of_freedom=None, weighted=False)
 
     def told(self, says: Tensor | None) -> "LocalGP":
         """With the lengthscale and variance that follow where this is said at the centres."""

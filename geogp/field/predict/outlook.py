@@ -82,7 +82,7 @@ def noise_inputs(
     regional: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Inputs (N, F) of the smooth noise: surroundings, what the neighbours measured, mean and variance of the regional
-    surface, time (held at the newest learned from), count, covariates."""
+    surface, time (held at the newest learned from), count, covariates, and by what noises near the place are larger."""
     parts = [around.features, around.testimony]
     if regional is not None:
         g, variance = regional
@@ -94,4 +94,7 @@ def noise_inputs(
     if known.has_counts:
         parts.append(count_features(counts))
     parts += [X[:, d : d + 1] for d in known.frame.others]
+    if (bumps := known.gp.kernel.variation) is not None and bumps.noise is not None:
+        factor = bumps.noise_factor(known.frame.coordinates(X)[:, :2])
+        parts.append(torch.log(torch.as_tensor(factor))[:, None])
     return torch.cat(parts, dim=-1)

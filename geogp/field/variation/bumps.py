@@ -102,9 +102,13 @@ class Variation:
 
     def shares(self, P: Tensor) -> Tensor:
         """How much of each bump there is at places P (..., D): (..., m)."""
-        away = distances(P, self.centres.to(P.dtype)) / self.width.to(P.dtype)
-        exponent = -0.5 * away.square()
+        exponent = self.exponents(P)
         return torch.softmax(exponent, dim=-1) if self.blended else torch.exp(exponent)
+
+    def exponents(self, P: Tensor) -> Tensor:
+        """The logarithms of the bumps at places P (..., D): (..., m)."""
+        away = distances(P, self.centres.to(P.dtype)) / self.width.to(P.dtype)
+        return -0.5 * away.square()
 
     def noise_factor(self, P: Tensor) -> Tensor | float:
         """By which noise variances at places P (..., D) are multiplied: (...,), or 1 for all."""

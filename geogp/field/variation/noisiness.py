@@ -2,6 +2,8 @@
 
     log of the noise's factor = Σ_m c_m w_m(x),   Σ_m w_m(x) = 1,   c_m ~ N(0, σ²)
 
+How sharply one centre's share ends where the next one's begins is learned with it, for a noise may have an edge.
+
 Many rows teach networks how noisy each place is; of few the likelihood of all rows tells it in a handful of places.
 """
 
@@ -16,24 +18,26 @@ from geogp.linalg.distinct import distinct
 
 #: Places to a centre, centres at most, and the least that tell anything.
 PLACES_A_CENTRE, CENTRES, FEWEST = 25, 20, 3
-#: σ: of two places one is easily twice as noisy as the other, by sd.
-PRIOR_SD = 1.0
+#: σ: of two places one is easily three times as noisy as the other, by sd; and of the logarithm of what widths are divided by.
+PRIOR_SD, SHARPER_SD = 1.7, 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Noisiness:
-    """Centres, and their shares of each row (N, m).
+    """Centres, and how far each row is from them: (N, m), minus half the square in units of the bumps.
+
+    The last of the coefficients is minus the logarithm of what the bumps' width is multiplied by.
 
     Examples
     --------
     >>> X = torch.rand(200, 2, generator=torch.Generator().manual_seed(0)).double()
     >>> noisiness = Noisiness.over(X)
-    >>> noisiness.n_coefficients, noisiness.noise_factor(torch.full((8,), 0.5).double())[0].item()
-    (8, 1.6487212707001282)
+    >>> noisiness.n_coefficients, noisiness.noise_factor(torch.full((9,), 0.5).double())[0].item()
+    (9, 1.6487212707001282)
     """
 
     bumps: Variation
-    shares: Float[Tensor, "N m"]
+    exponents: Float[Tensor, "N m"]
 
     @classmethod
     def over(cls, X: Float[Tensor, "N D"]) -> "Noisiness | None":
@@ -47,21 +51,24 @@ class Noisiness:
         if m < FEWEST:
             return None
         bumps = Variation.blending(X, m)
-        return cls(bumps, bumps.shares(X[:, :2].cpu().double()).to(X.device))
+        return cls(bumps, bumps.exponents(X[:, :2].cpu().double()).to(X.device))
 
     @property
     def n_coefficients(self) -> int:
-        return self.shares.shape[1]
+        return self.exponents.shape[1] + 1
 
-    def variation(self, coefficients: Float[Tensor, " m"]) -> Variation:
+    def variation(self, coefficients: Float[Tensor, " p"]) -> Variation:
         """Of the noise alone."""
-        return replace(self.bumps.to(coefficients.device), noise=coefficients)
+        bumps, sharper = self.bumps.to(coefficients.device), coefficients[-1]
+        return replace(bumps, width=bumps.width * torch.exp(-sharper), noise=coefficients[:-1])
 
-    def noise_factor(self, coefficients: Float[Tensor, " m"]) -> Float[Tensor, " N"]:
+    def noise_factor(self, coefficients: Float[Tensor, " p"]) -> Float[Tensor, " N"]:
         """On the noise variances of the rows."""
-        return torch.exp(self.shares @ coefficients)
+        shares = torch.softmax(self.exponents * torch.exp(2.0 * coefficients[-1]), dim=-1)
+        return torch.exp(shares @ coefficients[:-1])
 
     @staticmethod
-    def penalty(coefficients: Float[Tensor, " m"]) -> Float[Tensor, ""]:
+    def penalty(coefficients: Float[Tensor, " p"]) -> Float[Tensor, ""]:
         """Minus the log prior density of the coefficients, less its constant."""
-        return 0.5 * coefficients.square().sum() / PRIOR_SD**2
+        factors, sharper = coefficients[:-1] / PRIOR_SD, coefficients[-1] / SHARPER_SD
+        return 0.5 * (factors.square().sum() + sharper.square())

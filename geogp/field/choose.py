@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from geogp.field.frame import SPACINGS
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut, nearest_others
 from geogp.field.likelihood.conditional import among, conditional_log_density
@@ -51,6 +52,8 @@ ALIKE = 0.5
 OTHERS, SHORTER = 32, 2
 #: Lengths along covariates that few rows begin with, too, in those they begin with; still fewer tell no waves.
 SHORT, SHORT_FROM = 0.125, 300
+#: Spacings that the first term of few rows begins with, too: what each place has for itself. Fewer rows know of none.
+OF_A_PLACE, OF_A_PLACE_FROM = 0.3, 300
 #: Steps with single rows for one with a block, in time.
 ROWS_BETWEEN = 2
 #: About so many targets of a kind judge the candidates.
@@ -261,9 +264,13 @@ class Trials:
         other = replace(gp, kernel=kernel)
         made = self.stages.once(stage, lambda: self._together(other).tensors())
         other = LocalGP.from_tensors(made, kernel, gp.rows)
-        both = (gp, other)  # weights under one of the two flatter it
+        return other if self.nats(gp, other) > 0.0 else gp
+
+    def nats(self, one: LocalGP, other: LocalGP) -> float:
+        """By how many the other makes all rows likelier."""
+        both = (one, other)  # weights under one of the two flatter it
         loss, of_other = (sum(self._minus_log_likelihood(g, by) for by in both) for g in both)
-        return other if of_other < loss else gp
+        return 0.5 * (loss - of_other)
 
     def _minus_log_likelihood(self, gp: LocalGP, weighed_by: LocalGP) -> float:
         return minus_log_likelihood(gp, **self._all_rows, weighed_by=weighed_by)
@@ -305,8 +312,7 @@ class Trials:
         return other if other is not None and other.never_loses_to(plain, GAPS) else plain
 
     def noisier(self, plain: Candidate) -> Candidate:
-        """One whose noise differs from place to place, where that makes all rows surely likelier, a stage, and rows left out no less:
-        of rows that are too few to teach networks how noisy places are."""
+        """One whose noise differs from place to place, where that makes all rows surely likelier, a stage, and rows left out, too."""
         gp, options = plain.gp, self.options
         noisiness = None
         if options.smooth and gp.kernel.variation is None:
@@ -378,6 +384,9 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     if trials.each_together and start.covariate_axes and len(trials.y) >= SHORT_FROM:
         # What goes up and down along a covariate is not found from a length that sees none of it.
         starts["short"] = start.along_covariates(SHORT)
+    if trials.each_together and trials.options.components is None and len(trials.y) >= OF_A_PLACE_FROM:
+        # What lasts at a place and nowhere else is not found from a length of five places, nor what goes on over many beside it.
+        starts["places"] = start.over_space(0, OF_A_PLACE / SPACINGS)
     if open_smoothness and not trials.each_together:
         starts["rough"] = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
     best = _best_of(trials, rows, starts)
@@ -407,6 +416,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     gp = best.gp
     if trials.tell_together and not trials.each_together and gp.kernel.variation is None:
         gp = trials.taken_together(gp)
+        if open_smoothness:
+            gp = trials.noisier(trials.judged(gp)).gp
     if not trials.per_count:
         return gp
     still = replace(gp, count_shift=torch.zeros_like(gp.count_shift))
@@ -416,8 +427,6 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
 def _best_of(trials: Trials, rows: list[Targets], starts: dict[str, LocalKernel]) -> Candidate:
     """The best of candidates with these starts, the first of which says whether observations are weighed; one that began short only
     where it surely is."""
-        if open_smoothness:
-            gp = trials.noisier(trials.judged(gp)).gp
     candidates = trials.rivals(starts, rows, weighted=True)
     if heavy_tailed(candidates[0].gp.degrees_of_freedom) and not trials.each_together:
         unweighted = trials.judged(replace(candidates[0].gp, weighted=False))
@@ -425,7 +434,11 @@ def _best_of(trials: Trials, rows: list[Targets], starts: dict[str, LocalKernel]
             again = {f"{name}, unweighted": start for name, start in starts.items()}
             candidates = trials.rivals(again, rows, weighted=False)
     by_name = dict(zip(starts, candidates))
-    short = by_name.pop("short", None)
+    short, places, first = by_name.pop("short", None), by_name.pop("places", None), by_name["first"]
+    if places is not None and trials.nats(first.gp, places.gp) > SURELY:
+        by_name["first"] = _surely_better(
+            places, first
+        )  # of one model likelihood tells more than few rows left out
     best = functools.reduce(_better, by_name.values())
     return best if short is None else _surely_better(best, short)
 

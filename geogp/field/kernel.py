@@ -133,6 +133,12 @@ class LocalKernel:
         log_lengthscale[:, self.covariate_axes] += math.log(factor)
         return replace(self, log_lengthscale=log_lengthscale)
 
+    def over_space(self, c: int, length: float) -> "LocalKernel":
+        """The same with component c so long over space."""
+        log_lengthscale = self.log_lengthscale.clone()
+        log_lengthscale[c, self.space_axes[:2]] = math.log(length)
+        return replace(self, log_lengthscale=log_lengthscale)
+
     def term(self, c: int) -> "LocalKernel":
         """Component c as a kernel of its own, in float64."""
         one = slice(c, c + 1)

@@ -12,10 +12,12 @@ import geogp
 from geogp.densities import log_density
 from geogp.field import FieldOptions, LocalKernel, choose
 from geogp.field.choose import Candidate, Trials, best_local_gp, held_out_densities
+from geogp.field.frame import SPACINGS
 from geogp.field.left_out import LeftOut
-from geogp.field.local_gp import LocalGP
 from geogp.field.likelihood.repeated import first_of_copies
+from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
+from geogp.field.options import ROUGH
 from geogp.field.solve import conditional_moments
 from geogp.field.stages import Stages
 from geogp.field.variation.told import Told
@@ -194,8 +196,6 @@ def test_copies_tell_of_no_noise_and_constants_of_nothing():
     assert not replace(t, y=torch.full((20,), 3.0).double()).tell_together
 
 
-def test_a_line_has_one_northing():
-    t = trials_of(20)
 def test_rounded_readings_that_agree_are_no_copies():
     """A thermometer of whole degrees says the same again and again, and other things between; a table joined from two does not."""
     rng = np.random.default_rng(0)
@@ -232,6 +232,8 @@ def test_what_a_place_has_for_itself_is_found_from_there():
     assert float(lengths[0]) < 1.0 and 0.2 < float(variances[0]) < 1.0
 
 
+def test_a_line_has_one_northing():
+    t = trials_of(20)
     flat = t.X.clone()
     flat[:, 1] = 4.0
     assert replace(t, X=flat).on_a_line and not t.on_a_line
@@ -470,6 +472,13 @@ class Scripted(Trials):
         self.asked.append(("crowded",))
         return plain
 
+    def noisier(self, plain):
+        self.asked.append(("noisier",))
+        return plain
+
+    def nats(self, one, other):
+        return self.script.get("nats", 0.0)
+
     def taken_together(self, gp):
         self.asked.append(("together",))
         return replace(gp, s2=0.8)
@@ -522,7 +531,7 @@ def test_of_few_rows_short_lengths_along_covariates_are_tried_too(in_time, monke
         Scripted.script, Scripted.asked = {"first": 0.0} | script, []
         gp = best_local_gp(trials_of(in_time=in_time, cls=Few), start)
         asked = {name: kernel for name, _, kernel, *_ in (a for a in Scripted.asked if len(a) == 5)}
-        assert ("short" in asked) and torch.equal(gp.kernel.log_lengthscale, asked[taken].log_lengthscale)
+        assert "short" in asked and torch.equal(gp.kernel.log_lengthscale, asked[taken].log_lengthscale)
         short = asked["short"].log_lengthscale.exp()
         torch.testing.assert_close(short[:, axes], torch.full((2,), 0.5).double())
         assert torch.equal(asked["short"].log_lengthscale[:, :axes], start.log_lengthscale[:, :axes])
@@ -534,6 +543,28 @@ def test_of_few_rows_short_lengths_along_covariates_are_tried_too(in_time, monke
     best_local_gp(trials_of(in_time=in_time, cls=Few), start)
     assert "short" not in names(Scripted.asked)
     Scripted.script, Scripted.asked = {}, []
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+def test_of_few_rows_a_first_term_of_single_places_is_begun_with_too(in_time, best):
+    surely, perhaps = {"rows": [-0.4, -0.2, -0.3]}, {"rows": [-0.9, 0.2, 0.1]}
+    for script, taken in (
+        ({"nats": 3.9}, "first"),
+        ({"nats": 4.1, "places": perhaps}, "places"),
+        ({"nats": 99.0, "places": surely}, "first"),
+    ):
+        gp, asked = best(script, in_time, n=600)
+        started = {a[0]: a[2] for a in asked if len(a) == 5}
+        assert torch.equal(gp.kernel.log_lengthscale, started[taken].log_lengthscale)
+        first, places = started["first"].log_lengthscale, started["places"].log_lengthscale
+        torch.testing.assert_close(SPACINGS * places[0, :2].exp(), torch.full((2,), 0.3).double())
+        assert torch.equal(places[1], first[1]) and torch.equal(places[:, 2:], first[:, 2:])
+    for how in (
+        {"n": 299},
+        {"n": 1000},
+        {"options": FieldOptions(varying=0, components=((ROUGH, 1.0, 1.0),))},
+    ):
+        assert "places" not in names(best(None, in_time, **({"n": 600} | how))[1])
 
 
 def test_waves_along_a_covariate_are_found_in_few_rows():
@@ -581,13 +612,13 @@ def test_of_few_rows_the_likelihood_tells_how_rough_a_surface_is(best, on_a_line
     X = torch.stack([t.X[:, 0], torch.zeros(600).double()], 1) if on_a_line else t.X
     gp, asked = best({"rough": rough, "plain": 9.0}, n=600, X=X)
     wanted = [("rough", "matern12")] + ([("smooth", "matern52")] if on_a_line and not rough else [])
-    assert asked[1:] == [*wanted, ("crowded",)]
+    assert asked[2:] == [*wanted, ("crowded",), ("noisier",)]
     assert gp.kernel.smoothness == (("matern12",) if rough else ("matern32",)) * 2
 
 
 def test_of_more_rows_the_best_alone_is_taken_together(best):
     gp, asked = best(n=5000)
-    assert names(asked) == ["first", "rough", "together"] and gp.s2 == 0.8
+    assert names(asked) == ["first", "rough", "together", "noisier"] and gp.s2 == 0.8
     bent = best({"varying": 0.1}, n=5000, options=FieldOptions(varying=4))
     assert names(bent[1]) == ["first", "rough", "varying"] and bent[0].kernel.variation is not None
 

@@ -268,12 +268,9 @@ class Trials:
 
     def nats(self, one: LocalGP, other: LocalGP) -> float:
         """By how many the other makes all rows likelier."""
-        both = (one, other)  # weights under one of the two flatter it
-        loss, of_other = (sum(self._minus_log_likelihood(g, by) for by in both) for g in both)
+        both, rows = (one, other), self._all_rows  # weights under one of the two flatter it
+        loss, of_other = (sum(minus_log_likelihood(g, **rows, weighed_by=by) for by in both) for g in both)
         return 0.5 * (loss - of_other)
-
-    def _minus_log_likelihood(self, gp: LocalGP, weighed_by: LocalGP) -> float:
-        return minus_log_likelihood(gp, **self._all_rows, weighed_by=weighed_by)
 
     @property
     def _all_rows(self) -> dict[str, Any]:
@@ -366,13 +363,12 @@ class Trials:
 def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     """Kernel and noise that predict held-out rows best, over all kinds of missing data.
 
-    Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they
-    are right. Over space alone, rows left out singly ask for short lengths and left-out blocks for long ones: both kernels
-    are tried (rows that are taken together tell of both), and rough ones beside smooth ones where no kernel was asked for:
-    of few rows the likelihood tells which, on a line beside smoother ones, too, and plain reading is left only where weighing
-    surely gains; lengths along covariates are tried short, too. In time one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and
-    variance may vary over space. Where that is asked for they follow what the places around say, if no kind of missing data
-    speaks against it. A mean that shifts with the count must gain more than chance does.
+    Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they are right. Over space
+    alone, rows left out singly ask for short lengths and left-out blocks for long ones: both kernels are tried (rows that are taken
+    together tell of both), and rough ones beside smooth ones where no kernel was asked for: of few rows the likelihood tells which, on a
+    line beside smoother ones, too, and plain reading is left only where weighing surely gains; they begin with short lengths, too. In time
+    one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and variance may vary over space, or
+    follow what places say, if no missing data speak against it. A mean that shifts with the count must gain more than chance does.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:
@@ -385,18 +381,21 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         # What goes up and down along a covariate is not found from a length that sees none of it.
         starts["short"] = start.along_covariates(SHORT)
     if trials.each_together and trials.options.components is None and len(trials.y) >= OF_A_PLACE_FROM:
-        # What lasts at a place and nowhere else is not found from a length of five places, nor what goes on over many beside it.
         starts["places"] = start.over_space(0, OF_A_PLACE / SPACINGS)
     if open_smoothness and not trials.each_together:
         starts["rough"] = replace(start, smoothness=(ROUGH,) * len(start.smoothness))
-    best = _best_of(trials, rows, starts)
+    best, alone = _best_of(trials, rows, starts)
     if open_smoothness:
         if trials.each_together:
             gp = trials.likelier(best.gp, "rough", ROUGH)
             if trials.on_a_line and gp is best.gp:
                 gp = trials.likelier(gp, "smooth", SMOOTHER)
-            best = trials.noisier(trials.crowded(trials.judged(gp)))
+            if alone is not None and trials.nats(best.gp, alone.gp) > SURELY:
+                alone = trials.judged(trials.likelier(alone.gp, "places, rough", ROUGH))
+            best = trials.noisier(trials.crowded(_or_alone(trials, trials.judged(gp), alone)))
         start = replace(start, smoothness=best.gp.kernel.smoothness)
+    else:
+        best = _or_alone(trials, best, alone)
     if blocks and start.time_axis is None and not trials.tell_together:
         mixed = _in_turns(rows, [*blocks, *trials.left_out["sides"]], 1)
         best = _better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
@@ -424,9 +423,10 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     return _surely_better(trials.judged(still), best if gp is best.gp else trials.judged(gp)).gp
 
 
-def _best_of(trials: Trials, rows: list[Targets], starts: dict[str, LocalKernel]) -> Candidate:
-    """The best of candidates with these starts, the first of which says whether observations are weighed; one that began short only
-    where it surely is."""
+def _best_of(
+    trials: Trials, rows: list[Targets], starts: dict[str, LocalKernel]
+) -> tuple[Candidate, Candidate | None]:
+    """The best of candidates with these starts, the first of which says whether observations are weighed; and that of single places."""
     candidates = trials.rivals(starts, rows, weighted=True)
     if heavy_tailed(candidates[0].gp.degrees_of_freedom) and not trials.each_together:
         unweighted = trials.judged(replace(candidates[0].gp, weighted=False))
@@ -434,13 +434,16 @@ def _best_of(trials: Trials, rows: list[Targets], starts: dict[str, LocalKernel]
             again = {f"{name}, unweighted": start for name, start in starts.items()}
             candidates = trials.rivals(again, rows, weighted=False)
     by_name = dict(zip(starts, candidates))
-    short, places, first = by_name.pop("short", None), by_name.pop("places", None), by_name["first"]
-    if places is not None and trials.nats(first.gp, places.gp) > SURELY:
-        by_name["first"] = _surely_better(
-            places, first
-        )  # of one model likelihood tells more than few rows left out
+    short, alone = by_name.pop("short", None), by_name.pop("places", None)
     best = functools.reduce(_better, by_name.values())
-    return best if short is None else _surely_better(best, short)
+    return best if short is None else _surely_better(best, short), alone
+
+
+def _or_alone(trials: Trials, best: Candidate, alone: Candidate | None) -> Candidate:
+    """That which began with single places, where all rows are surely likelier: of few that tells more than what they leave out."""
+    if alone is None or trials.nats(best.gp, alone.gp) <= SURELY:
+        return best
+    return _surely_better(alone, best)
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:

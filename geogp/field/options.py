@@ -34,8 +34,8 @@ class FieldOptions:
     neighbours : observations a prediction rests on
     components : (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term; None
         takes two, others for data in time than for data in space
-    smooth : fit the smooth noise and its count shift; of rows too few for its networks, without time, the noise may differ among up to
-        twenty places, where that makes all rows surely likelier; False keeps τ² + s²/n constant over space
+    smooth : fit the smooth noise and its count shift; of fewer than 10,000 rows without time the noise may differ among up to twenty places
+        besides, smoothly or with edges, where that makes all rows and those left out surely likelier; False keeps τ² + s²/n constant over space
     row_noise : observations that predictions rest on are as noisy as the places around say, else all alike but for their
         counts; together with the smooth noise
     testimony : the smooth noise sees what the neighbours measured one by one

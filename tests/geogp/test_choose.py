@@ -458,6 +458,8 @@ class Scripted(Trials):
     def judged(self, gp):
         if len(gp.count_shift) and bool((gp.count_shift == 0).all()):
             return self._of("still", gp)
+        if float(gp.kernel.log_lengthscale[0, 0]) < -1.0:
+            return self._of("places", gp)
         return self._of("plain" if not gp.weighted else "again", gp)
 
     def likelier(self, gp, stage, smoothness):
@@ -553,9 +555,10 @@ def test_of_few_rows_a_first_term_of_single_places_is_begun_with_too(in_time, be
         ({"nats": 4.1, "places": perhaps}, "places"),
         ({"nats": 99.0, "places": surely}, "first"),
     ):
-        gp, asked = best(script, in_time, n=600)
+        gp, asked = best(script | {"again": 0.0}, in_time, n=600)
         started = {a[0]: a[2] for a in asked if len(a) == 5}
         assert torch.equal(gp.kernel.log_lengthscale, started[taken].log_lengthscale)
+        assert ("places, rough" in names(asked)) == (not in_time and script["nats"] > 4.0)
         first, places = started["first"].log_lengthscale, started["places"].log_lengthscale
         torch.testing.assert_close(SPACINGS * places[0, :2].exp(), torch.full((2,), 0.3).double())
         assert torch.equal(places[1], first[1]) and torch.equal(places[:, 2:], first[:, 2:])

@@ -137,12 +137,18 @@ def whole(variation: bool, rows: bool, follows: bool) -> LocalGP:
 def test_its_numbers_make_it_again(variation, rows, follows) -> None:
     gp = whole(variation, rows, follows)
     names = {"log_lengthscale", "log_variance", "count_shift", "loss", "numbers"}
-    names |= ({"stretch", "amplitude", "noisier"} if variation else set()) | (
+    names |= ({"stretch", "amplitude", "noisier", "width"} if variation else set()) | (
         {"row_noise"} if rows else set()
     )
     assert set(gp.tensors()) == names | ({"following"} if follows else set())
     empty = bumps()
-    empty = replace(empty, lengthscale=0 * empty.lengthscale, variance=0 * empty.variance, noise=None)
+    empty = replace(
+        empty,
+        lengthscale=0 * empty.lengthscale,
+        variance=0 * empty.variance,
+        width=0 * empty.width,
+        noise=None,
+    )
     start = LocalKernel(
         torch.zeros(2, 3), torch.zeros(2), ("matern32", "matern12"), 2, empty if variation else None
     )

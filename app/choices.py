@@ -59,14 +59,17 @@ def check_methods(names: Sequence[str]) -> list[str]:
         a peer that cannot run here.
     """
     from app.peers import PEERS, MissingPackage
-    from geogp.methods import method
+    from geogp.errors import ImpossibleCombination
+    from geogp.methods import METHODS
 
     if not names:
         raise Usage("Name the methods to compare, as --methods A,B; `geogp methods` lists them.")
     for name in names:
-        if name not in PEERS:
-            method(name)
-        elif not PEERS[name].installed:
+        if name not in (*METHODS, *PEERS):
+            raise ImpossibleCombination(
+                f"there is no method {name!r}, nor a peer; methods are {', '.join(METHODS)}; peers are {', '.join(PEERS)}."
+            )
+        if name in PEERS and not PEERS[name].installed:
             raise MissingPackage.of(PEERS[name])
     return list(dict.fromkeys(names))
 

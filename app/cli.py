@@ -38,8 +38,16 @@ def _method() -> str:
     return DEFAULT
 
 
+def _peers() -> str:
+    from app.peers import PEERS
+
+    return ", ".join(PEERS)
+
+
 #: What pathlib says, before Python 3.13, of a link that leads to itself.
 LOOP = "Symlink loop from "
+#: What a line without a command comes to, which says the help.
+NO_ARGUMENTS = "NoArgsIsHelpError"
 #: What to do about what a system refuses.
 WAYS_OUT = {
     errno.EROFS: "; name a place that may be written",
@@ -47,7 +55,7 @@ WAYS_OUT = {
     errno.EPERM: "; ask for the right to it, or name another",
 }
 #: What registries hold, filled in when the help of a command is asked for.
-FILLED: dict[str, Callable[[], str]] = {"{layers}": _layers, "{method}": _method}
+FILLED: dict[str, Callable[[], str]] = {"{layers}": _layers, "{method}": _method, "{peers}": _peers}
 
 
 def _is_path(option: Any) -> bool:
@@ -146,7 +154,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if code is None:
             error.add_note(mark())  # the last line of the traceback, for whoever reports it
             raise
-        console.end(_sentence(error))
+        if type(error).__name__ == NO_ARGUMENTS:  # its message is the help
+            print(str(error), file=sys.stderr)
+        else:
+            console.end(_sentence(error))
         return code
     finally:
         for number, handler in previous.items():
@@ -189,6 +200,8 @@ def _known(error: Exception) -> int | None:
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
         return code
+    if isinstance(error, NotADirectoryError) and error.filename:
+        return 3
     # The system's own refusals name the file and the reason.
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         return 1
@@ -206,6 +219,10 @@ def _sentence(error: Exception) -> str:
         if "'--target'" in words:
             words += " (a column that `ingest` was told with value= is called 'value' since)"
         return f"{words}; see `{where} --help`."
+    if isinstance(error, NotADirectoryError) and error.filename:
+        path = Path(os.fsdecode(error.filename))
+        file = next((p for p in (path, *path.parents) if p.is_file()), path)
+        return f"{file} is a file, and a folder was asked for; name another place."
     if isinstance(error, OSError) and error.strerror:
         named = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{named}{WAYS_OUT.get(error.errno or 0, '')}."

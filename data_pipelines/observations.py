@@ -29,6 +29,8 @@ CROWDED = 8
 ONE_PLACE_M, ASKED = 10.0, 100_000
 #: Values that programs write where they have none, told from real ones by lying far below them.
 STAND_INS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, -32768.0, -2147483648.0)
+#: Endings of other kinds of file, which what is written is not.
+OTHERS = (".csv", ".tsv", ".txt", ".json", ".geojson", ".gpkg", ".shp", ".zip", ".gz", ".xlsx", ".nc")
 #: What is asked of tables of points alone.
 OF_FILES = ("crs", "value_unit", "value_name", "better", "covariates", "average", "credit")
 
@@ -58,6 +60,7 @@ class IngestReport:
         m = self.metadata
         dropped = causes(m["dropped"], none="")
         quarters, averaged = m["quarters"], m.get("averaged_rows")
+        found = ", ".join(f"{role}={name}" for role, name in m.get("columns_found", {}).items())
         kept = f"{m['rows_kept']:,} averages over {averaged:,}" if averaged else f"{m['rows_kept']:,}"
         span = f"{quarters[0]}..{quarters[-1]}" if len(quarters) > 1 else "".join(quarters)
         parts = [
@@ -66,6 +69,7 @@ class IngestReport:
             f"{len(m['missing_quarters'])} missing" if m["missing_quarters"] else "",
             f"region {m['region']}" if m["region"] else "",
             f"{100 * m['urban']['share_of_rows']:.0f}% urban" if m["urban"] else "",
+            f"columns taken by their names: {found}" if found else "",
             f"{self.seconds:.1f} s",
         ]
         return ", ".join(part for part in parts if part)
@@ -111,8 +115,8 @@ def ingest(
     type : "fixed" or "mobile"; None is the first that the source publishes
     quarters : "2023Q4", "2019Q1..2023Q4" or a comma list; for "synthetic" None is all of them
     columns : of a file, our name -> the file's: x, y, value, and optionally count and time (decimal years or
-        dates); a GeoParquet's x and y default to its point geometry, others' to columns called lon and lat, or so, and the
-        value to one called value
+        dates); a GeoParquet's x and y default to its point geometry, others' to columns called lon and lat, or so, the
+        value to one called value, and the count to the one called count or tests, or so, if it holds whole numbers
     crs : of x and y, anything PROJ understands; None is longitude and latitude for CSV and the file's own for
         GeoParquet
     value_unit : of a file's value, written to the metadata, for axes and legends
@@ -171,6 +175,10 @@ def ingest(
     output = Path(output)
     refuse_existing(output, overwrite)
     refuse_input(output, file, boundary, states, urban)
+    if output.suffix.lower() in OTHERS:
+        raise InvalidInput(
+            f"The table is written as GeoParquet; name the output .parquet, not {output.name}."
+        )
     if source not in SOURCES:
         raise InvalidInput(f"Unknown source {source!r}; it is one of {', '.join(SOURCES)}.")
     entry = SOURCES[source]
@@ -383,4 +391,10 @@ def _notes(metadata: dict[str, Any]) -> tuple[str, ...]:
     if negative := metadata["flagged"].get("negative_count"):
         were = "count was negative and is" if negative == 1 else "counts were negative and are"
         notes.append(f"{negative:,} {were} taken as missing.")
+    if again := metadata["flagged"].get("repeated_row"):
+        rows = "row is an exact copy of another" if again == 1 else "rows are exact copies of others"
+        notes.append(
+            f"{again:,} {rows} (same place, time, value and count) and kept; where the table was joined from some that overlap, take "
+            "such rows out, for they weigh twice."
+        )
     return tuple(notes)

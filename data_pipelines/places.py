@@ -3,6 +3,7 @@
 from typing import Any
 
 from data_pipelines.errors import InvalidInput
+from data_pipelines.quarters import parse
 from data_pipelines.regions import Region
 from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import Request
@@ -22,7 +23,7 @@ def type_of(source: str, type: str | None) -> str | None:
 
 
 def check_quarters(request: Request) -> None:
-    """Refuse a request of published quarters that says none.
+    """Refuse a request of published quarters that says none, or what is none, before anything is fetched.
 
     Raises
     ------
@@ -30,6 +31,7 @@ def check_quarters(request: Request) -> None:
     """
     if not request.quarters:
         raise InvalidInput("Say which quarters: 2023Q4, 2019Q1..2023Q4 or a comma list.")
+    parse(request.quarters)
 
 
 def place_of(request: Request, optional: bool) -> tuple[Region | None, dict[str, Any] | None]:

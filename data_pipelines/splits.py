@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from data_pipelines.arrow import refusing, strings
+from data_pipelines.copies import taken_together
 from data_pipelines.errors import DataWarning, InvalidInput, check_file, check_seed
 
 PARTS = ("train", "val", "test", "unused")
@@ -89,11 +90,11 @@ def none(table: pa.Table, seed: int = 0) -> _Labels:
 
 
 def random(table: pa.Table, seed: int = 0) -> _Labels:
-    """80/10/10 by row. A place can be on both sides: near test points this is an easy test."""
+    """80/10/10 by row, exact copies together. A place can be on both sides: near test points this is an easy test."""
     rows = table.num_rows
     if rows < 10:
         raise InvalidInput(f"A random split needs at least 10 rows; the table has {rows}.")
-    return _deal(rows, 0.10, 0.10, seed)
+    return _with_copies(_deal(rows, 0.10, 0.10, seed), table)
 
 
 def block(table: pa.Table, seed: int = 0) -> _Labels:
@@ -157,7 +158,7 @@ def one_fold(table: pa.Table, i: int, k: int, seed: int = 0) -> _Labels:
     if rows < 2 * k:
         raise InvalidInput(f"{k} folds need at least {2 * k} rows; the table has {rows}.")
     part = np.random.default_rng(seed).permutation(rows) % k
-    return np.where(part == i - 1, "test", "train").astype("U6")
+    return _with_copies(np.where(part == i - 1, "test", "train").astype("U6"), table)
 
 
 def from_file(table: pa.Table, path: Path, column: str) -> _Labels:
@@ -219,6 +220,14 @@ def _deal(count: int, test_share: float, val_share: float, seed: int) -> _Labels
     parts[order[:test]] = "test"
     parts[order[test : test + val]] = "val"
     return parts
+
+
+def _with_copies(parts: _Labels, table: pa.Table) -> _Labels:
+    """Exact copies of a row have its part, or they would tell of it; not where a part would be left without rows."""
+    first = taken_together(table)
+    if first is None or set(parts[first]) != set(parts):
+        return parts
+    return parts[first]
 
 
 def _filled(count: int, part: str) -> _Labels:

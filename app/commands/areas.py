@@ -79,7 +79,8 @@ def areas(
     the lowest where `ingest` was not told which values are `--better`. An interval holds its mean: a share that few draws
     make up is an end of it.
 
-    `evidence`: measured, partly or filled, by how much of the ground has data near (`share_near`).
+    `evidence`: measured, partly or filled, by how much of the ground has data near (`share_near`). `n_tiles`, `n_tests`: what the
+    run learned from there; rows held out do not count.
 
     `share_either_missed` (--with): of ground or people where download < 100 or upload < 20, say, their errors counted together.
 
@@ -116,6 +117,7 @@ def areas(
         console.document(result.document())
     else:
         console.table(result.title, result.header, result.rows())
+        console.notes([result.level_note])
         for pair in result.facts["pairs"]:
             p = "unknown" if pair["p_a_below_b"] is None else f"{pair['p_a_below_b']:.3f}"
             console.data(f"P({pair['a']} lies below {pair['b']}) = {p}")

@@ -18,7 +18,7 @@ def compare(
         str,
         typer.Option(
             metavar="LIST",
-            help="By commas: rows of `geogp methods`, and peers such as knn (most need the extra `bench`).",
+            help="By commas: rows of `geogp methods`, and peers, most of which need the extra `bench`: {peers}.",
         ),
     ],
     split: options.Split,

@@ -73,7 +73,7 @@ def ingest(
         str | None,
         typer.Option(
             metavar="x=..,y=..,value=..[,count=..,time=..]",
-            help=f"Column names, for {TABLES}; x and y may be left out where two are called lon and lat, or so, and value where one is.",
+            help=f"Column names, for {TABLES}; x and y may be left out where two are called lon and lat, or so, value where one is, and count where one is called count or tests, or so.",
         ),
     ] = None,
     crs: Annotated[str | None, typer.Option(help="CRS of x and y; default longitude and latitude.")] = None,
@@ -158,7 +158,10 @@ def ingest(
     if takes_file and file is None:
         raise Usage(f"--source {source} needs the FILE to read; see `geogp ingest --help`.")
     if file is not None and not takes_file:
-        raise Usage(f"--source {source} takes no FILE ({file}); name its folder or URL with --root.")
+        raise Usage(
+            f"--source {source} takes no FILE ({file}); for a table of your own say --source {TABLES.replace(', ', ' or ')}, for "
+            "published tiles name their folder or URL with --root."
+        )
     with workers(scheduler) as others, console.progress("reading") as progress:
         report = observations.ingest(
             source=source,

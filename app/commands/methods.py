@@ -27,7 +27,7 @@ def methods(
         console.data(page(name).rstrip())
     else:
         console.table(
-            "Methods (`geogp methods NAME` shows all choices of one)",
+            "Methods (`geogp methods NAME` shows all choices of one; `geogp compare --help` lists peers, which are other people's)",
             ["name", "what it is", "expansion", "residual", "objective", "paper"],
             [[m.name, m.summary, m.expansion, m.residual, m.objective, _key(m.paper)] for m in rows],
             numbers_from=6,

@@ -67,12 +67,14 @@ def draw(
     places: Sequence[dict[str, Any]] = (),
     lines: Lines = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
+    credit: str = "",
 ) -> list[tuple[Path, str, list[str]]]:
     """A PNG for each layer of `pictures` and `map.html` of the Dataset's own layers, in a folder.
 
     Parameters
     ----------
     limits : quantity -> (low, high) of the legends, where other pictures have the same
+    credit : of places and lines
 
     Returns
     -------
@@ -99,6 +101,7 @@ def draw(
             lines=lines,
             limits=limits,
             note=picture.note,
+            credit=credit,
         )
         made.append((write_png(figure, folder / f"{name}.png"), "figure", [name]))
     if page:
@@ -111,6 +114,7 @@ def draw(
             lines=lines,
             limits=limits,
             note=picture.note,
+            credit=credit,
             max_pixels=int(min(MOST, PAGE_PIXELS / picture.fill)),
         )
         made.append((path, "html", list(layers or [])))

@@ -24,6 +24,8 @@ Array = NDArray[np.float64]
 MEASURED, PARTLY = 0.5, 0.1
 #: Points of an area that are asked for their nearest data.
 LOOKED_AT = 400
+#: Rows of which a fit says nothing that anybody should trust are fewer.
+FEWEST = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,3 +107,27 @@ def _tests(run: Run, parts: Sequence[BaseGeometry | None], data: str | Path | No
     count = np.bincount(at, np.nan_to_num(numbers(rows.table.column(name))[fitted]))
     owner, row = places_in(parts, xy)
     return np.bincount(owner, count[row], minlength=len(parts)).astype(np.float64)
+
+
+def doubts_of(run: Run) -> list[str]:
+    """Sentences to those who would trust a run that nobody should: of too few rows, or of rows that are all alike."""
+    n = int((run.facts.get("rows") or {}).get("fitted") or 0)
+    out = []
+    if 0 < n < FEWEST:
+        out.append(
+            f"Only {n} row{' was' if n == 1 else 's were'} learned from, too few to say anything of a map or of its intervals; take "
+            "tens at least."
+        )
+    if n > 1 and alike(run):
+        value = run.target.from_score(np.array(run.model.target_range_[0])).item()
+        out.append(
+            f"All {n:,} rows learned from have the value {value:.6g}: no map follows from them, and shares beyond a threshold near it "
+            "mean nothing."
+        )
+    return out
+
+
+def alike(run: Run) -> bool:
+    """Whether all rows learned from have one value."""
+    low, high = run.model.target_range_
+    return bool(low == high)

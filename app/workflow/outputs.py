@@ -39,6 +39,18 @@ def surface_of(run: Run) -> str:
     return f"{noun} of {of} (the reference count)"
 
 
+def level_words(target: Target) -> str:
+    """What the level of a surface is, for those who might take it for single tests or for averages as measured.
+
+    Examples
+    --------
+    >>> from geogp.targets import TARGETS
+    >>> level_words(TARGETS["download"]), level_words(TARGETS["value"])
+    ('what many tests at each place would average to', 'what many measurements at each place would average to')
+    """
+    return f"what many {'tests' if target.of_averages else 'measurements'} at each place would average to"
+
+
 def counted_by(target: Target, counts: str) -> str:
     """What is counted behind a value, as words begin with it: tests, devices, or "count" for both; for others measurements."""
     if not target.of_averages:

@@ -26,7 +26,7 @@ from geogp.prediction import attributes, unit_of, values_at
 from geogp.run import Run
 from maps.atomic import replacing
 from maps.bands import bands, complete
-from maps.colours import Scale, Suppressing, fitted, scales, suppressing
+from maps.colours import Scale, Suppressing, factor, fitted, scales, suppressing
 from maps.layers import LAYERS, MEASURED, WITHIN, listed
 from maps.packing import STEPS, pack, packs_of
 from maps.page_data import COMPUTED, as_it_is, of_distributions, picture_grid
@@ -235,7 +235,8 @@ def legend_of(page: PageGrid) -> Legend:
             for k, v in own.items()
         }
     if run.target.log10 and (sampled["lower"] > 0).all():
-        own[WITHIN.quantity] = fitted(np.sqrt(sampled["upper"] / sampled["lower"]).ravel(), "log")
+        ends = factor(sampled["median"], sampled["lower"], sampled["upper"])
+        own[WITHIN.quantity] = fitted(ends.ravel(), "log")
     if run.has_support:
         own[MEASURED.quantity] = fitted(np.maximum(run.support.distances_m(xy) / 1000, 0.2), "log")
     others = [band for band in planes if band.key in _others()]

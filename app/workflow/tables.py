@@ -1,5 +1,6 @@
 """Tables of places and areas as files that people open: GeoParquet, GeoPackage, CSV, by the suffix of their name."""
 
+import io
 import json
 import re
 from collections.abc import Mapping
@@ -61,10 +62,13 @@ def write_table(
             again: Any = pd.read_csv(temporary, dtype=str)
         elif kind == "gpkg":
             about = json.dumps({"schema": 1, **facts, "created": now()})
+            # By way of memory: GDAL does not say that a disk is full, but which of its statements failed.
+            written = io.BytesIO()
             with in_gdal():
                 table.to_file(
-                    temporary, driver="GPKG", layer=layer, layer_metadata={"geogp": about}, index=False
+                    written, driver="GPKG", layer=layer, layer_metadata={"geogp": about}, index=False
                 )
+            temporary.write_bytes(written.getbuffer())
             again = geopandas.read_file(temporary, layer=layer)
         else:
             # A box beside each shape lets readers skip what they do not ask for; a column of that name is the people's own.

@@ -317,6 +317,11 @@ def _shared(
         _, first, second = np.intersect1d(np.array(keys[0]), np.array(keys[1]), return_indices=True)
     good = a.usable[first] & b.usable[second]
     first, second = first[good], second[good]
+    if not len(first):
+        raise InvalidInput(
+            f"{run.path} and {other.path} share no rows, none of one tile and quarter, so nothing tells how their errors go "
+            "together; name two runs of the same region and quarters."
+        )
     parts = run.tensors("split")["part"].numpy()[first], other.tensors("split")["part"].numpy()[second]
     out = [PARTS.index(name) for name in ("val", "test")]
     held = np.isin(parts[0], out) & np.isin(parts[1], out)

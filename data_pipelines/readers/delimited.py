@@ -16,6 +16,8 @@ SEPARATORS, HEAD, PART = (",", ";", "\t", "|"), 65_536, 1 << 22
 #: Names of the columns of places, however written, the first that is there.
 LONGITUDES = ("lon", "longitude", "lng", "long", "x", "intptlon")
 LATITUDES = ("lat", "latitude", "y", "intptlat")
+#: Names of a column of counts, however written, where no two are there.
+COUNTS = ("count", "counts", "tests", "n_tests", "measurements", "n_measurements")
 _QUOTED = re.compile(r'"[^"]*"')
 #: A number with a comma for its decimal sign, and one with a point.
 DECIMAL_COMMA, DECIMAL_POINT = (
@@ -72,7 +74,7 @@ def places_among(names: list[str]) -> tuple[str | None, str | None]:
 
 
 def roles_among(names: list[str], named: Mapping[str, str]) -> dict[str, str]:
-    """The columns of a table by role: those that are named, and x, y and value by their names where they are not.
+    """The columns of a table by role: those that are named, and x, y, value and count by their names where they are not.
 
     Examples
     --------
@@ -80,12 +82,17 @@ def roles_among(names: list[str], named: Mapping[str, str]) -> dict[str, str]:
     {'x': 'lon', 'y': 'lat', 'value': 'value'}
     >>> roles_among(["lon", "lat", "value", "E", "N"], {"x": "E", "y": "N", "count": "value"})
     {'x': 'E', 'y': 'N', 'count': 'value'}
+    >>> roles_among(["lon", "lat", "value", "Tests"], {})["count"]
+    'Tests'
     """
     x, y = places_among(names)
     found = {} if {"x", "y"} & set(named) or x is None or y is None else {"x": x, "y": y}
     value = next((name for name in names if name.strip().lower() == "value"), None)
     if value is not None and "value" not in named and value not in named.values():
         found["value"] = value
+    counts = [name for name in names if name.strip().lower() in COUNTS and name not in named.values()]
+    if len(counts) == 1 and "count" not in named:
+        found["count"] = counts[0]
     return {**found, **named}
 
 

@@ -1,5 +1,6 @@
 """Any other point measurement: a CSV or GeoParquet file with named columns."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,18 +8,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pyproj
 from numpy.typing import NDArray
 
-from data_pipelines import arrow, download, quarters
+from data_pipelines import arrow, copies, download, quarters
 from data_pipelines.arrow import refusing
 from data_pipelines.errors import InvalidInput
 from data_pipelines.intact import check_intact
 from data_pipelines.readers.averages import averaged, centred
 from data_pipelines.readers.delimited import dialect_of, has_decimal_commas, roles_among
+from data_pipelines.readers.texts import first_text
+from data_pipelines.readers.times import years_of
 from data_pipelines.schema import POINT_COLUMNS
 from data_pipelines.sources.contract import Collected, Request
 
@@ -27,6 +29,8 @@ Array = NDArray[np.float64]
 #: Measurements behind one value, and years that quarters are named for.
 MOST_COUNT, YEARS = 1e9, (1000, 10_000)
 ROLES = ("x", "y", "value", "count", "time")
+#: Share of rows outside the degrees from which x and y are in another CRS, or swapped, and not a few cells wrong.
+MANY = 0.5
 
 
 def collect_csv(request: Request) -> Collected:
@@ -124,7 +128,19 @@ class _File:
         """With the columns of places and of the value, where they are not named and some are called so."""
         columns = roles_among(self.table.column_names, self.columns)
         places = () if self.xy is None else ("x", "y")
-        return replace(self, columns={role: name for role, name in columns.items() if role not in places})
+        columns = {role: name for role, name in columns.items() if role not in places}
+        if "count" not in self.columns and "count" in columns and not self._counts(columns["count"]):
+            del columns["count"]
+        return replace(self, columns=columns)
+
+    def _counts(self, name: str) -> bool:
+        """Whether a column holds nothing but counts: whole numbers, 0 or more, or none."""
+        column = self.table.column(name)
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            return False
+        counts = arrow.numbers(column)
+        counts = counts[~np.isnan(counts)]
+        return bool(counts.size and ((counts >= 0) & (counts <= MOST_COUNT) & (counts % 1 == 0)).all())
 
     def check(self) -> None:
         """Refuse roles that do not exist, are not named, or name no column."""
@@ -139,9 +155,9 @@ class _File:
         for role in ("x", "y", "value") if self.xy is None else ("value",):
             if role not in self.columns:
                 free = [name for name in names if name not in self.columns.values()]
+                such = shlex.quote(f"{role}={free[0] if free else 'NAME'}")
                 raise InvalidInput(
-                    f"Say which column of {path} is {role}, such as --columns {role}={free[0] if free else 'NAME'}; it has "
-                    f"{', '.join(names) or 'none'}."
+                    f"Say which column of {path} is {role}, such as --columns {such}; it has {', '.join(names) or 'none'}."
                 )
         for role, name in self.columns.items():
             if name not in names:
@@ -166,6 +182,8 @@ class _File:
 
     def of(self, name: str) -> Array:
         """A column."""
+        if (words := first_text(self.table.column(name))) is not None:
+            raise InvalidInput(f"Column {name} of {self.fetched.path} is not numeric in {words}")
         with refusing(
             f"Column {name} of {self.fetched.path} is not numeric",
             errors=(pa.ArrowInvalid, pa.ArrowNotImplementedError),
@@ -173,43 +191,20 @@ class _File:
             return arrow.numbers(self.table.column(name))
 
     def times(self) -> Array:
-        """Decimal years of numbers (taken as they are), dates, ISO strings or quarters (their middle); NaN where empty."""
+        """Decimal years of the column of times, NaN where empty."""
         name = self.columns["time"]
-        column = self.table.column(name)
-        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            return self.numbers("time")
-        if pa.types.is_string(column.type) and (named := _years_of_quarters(column)) is not None:
-            return named
-        try:
-            stamps = pc.cast(column, pa.timestamp("s"), safe=False).to_numpy()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidInput(
-                f"Column {name} of {self.fetched.path} is no time; give decimal years, dates such as 2023-11-20 or "
-                "quarters such as 2023Q4."
-            ) from error
-        return _decimal_years(stamps.astype("datetime64[s]"))
-
-
-def _years_of_quarters(column: pa.ChunkedArray) -> Array | None:
-    """Decimal years of a column that names quarters, NaN where empty; None where it names something else."""
-    texts = np.array([text.strip() if text else "" for text in column.to_pylist()])
-    there = texts != ""
-    names = np.unique(texts[there])
-    if not len(names) or not all(quarters.is_quarter(str(name)) for name in names):
-        return None
-    out = np.full(len(texts), np.nan)
-    out[there] = quarters.years(texts[there])
-    return out
+        return years_of(self.table.column(name), name, self.fetched.path)
 
 
 def _collected(file: _File, request: Request) -> Collected:
     """The rows of a file that lie in the place."""
-    file = file.found()
+    asked, file = file.columns, file.found()
     file.check()
     given = {role: file.numbers(role) for role in file.columns if role != "time"}
     x, y = file.xy or (given["x"], given["y"])
     lon, lat = _degrees(x, y, request.crs, file.fetched.path)
     usable = np.isfinite(lon) & np.isfinite(lat)
+    where = lon, lat
     if request.average:
         lon, lat = centred(lon, lat, usable)
     inside = usable.copy()
@@ -232,6 +227,9 @@ def _collected(file: _File, request: Request) -> Collected:
         columns["tests"], flagged = _whole(counts)
     if "time" in file.columns:
         columns |= _timed(file, rows)
+    told = [columns[name] for name in ("time_years", *copies.WHAT) if name in columns]
+    first = copies.first_of([*(of[rows] for of in where), *told]) if rows.size else rows
+    flagged["repeated_row"] = int((first != np.arange(len(rows))).sum())
     collected = Collected(
         columns=columns,
         at=(lon[rows], lat[rows]),
@@ -251,6 +249,7 @@ def _collected(file: _File, request: Request) -> Collected:
             "value_better": request.better,
             "covariates": list(further),
             "credit": request.credit,
+            "columns_found": {role: name for role, name in file.columns.items() if role not in asked},
         },
     )
     return averaged(collected) if request.average else collected
@@ -294,9 +293,15 @@ def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:
     if crs is None:
         odd = np.flatnonzero((np.abs(x) > 180) | (np.abs(y) > 90))
         if odd.size:
+            first, among = int(odd[0]), f" such row{'s' if odd.size > 1 else ''} of {len(x):,}"
+            such = (
+                "" if len(x) == 1 else f", the {f'first of {odd.size:,}' if odd.size > 1 else 'only'}{among}"
+            )
+            remedy = "swap x and y, or say which CRS they are in, such as --crs EPSG:32604."
+            if odd.size < MANY * len(x):
+                remedy = "mend it, for x and y may be swapped, or take it out."
             raise InvalidInput(
-                f"Row {odd[0] + 1} of {path} lies at x={x[odd[0]]:g}, y={y[odd[0]]:g}, which is no longitude "
-                "and latitude; swap x and y, or say which CRS they are in, such as --crs EPSG:32604."
+                f"Row {first + 1} of {path} lies at x={x[first]:g}, y={y[first]:g}, which is no longitude and latitude{such}; {remedy}"
             )
         return x, y
     shown = repr(str(crs)[:80])
@@ -328,13 +333,3 @@ def _degrees(x: Array, y: Array, crs: Any, path: Path) -> tuple[Array, Array]:
             f"There is no way from {source.name} to longitude and latitude on Earth; give the CRS of x and y."
         ) from error
     return way.transform(x, y)
-
-
-def _decimal_years(stamps: NDArray[np.datetime64]) -> Array:
-    """The year, its quarters that have gone, and the share of the next: each quarter is a fourth of a year, whatever its
-    days, so that the quarter of a time is that of its month. NaN for no time."""
-    month = stamps.astype("datetime64[M]").astype(np.int64)
-    first = (month - month % 3).astype("datetime64[M]")
-    start, end = first.astype("datetime64[s]"), (first + 3).astype("datetime64[s]")
-    share = (stamps - start).astype(float) / (end - start).astype(float)
-    return np.where(np.isnat(stamps), np.nan, 1970 + (month // 3 + share) / 4)

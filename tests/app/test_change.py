@@ -137,6 +137,22 @@ def test_the_difference_of_two_runs(cli, run, table, file, tmp_path):
     assert again.code == 0  # a run less itself, its errors all shared but for what is never taken for one
 
 
+def test_areas_are_called_by_their_names_and_of_many_the_least_improved_come_first(
+    cli, run, file, tmp_path, monkeypatch
+):
+    line = ("change", run, *WHEN, "--areas", file, "--format", "none", "--samples", 20)
+    few = cli(*line, "-o", tmp_path / "few").out
+    assert all(name in few for name in ("box 0", "box 1", "box 2")) and few.index("box 0") < few.index(
+        "box 1"
+    )
+    table = geopandas.read_file(tmp_path / "few" / "areas.gpkg").dropna(subset="change")
+    monkeypatch.setattr("app.workflow.steps.change.SHOWN", 1)
+    shown = cli(*line, "-o", tmp_path / "many").out
+    first = table.sort_values("change")["name"].iloc[0]
+    assert f"the 1 least improved of {len(table)}" in " ".join(shown.split())
+    assert [name for name in ("box 0", "box 1", "box 2") if name in shown] == [first]
+
+
 BAD = {
     "neither": ((), "--from one quarter --to another"),
     "both": ((*WHEN, "--with", "x"), "leave --from and --to out"),

@@ -75,9 +75,14 @@ def test_the_page_says_what_the_run_says(cli, evaluated, file, tmp_path):
     assert page.tags.count("img") == told["n_figures"] >= 6
     row = told["missed"][0]
     assert (
-        f"{100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%) lies below 100"
+        "the level of the download speed, what many tests at each place would average to, has the mean"
         in words
     )
+    assert (
+        f"it lies below 100 Mbit/s on {100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%) of the "
+        "ground. These are no shares of tests or of measured averages"
+    ) in words
+    assert "level below 100" in words and words.count("scatter around the level") == 2  # of the table, too
     # By another route: draws at random places of the region.
     loaded = load(evaluated)
     from app.workflow.polygons import Ground, points_in
@@ -103,6 +108,10 @@ def test_a_quarter_that_was_held_out_is_called_so(cli, run, tmp_path):
     assert "All rows of 2023Q4 were held out: it rests on the trend of 2022Q1 to 2023Q2." in text
     assert cli("report", copy, "-o", tmp_path / "q.html", "--quarter", "2023Q1").code == 0
     assert "were held out: it rests" not in (tmp_path / "q.html").read_text()
+    one = {quarter: n for quarter, n in rows["known"].items() if quarter == "2023Q2"}
+    storage.update_facts(copy, {"rows": {**rows, "known": one}})
+    assert cli("report", copy, "-o", tmp_path / "one.html").code == 0
+    assert "it rests on 2023Q2 alone, in which no trend shows." in (tmp_path / "one.html").read_text()
 
 
 def test_without_evaluation_or_rows_it_says_so(cli, run, tmp_path):

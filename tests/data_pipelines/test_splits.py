@@ -49,6 +49,39 @@ def test_random_is_80_10_10(table):
     assert (make_split(table, "random", 0) != make_split(table, "random", 1)).any()
 
 
+def points(n: int, **more) -> pa.Table:
+    """Rows of a table of points, all of which differ."""
+    rng = np.random.default_rng(1)
+    columns = {name: rng.uniform(0, 1, n) for name in ("lon", "lat", "value", "time_years")}
+    return pa.table({**columns, "tests": pa.nulls(n, pa.int64()), **more})
+
+
+@pytest.mark.parametrize("spec", ["random", "fold2of5"])
+def test_exact_copies_share_a_part(spec):
+    """A row held out whose copy trains is no test; tables without copies keep their parts."""
+    once = points(300)
+    twice = pa.concat_tables([once, once.slice(0, 100)])
+    bare = twice.drop_columns(["value"])  # by which nobody tells copies: as rows were dealt before
+    parts, before = make_split(twice, spec, 3), make_split(bare, spec, 3)
+    assert (before[:100] != before[300:]).any() and (parts[:300] == before[:300]).all()
+    assert (parts[300:] == parts[:100]).all() and set(parts) == set(before)
+    assert (make_split(once, spec, 3) == make_split(once.drop_columns(["value"]), spec, 3)).all()
+
+
+def test_repeated_measurements_that_are_alike_are_dealt_one_by_one():
+    """Of a place measured forty times with whole values, the parts must not be told by the value."""
+    n = 40
+    table = points(n, value=pa.array(np.arange(n) % 3 * 1.0))
+    for name in ("lon", "lat", "time_years"):
+        table = table.set_column(table.column_names.index(name), name, pa.array(np.ones(n)))
+    assert (make_split(table, "random", 0) == make_split(table.select(["lon"]), "random", 0)).all()
+
+
+def test_a_table_of_one_row_over_and_over_still_has_parts():
+    one = points(1)
+    assert set(make_split(pa.concat_tables([one] * 30), "random", 0)) == {"train", "val", "test"}
+
+
 def test_blocks_stay_whole_and_are_dealt_70_15_15(table):
     parts = make_split(table, "block", 0)
     cells = np.floor(table.column("lon").to_numpy() / 0.05) * 10_000 + np.floor(

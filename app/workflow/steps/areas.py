@@ -27,7 +27,7 @@ from app.workflow.means import (
     ranks,
     summaries,
 )
-from app.workflow.outputs import attribution, file_entry
+from app.workflow.outputs import attribution, file_entry, level_words
 from app.workflow.people import covered_words, people_of
 from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons, unit_words
 from app.workflow.rasters.covariates import opened
@@ -39,7 +39,7 @@ from data_pipelines.staging import publish_files, room_for, staged
 from geogp.areas import p_below, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run
-from geogp.targets import Target, digits
+from geogp.targets import Target, digits, target
 
 if TYPE_CHECKING:
     import geopandas
@@ -98,7 +98,18 @@ class Areas:
         order = f", the {word} first" if len(self.table) > SHOWN else ""
         order = f", the {SHOWN} {word} of {known:,}" if known > SHOWN else order
         over = "the people of areas" if self.facts["ranked_by"] == PEOPLE else "areas"
-        return f"Mean of the {self.facts['target_title']} over {over}{when}{order}"
+        return f"Mean level of the {self.facts['target_title']} over {over}{when}{order}"
+
+    @property
+    def level_note(self) -> str:
+        """What the table's level and shares are, and are not."""
+        goal = target(self.facts["target"])
+        share = "people" if self.facts["ranked_by"] == PEOPLE else "ground"
+        single = "tests or of measured averages" if goal.of_averages else "measurements"
+        said = f"the level is {level_words(goal)}"
+        if not self.facts["thresholds"] and "with" not in self.facts:
+            return said
+        return f"{said}; shares are of the {share}, not of {single}, which scatter around the level"
 
     def summary(self) -> str:
         """One line for people."""
@@ -111,7 +122,7 @@ class Areas:
     def header(self) -> list[str]:
         level = 100 * self.facts["level"]
         mean = ", ".join(filter(None, ("mean", unit_words(self.facts))))
-        below = [f"below {digits(c)}" for c in self.facts["thresholds"]]
+        below = [f"level below {digits(c)}" for c in self.facts["thresholds"]]
         below += ["either missed"] if "with" in self.facts else []
         return ["area", "km2", mean, f"{level:g}% interval", *below, "rank", "evidence"]
 
@@ -132,14 +143,14 @@ class Areas:
                 continue
             cells += [
                 f"{row[f'{start}mean']:.4g}",
-                f"{row[f'{start}lower']:.4g} - {row[f'{start}upper']:.4g}",
+                f"{row[f'{start}lower']:.4g} to {row[f'{start}upper']:.4g}",
             ]
             shares = [f"share_below_{digits(c)}" for c in self.facts["thresholds"]]
             shares += ["share_either_missed"] if "with" in self.facts else []
             for share in (f"{start}{name}" for name in shares):
                 low, high = row[f"{share}_lower"], row[f"{share}_upper"]
-                cells.append(f"{100 * row[share]:.1f}% ({100 * low:.1f} - {100 * high:.1f})")
-            cells.append(f"{row['rank']:.0f} ({row['rank_lower']:.0f} - {row['rank_upper']:.0f})")
+                cells.append(f"{100 * row[share]:.1f}% ({100 * low:.1f} to {100 * high:.1f})")
+            cells.append(f"{row['rank']:.0f} ({row['rank_lower']:.0f} to {row['rank_upper']:.0f})")
             out.append([*cells, str(row["evidence"])])
         return out
 
@@ -180,7 +191,7 @@ def areas(
     better), `rank_lower`, `rank_upper` and `p_worst_10` (`p_lowest_10` where nobody said which is better), by people where
     they are given, else by ground;
     `latent_mean`, `latent_sd` of the area's mean on the model's scale (log10 of kbit/s, of ms);
-    `n_tiles`, `n_tests` that the run learned from inside; `share_near` of the ground with data near; `evidence`:
+    `n_tiles`, `n_tests` that the run learned from inside, without what was held out; `share_near` of the ground with data near; `evidence`:
     measured, partly, filled (see `app.workflow.evidence`); `area_km2` averaged over, `share_inside` of the polygon,
     `n_points` of its ground.
 

@@ -19,6 +19,7 @@ from app.workflow.outputs import attribution, now, refuse_taken, titled
 from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons, unit_words
 from app.workflow.rasters.covariates import opened
 from app.workflow.rasters.elsewhere import Place, on
+from app.workflow.steps.areas import names_of
 from app.workflow.tables import plain, write_table
 from app.workflow.together import learned_together
 from app.workflow.weighing import AreaPoints, points_of
@@ -74,7 +75,7 @@ class Change:
     def title(self) -> str:
         """What the table shows."""
         known = 0 if self.table is None else int((self.table["n_points"] > 0).sum())
-        first = f", the first {SHOWN} of {known:,}" if known > SHOWN else ""
+        first = f", the {SHOWN} least {self.facts['improved']} of {known:,}" if known > SHOWN else ""
         return f"{self.facts['title']}: mean over areas{first}"
 
     @property
@@ -92,13 +93,15 @@ class Change:
         ]
 
     def rows(self) -> list[list[str]]:
-        """A table for people, its first rows."""
+        """A table for people, of many areas those that improved least."""
         out: list[list[str]] = []
         if self.table is None:
             return out
         rows = list(zip(self.names, self.table.to_dict("records")))
         if len(rows) > SHOWN:  # a whole country's areas for a run of one state
-            rows = [(name, row) for name, row in rows if row["n_points"]][:SHOWN]
+            rows = [(name, row) for name, row in rows if row["n_points"]]
+            sign = 1 if target(self.facts["target"]).lowest_first else -1
+            rows = sorted(rows, key=lambda one: sign * one[1]["change"])[:SHOWN]
         for name, row in rows:
             if not row["n_points"]:
                 out.append([name, "outside", *[""] * (len(self.header) - 2)])
@@ -354,9 +357,9 @@ def _areas(
     seed: int,
     workers: Workers | None,
 ) -> tuple[list[str], "geopandas.GeoDataFrame", list[str]]:
-    """Keys, the rows of a file with the change of each, and what was left out."""
+    """Names, the rows of a file with the change of each, and what was left out."""
     frame = read_polygons(polygons)
-    facts["key"], keys = keys_of(frame, key)
+    facts["key"], _ = keys_of(frame, key)
     most = run.model.most_places
     inside = Inside.of(polygons, frame, run)
     points = points_of(inside, None, None if most is None else most // 2)
@@ -365,7 +368,8 @@ def _areas(
     own |= {name: points.of_all(values) for name, values in columns.items()}
     table = frame.rename(columns={name: f"{name}_given" for name in own if name in frame.columns})
     notes = passed_over(frame, facts["key"]) if key is None else ()
-    return keys, table.assign(**own), [*notes, *inside.notes(keys, points.inside)]
+    names = names_of(frame, points.inside)
+    return names, table.assign(**own), [*notes, *inside.notes(names_of(frame, inside.slivers), points.inside)]
 
 
 def _columns(

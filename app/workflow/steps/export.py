@@ -17,6 +17,7 @@ from app.console import Report
 from app.errors import Interrupted, InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
+from app.workflow.evidence import doubts_of
 from app.workflow.grids import Grid
 from app.workflow.machine import resident
 from app.workflow.outputs import now, refuse_taken, surface_of
@@ -168,7 +169,11 @@ def export(
         "manifest.json",
     ):
         refuse_taken(folder / name, overwrite)
-    notes = [grid.note, *([pair.note()] if pair is not None else [])]
+    notes = [
+        *(words.rstrip(".") for words in doubts_of(run)),
+        grid.note,
+        *([pair.note()] if pair is not None else []),
+    ]
     if ds.attrs.get("tests") != ds.attrs.get("reference_count"):
         notes.append(f"layers of the surface are those of {surface_of(run)}, whatever --tests")
 
@@ -199,6 +204,7 @@ def export(
                 places=here.figure(FIGURE_NAMES),
                 lines=here.lines,
                 limits=legend.limits,
+                credit=here.credit,
             )
         if page and not named:
             path = write_page(

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from app.console import Report
 from app.errors import InvalidInput
+from app.workflow.evidence import doubts_of
 from app.workflow.fitting.parts import Parts, rows_at_once
 from app.workflow.fitting.unfinished import UnfinishedFit
 from app.workflow.knowing import Known, what_is_known
@@ -229,6 +230,8 @@ def fit(
         tensors = {"split": dealt, "support": known.to_tensors(), **statistics}
         training.clear()
         run = save(output, estimator, facts, extra=tensors, overwrite=overwrite)
+    for words in doubts_of(run):
+        warnings.warn(words, DataWarning, stacklevel=2)
     return Fit(run, training.resumed_from_epoch)
 
 

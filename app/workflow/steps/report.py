@@ -17,10 +17,10 @@ from app.errors import InvalidInput
 from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.drawing import picture_of
-from app.workflow.evidence import near_m_of
+from app.workflow.evidence import alike, doubts_of, near_m_of
 from app.workflow.grids import grid_of, length_words
 from app.workflow.means import of_draws
-from app.workflow.outputs import attribution, now, surface_of, titled
+from app.workflow.outputs import attribution, level_words, now, surface_of, titled
 from app.workflow.pixels import Pixels, pixels_of
 from app.workflow.rasters.covariates import opened
 from app.workflow.reviewing.held_out import Picture, errors_by_cell, pit, reliability, widths
@@ -115,7 +115,7 @@ def report(
                 run, polygons, Path(folder) / "areas.parquet", key=key, weights=weights, quarter=quarter,
                 level=level, thresholds=chosen, data=data,
             )  # fmt: skip
-        table = {"title": found.title, "header": found.header, "rows": found.rows()}
+        table = {"title": found.title, "header": found.header, "rows": found.rows(), "note": found.level_note}
     spoken, certificate = _spoken(run, when, chosen, level), certificate_of(run)
     grid = grid_of(run)
     ds = prediction(run, grid, quarter=quarter, thresholds=chosen, level=level)
@@ -197,13 +197,16 @@ class Spoken:
         f, unit = self.facts, run.target.unit_words(run.unit)
         mean = f"{f['mean']:.4g} ({f['mean_lower']:.4g} to {f['mean_upper']:.4g}) {unit}".rstrip()
         side = "above" if run.target.better == "lower" else "below"
+        first = f"Over the ground the level of the {run.target.words}, {level_words(run.target)}, has the mean {mean}"
         shares = [
-            f"{100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%) lies {side} {digits(row['threshold'])} {unit}".rstrip()
+            f"{side} {digits(row['threshold'])} {unit}".rstrip()
+            + f" on {100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%)"
             for row in f["missed"]
         ]
-        first = f"Over the ground the {run.target.words} averages {mean}" + (
-            f"; {', '.join(shares)}." if shares else "."
-        )
+        if shares and not alike(run):
+            single = "tests or of measured averages" if run.target.of_averages else "measurements"
+            first += f"; it lies {', '.join(shares)} of the ground. These are no shares of {single}, which scatter around the level"
+        first += "."
         if certificate is None:
             second = "How often its intervals hold has not been checked yet."
         else:
@@ -253,7 +256,7 @@ def _subtitle(run: Run, when: str | None) -> str:
     parts = [
         when or "",
         f"method {run.model.method}",
-        f"learned from {fitted:,} rows" if fitted else "",
+        f"learned from {fitted:,} row{'' if fitted == 1 else 's'}" if fitted else "",
         surface_of(run),
     ]
     return " · ".join(part for part in parts if part)
@@ -261,7 +264,7 @@ def _subtitle(run: Run, when: str | None) -> str:
 
 def _cautions(run: Run, when: str | None, spoken: Spoken, certificate: Mapping[str, Any] | None) -> list[str]:
     """What a reader must know before trusting a number."""
-    out = []
+    out = doubts_of(run)
     if (filled := 1 - spoken.facts["share_near"]) > 0.005:
         out.append(
             f"On {100 * filled:.0f}% of the ground nobody measured within {length_words(spoken.near_m)}: look at the paleness of "
@@ -277,9 +280,12 @@ def _cautions(run: Run, when: str | None, spoken: Spoken, certificate: Mapping[s
             f"{when} is not among the quarters measured, {run.quarters[0]} to {run.quarters[-1]}: it rests on their trend."
         )
     elif when is not None and run.quarters and when not in (learned := run.learned):
-        out.append(
-            f"All rows of {when} were held out: it rests on the trend of {learned[0]} to {learned[-1]}."
+        rests = (
+            f"it rests on the trend of {learned[0]} to {learned[-1]}."
+            if len(learned) > 1
+            else f"it rests on {learned[0]} alone, in which no trend shows."
         )
+        out.append(f"All rows of {when} were held out: {rests}")
     if certificate is not None:
         at = len(certificate["levels"]) - 1
         promised = certificate["levels"][at]

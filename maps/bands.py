@@ -11,6 +11,7 @@ from maps.derived import computed
 from maps.errors import InvalidInput
 from maps.layers import ENDS, GROUPS, LAYERS, VALUES, Layer, available
 from maps.words import (
+    exact,
     level_text,
     new_text,
     place_text,
@@ -203,8 +204,9 @@ def _planes(ds: xr.Dataset, key: str) -> list[Band]:
         return [band(key, None, None)]
     planes = []
     for index, threshold in enumerate(np.atleast_1d(ds["threshold"].values).astype(float)):
-        words["threshold"] = np.format_float_positional(threshold, trim="-")
-        planes.append(band(f"{key}_{words['threshold']}", index, float(threshold)))
+        words["threshold"] = exact(threshold)
+        name = np.format_float_positional(threshold, trim="-")
+        planes.append(band(f"{key}_{name}", index, float(threshold)))
     return planes
 
 

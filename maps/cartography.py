@@ -21,9 +21,11 @@ from maps.colours import FADED, NO_SUPPORT, paint, scales, suppressing
 from maps.errors import InvalidInput
 from maps.legends import HALO, INK, LINE, SEA, SOFT, STYLE, draw_legend
 from maps.region import Lines, lines_of, places_of
-from maps.sheet import Sheet
-from maps.words import number, subtitle
+from maps.sheet import FOOT, HEADING, UNDER, Caption, Sheet, caption_of
+from maps.words import number
 
+#: W, S, E, N in the units of the axes.
+Box = tuple[float, float, float, float]
 #: Towns named on a map.
 MOST_TOWNS = 10
 
@@ -44,10 +46,12 @@ def draw_map(
     places: Sequence[Mapping[str, Any]],
     point: tuple[float, float] | None,
     lines: Lines = (),
-    compact: bool = False,
+    caption: Caption | None = None,
 ) -> None:
-    """One layer of a Dataset in memory: the picture on its ground, what tells where it is, legend and words."""
-    band = bands(ds, ["median" if layer == FADED else layer])[0]
+    """One layer of a Dataset in memory: the picture on its ground, what tells where it is, legend and words; without a
+    caption in fewer, as one of several or in axes of somebody's own."""
+    band, heading = headed(ds, layer)
+    compact = caption is None
     scale = scales(ds, [band], limits)[band.layer.quantity]
     faded = suppressing(ds, scale) if layer == FADED else None
     if layer == FADED and faded is None:
@@ -60,25 +64,43 @@ def draw_map(
     else:
         rgba = faded.paint(values, ds["lower"].values, ds["upper"].values)
     _clear(axes, sheet)
-    _graticule(axes, sheet, compact)
+    taken = _graticule(axes, sheet, compact)
     _picture(axes, sheet, rgba, None if sheet.shape is None else _land(figure, axes, sheet))
     _borders(axes, sheet, lines)
-    _labels(axes, sheet, places, 7.0 if compact else 8.5, point)
+    taken += _scale_bar(axes, sheet, compact)
+    if not compact:
+        taken += _north(axes, sheet)
+    _labels(axes, sheet, places, 7.0 if compact else 8.5, point, taken)
     if point is not None:
         x, y = sheet.from_lonlat.transform(*point)
         axes.plot([x], [y], marker="*", ms=15, mfc="white", mec=INK, mew=1.1, zorder=8)
-    _scale_bar(axes, sheet, compact)
-    if not compact:
-        _north(axes, sheet)
     draw_legend(figure, axes, band, scale, faded, compact, _unsupported(values, sheet, ds))
-    heading = band.title[:1].upper() + band.title[1:]
-    if faded is not None:
-        heading += ", faded where its interval is wide"
-    if compact:
+    if caption is None:
         _heading(figure, axes, heading, band.short)
     else:
-        of = subject([band], faded=faded is not None)
-        _words(figure, axes, ds, sheet, band, heading, point, of)
+        _words(figure, axes, caption)
+
+
+def headed(ds: xr.Dataset, layer: str) -> tuple[Band, str]:
+    """The band of a layer, and the heading of its map."""
+    band = bands(ds, ["median" if layer == FADED else layer])[0]
+    heading = band.title[:1].upper() + band.title[1:]
+    return band, f"{heading}, faded where its interval is wide" if layer == FADED else heading
+
+
+def caption_for(
+    ds: xr.Dataset,
+    layer: str,
+    sheet: Sheet,
+    *,
+    width: float,
+    point: tuple[float, float] | None,
+    credit: str,
+) -> Caption:
+    """The words around a layer's map in a figure `width` inches wide."""
+    band, heading = headed(ds, layer)
+    of = subject([band], faded=layer == FADED)
+    return caption_of(ds, sheet, band, heading, of, width=width, point=point, credit=credit)
 
 
 def _clear(axes: Axes, sheet: Sheet) -> None:
@@ -125,62 +147,35 @@ def _picture(axes: Axes, sheet: Sheet, rgba: NDArray[np.uint8], land: MplPath | 
         axes.add_artist(PathPatch(land, facecolor="none", edgecolor=INK, linewidth=0.7, alpha=0.8, zorder=4))
 
 
-def _say(
-    figure: Figure, axes: Axes, y: float, text: str, size: float, stretch: float, **options: Any
-) -> None:
-    """A line of words over or under the map, cut where it would leave it; never read as mathtext."""
-    box = axes.get_position()
-    most = int(box.width * figure.get_figwidth() * 72 / (0.56 * size) * stretch)
-    text = text if len(text) <= most else text[: most - 1] + "…"
-    figure.text(box.x0, y, text, size=size, parse_math=False, **options)
+def _say(figure: Figure, axes: Axes, y: float, text: str, size: float, **options: Any) -> None:
+    """A line of words over or under the map, never read as mathtext."""
+    figure.text(axes.get_position().x0, y, text, size=size, parse_math=False, **options)
 
 
 def _heading(figure: Figure, axes: Axes, heading: str, short: str) -> None:
     """Over a small map: the title, or its short form where that is too long."""
     box = axes.get_position()
-    if len(heading) > box.width * figure.get_figwidth() * 72 / (0.6 * 9.5):
+    inches = box.width * figure.get_figwidth()
+    if len(heading) > inches * 72 / (0.6 * 9.5):
         heading = short
+    most = int(inches * 72 / (0.56 * 9.5))
+    heading = heading if len(heading) <= most else heading[: most - 1] + "…"
     y = box.y1 + 0.07 / figure.get_figheight()
-    _say(figure, axes, y, heading, 9.5, 1.0, weight="bold", va="bottom", **STYLE)
+    _say(figure, axes, y, heading, 9.5, weight="bold", va="bottom", **STYLE)
 
 
-def _words(
-    figure: Figure,
-    axes: Axes,
-    ds: xr.Dataset,
-    sheet: Sheet,
-    band: Band,
-    heading: str,
-    point: tuple[float, float] | None,
-    of: Mapping[str, bool],
-) -> None:
-    """Heading, what it is a map of, how to read it, what is left out, and the credit line."""
-    inch = 1 / figure.get_figheight()
-
-    def say(y: float, text: str, size: float, **options: Any) -> None:
-        _say(figure, axes, y, text, size, 1.14, **options)
-
-    say(1 - 0.16 * inch, heading, 14, weight="bold", va="top", **STYLE)
-    lines = [subtitle(ds, **of), title_of(ds)]  # a long title may be cut, what the map is of may not
-    if point is not None:
-        lon, lat = point
-        lines.insert(
-            0, f"★ {abs(lat):.3f}° {'N' if lat >= 0 else 'S'}, {abs(lon):.3f}° {'E' if lon >= 0 else 'W'}"
-        )
-    say(1 - 0.47 * inch, "  |  ".join(dict.fromkeys(filter(None, lines))), 9, color=SOFT, va="top")
-    credit = [
-        f"{word}: {ds.attrs[key]}."
-        for word, key in (("Model", "method"), ("Source", "source"))
-        if ds.attrs.get(key)
-    ]
-    about = band.about if band.about[1:2] == "(" else _sentence(band.about)
-    foot = [f"{about}.", *([" ".join(f"{_sentence(n)}." for n in sheet.notes)] if sheet.notes else [])]
-    for i, line in enumerate([*foot, " ".join(credit)][::-1]):
-        say((0.11 + 0.16 * i) * inch, line, 7.5, color=SOFT, va="bottom")
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _words(figure: Figure, axes: Axes, caption: Caption) -> None:
+    """Heading, what it is a map of, how to read it, what is left out, and whose it is."""
+    inch, y = 1 / figure.get_figheight(), 0.16
+    for line in caption.heading:
+        _say(figure, axes, 1 - y * inch, line, HEADING[0], weight="bold", va="top", **STYLE)
+        y += HEADING[1]
+    y += 0.07
+    for line in caption.under:
+        _say(figure, axes, 1 - y * inch, line, UNDER[0], color=SOFT, va="top")
+        y += UNDER[1]
+    for i, line in enumerate(caption.foot[::-1]):
+        _say(figure, axes, (0.11 + FOOT[1] * i) * inch, line, FOOT[0], color=SOFT, va="bottom")
 
 
 def _unsupported(values: NDArray[Any], sheet: Sheet, ds: xr.Dataset) -> bool:
@@ -205,14 +200,17 @@ def _paths(shape: BaseGeometry | None) -> list[MplPath]:
     return paths
 
 
-def _graticule(axes: Axes, sheet: Sheet, compact: bool) -> None:
-    """Meridians and parallels at round degrees, labelled along the top and the left edge."""
+def _graticule(axes: Axes, sheet: Sheet, compact: bool) -> list[Box]:
+    """Meridians and parallels at round degrees, labelled along the top and the left edge; where their labels stand."""
+    taken: list[Box] = []
+    wide, high = _dots(axes, sheet)
+    size = 6 if compact else 7
     west, south, east, north = sheet.bounds
     xs, ys = np.meshgrid(np.linspace(west, east, 60), np.linspace(south, north, 60))
     lon, lat = (np.asarray(v) for v in sheet.to_lonlat.transform(xs, ys))
     good = np.isfinite(lon) & np.isfinite(lat)
     if not good.any():
-        return
+        return taken
     centre = lon[30, 30] if np.isfinite(lon[30, 30]) else lon[good][0]
     lon = (lon - centre + 180) % 360 - 180 + centre
     span = max(np.ptp(lon[good]), np.ptp(lat[good]))
@@ -233,17 +231,32 @@ def _graticule(axes: Axes, sheet: Sheet, compact: bool) -> None:
                 continue
             at = along[crossing[0]]
             shown = (line + 180) % 360 - 180 if suffix == "EW" else line
+            said = f"{abs(shown):.{digits}f}°" + (
+                "" if abs(shown) in (0, 180) else f" {suffix[int(shown < 0)]}"
+            )
+            x, y, up = (at, north, -9) if suffix == "EW" else (west, at, 3)
+            long = (3 + 0.65 * size * len(said)) * wide
+            taken.append((x, y + (up - 2) * high, x + long, y + (up + size) * high))
             axes.annotate(
-                f"{abs(shown):.{digits}f}°"
-                + ("" if abs(shown) in (0, 180) else f" {suffix[int(shown < 0)]}"),
-                (at, north) if suffix == "EW" else (west, at),
-                (3, -9) if suffix == "EW" else (3, 3),
+                said,
+                (x, y),
+                (3, up),
                 textcoords="offset points",
-                size=6 if compact else 7,
+                size=size,
                 color="#66727f",
                 path_effects=HALO,
                 zorder=5,
             )
+    return taken
+
+
+def _dots(axes: Axes, sheet: Sheet) -> tuple[float, float]:
+    """A dot of 1/72 inch in the units of the axes, across and up."""
+    west, _, east, _ = sheet.bounds
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    wide = (east - west) / (72 * axes.get_position().width * figure.get_figwidth())
+    return wide, wide * sheet.squeeze
 
 
 def _borders(axes: Axes, sheet: Sheet, lines: Lines) -> None:
@@ -266,16 +279,15 @@ def _labels(
     places: Sequence[Mapping[str, Any]],
     size: float,
     point: tuple[float, float] | None,
+    there: Sequence[Box],
 ) -> None:
-    """Names that do not stand in each other's way: the first `MOST_TOWNS` towns, then areas that are wide enough."""
+    """Names that do not stand in each other's way, nor in that of what is `there`: the first `MOST_TOWNS` towns, then areas
+    that are wide enough."""
     west, south, east, north = sheet.bounds
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    wide = (east - west) / (72 * axes.get_position().width * figure.get_figwidth())  # of a dot of 1/72 inch
-    high = wide * sheet.squeeze
-    taken: list[tuple[float, float, float, float]] = []
+    wide, high = _dots(axes, sheet)
+    taken = list(there)
 
-    def free(own: tuple[float, float, float, float]) -> bool:
+    def free(own: Box) -> bool:
         inside = west < own[0] and own[2] < east and south < own[1] and own[3] < north
         if not inside or any(_meet(own, other) for other in taken):
             return False
@@ -350,12 +362,13 @@ def _metres_per_unit(sheet: Sheet) -> float:
     return float(Geod(ellps="WGS84").inv(lon0, lat0, lon1, lat1)[2]) / (2 * d)
 
 
-def _scale_bar(axes: Axes, sheet: Sheet, compact: bool) -> None:
+def _scale_bar(axes: Axes, sheet: Sheet, compact: bool) -> list[Box]:
+    """The bar with its length, and where they stand."""
     west, south, east, north = sheet.bounds
     per_unit = _metres_per_unit(sheet)
     most = (east - west) * per_unit * 0.25
     if not np.isfinite(most) or most <= 0:
-        return
+        return []
     decade = 10 ** np.floor(np.log10(most))
     metres = next(s for s in (5, 2, 1) if s * decade <= most) * decade
     length = metres / per_unit
@@ -382,17 +395,19 @@ def _scale_bar(axes: Axes, sheet: Sheet, compact: bool) -> None:
         path_effects=HALO,
         zorder=7,
     )
+    _, high = _dots(axes, sheet)
+    return [(x1 - length, y, x1, y + cap + 11 * high)]
 
 
-def _north(axes: Axes, sheet: Sheet) -> None:
-    """An arrow to true north at the map's upper right corner."""
+def _north(axes: Axes, sheet: Sheet) -> list[Box]:
+    """An arrow to true north at the map's upper right corner, and where it stands."""
     west, south, east, north = sheet.bounds
     x, y = east - 0.045 * (east - west), north - 0.05 * (north - south)
     lon, lat = sheet.to_lonlat.transform(x, y)
     u, v = sheet.from_lonlat.transform(lon, lat + 0.01)
     direction = np.array([(u - x) * sheet.squeeze, v - y])
     if not np.isfinite(direction).all() or np.hypot(*direction) == 0:
-        return
+        return []
     direction /= np.hypot(*direction)
     tip = 20 * direction
     arrow = {
@@ -415,3 +430,5 @@ def _north(axes: Axes, sheet: Sheet) -> None:
         color=INK,
         zorder=7,
     )
+    wide, high = _dots(axes, sheet)
+    return [(x - 12 * wide, y - 34 * high, x + 12 * wide, y + 2 * high)]

@@ -259,7 +259,7 @@ def paint(values: Num[np.ndarray, "H W"], scale: Scale, name: str) -> UInt8[np.n
 class Suppressing:
     """Colours for a value and the width of its interval: 8, 4, 2 and 1 value classes as the interval widens.
 
-    Width is told as the ratio upper / lower on a log scale (an interval of 50 to 100 Mbit/s and one of
+    Width is told as a factor either way on a log scale (see `factor`; an interval of 50 to 100 Mbit/s and one of
     100 to 200 are equally wide), else as upper - lower.
 
     `edges` are the three widths at which the number of classes halves.
@@ -273,10 +273,12 @@ class Suppressing:
     rows = 4  # of the palette: widths told apart
 
     def width(
-        self, lower: Num[np.ndarray, " *shape"], upper: Num[np.ndarray, " *shape"]
+        self,
+        median: Num[np.ndarray, " *shape"],
+        lower: Num[np.ndarray, " *shape"],
+        upper: Num[np.ndarray, " *shape"],
     ) -> Float[np.ndarray, " *shape"]:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return (upper / lower if self.ratio else upper - lower).astype(np.float32)
+        return (factor(median, lower, upper) if self.ratio else upper - lower).astype(np.float32)
 
     def colour(self, row: int, bin_: int) -> tuple[int, int, int]:
         """The colour of value class `bin_` of the 2^(3 - row) classes in a row: the wider, the fewer."""
@@ -294,7 +296,7 @@ class Suppressing:
         self, median: Num[np.ndarray, "H W"], lower: Num[np.ndarray, "H W"], upper: Num[np.ndarray, "H W"]
     ) -> UInt8[np.ndarray, "H W 4"]:
         """RGBA (H, W, 4); NaN is transparent."""
-        t, width = self.value.fraction(median), self.width(lower, upper)
+        t, width = self.value.fraction(median), self.width(median, lower, upper)
         known = np.isfinite(t) & np.isfinite(width)
         row = np.digitize(np.where(known, width, 0), self.edges)
         colours = np.zeros((self.rows, 8, 3), np.uint8)
@@ -309,7 +311,21 @@ class Suppressing:
 
     def edge_texts(self) -> list[str]:
         """The widths between the rows in words: a factor either way, `×3`, or a plain number."""
-        return [f"×{number(float(np.sqrt(e)))}" if self.ratio else number(e) for e in self.edges]
+        return [f"×{number(e)}" if self.ratio else number(e) for e in self.edges]
+
+
+def factor(
+    median: Num[np.ndarray, " *shape"], lower: Num[np.ndarray, " *shape"], upper: Num[np.ndarray, " *shape"]
+) -> Float[np.ndarray, " *shape"]:
+    """How sure, as a factor either way: the interval lies between the median divided by it and the median times it. The
+    larger of the two that reach its ends; infinite where it reaches down to 0.
+
+    >>> factor(np.array([157.0]), np.array([9.8125]), np.array([423.9]))
+    array([16.])
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.maximum(upper / median, median / lower)
+    return np.where(np.asarray(lower) > 0, found, np.where(np.isnan(found), np.nan, np.inf))
 
 
 def suppressing(ds: xr.Dataset, value: Scale) -> Suppressing | None:
@@ -319,21 +335,17 @@ def suppressing(ds: xr.Dataset, value: Scale) -> Suppressing | None:
     """
     if not {"median", "lower", "upper"} <= set(map(str, ds.data_vars)):
         return None
-    lower, upper = ds["lower"].values, ds["upper"].values
+    median, lower, upper = (ds[name].values for name in ("median", "lower", "upper"))
     known = np.isfinite(lower) & np.isfinite(upper)
     ratio = value.kind == "log" and bool((lower[known] > 0).all())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        width = (upper / lower if ratio else upper - lower)[known]
+    width = (factor(median, lower, upper) if ratio else upper - lower)[known]
     width = width[np.isfinite(width)]
     if width.size == 0:
         return Suppressing(value, (2.0, 4.0, 8.0), ratio, colours_of(ds, "median"))
     edges: list[float] = []
     for q in np.percentile(width, (25, 50, 75)):
-        # A ratio is said as a factor either way, the root of upper / lower: that is round.
-        edge = _near(float(np.sqrt(q))) if ratio else _near(float(q))
+        edge = _near(float(q))
         while edges and edge <= edges[-1]:  # strictly rising even when the width is the same everywhere
             edge = _near(edge * 1.2) if edge > 0 else 1.0
         edges.append(edge)
-    if ratio:
-        edges = [e * e for e in edges]
     return Suppressing(value, (edges[0], edges[1], edges[2]), ratio, colours_of(ds, "median"))

@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 
 from maps.atomic import refuse_existing, replacing
 from maps.bands import bands, subject
-from maps.cartography import draw_map, title_of
+from maps.cartography import caption_for, draw_map, title_of
 from maps.colours import FADED
 from maps.errors import InvalidInput
 from maps.legends import SOFT, STYLE
 from maps.region import Lines
-from maps.sheet import prepare
+from maps.sheet import prepare, wrapped
 from maps.words import subtitle
 
 
@@ -56,6 +56,7 @@ def map_figure(
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
     lines: Lines = (),
+    credit: str = "",
     limits: Mapping[str, tuple[float, float]] | None = None,
     point: tuple[float, float] | None = None,
     note: str = "",
@@ -73,6 +74,7 @@ def map_figure(
     geometry : GeoJSON polygon in EPSG:4326 to mask and outline
     places : {"name", "lon", "lat"} labels
     lines : [(lon, lat), ..] each, such as of counties
+    credit : whose `places` and `lines` are, said where any are drawn
     limits : quantity -> (low, high) to hold the legend fixed between maps
     point : (lon, lat) to mark, such as a kernel slice's reference
     note : what is left out of the picture, in words for people
@@ -103,12 +105,24 @@ def map_figure(
             places=places,
             lines=lines,
             point=point,
-            compact=True,
         )
         return whole
-    figure = _figure(width, sheet.height_inches(width))
-    axes = figure.add_axes(sheet.place(width))
-    draw_map(figure, axes, small, layer, sheet, limits=limits, places=places, lines=lines, point=point)
+    named = credit if places or lines else ""
+    caption = caption_for(small, layer, sheet, width=width, point=point, credit=named)
+    figure = _figure(width, sheet.height_inches(width, caption))
+    axes = figure.add_axes(sheet.place(width, caption))
+    draw_map(
+        figure,
+        axes,
+        small,
+        layer,
+        sheet,
+        limits=limits,
+        places=places,
+        lines=lines,
+        point=point,
+        caption=caption,
+    )
     return figure
 
 
@@ -119,6 +133,7 @@ def maps_figure(
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
     lines: Lines = (),
+    credit: str = "",
     limits: Mapping[str, tuple[float, float]] | None = None,
     note: str = "",
     max_pixels: int = 500_000,
@@ -135,30 +150,26 @@ def maps_figure(
     rows = -(-len(names) // columns)
     each = width / columns
     panel = (each - 0.5) / sheet.aspect + 1.15
-    height = rows * panel + 0.75
+    inches = width - 0.5
+    title = wrapped(title_of(small), inches, 15, bold=True)
+    under = wrapped("  |  ".join(filter(None, [subtitle(small, **of), *sheet.notes])), inches, 10)
+    foot = wrapped(f"Names and lines: {credit}." if credit and (places or lines) else "", inches, 7.5)
+    top = 0.75 + 0.26 * (len(title) - 1) + 0.18 * (max(1, len(under)) - 1)
+    height = rows * panel + top + 0.16 * len(foot)
     figure = _figure(width, height)
-    figure.text(
-        0.25 / width,
-        1 - 0.18 / height,
-        title_of(small),
-        size=15,
-        parse_math=False,
-        weight="bold",
-        va="top",
-        **STYLE,
-    )
-    figure.text(
-        0.25 / width,
-        1 - 0.48 / height,
-        "  |  ".join(filter(None, [subtitle(small, **of), *sheet.notes])),
-        size=10,
-        parse_math=False,
-        color=SOFT,
-        va="top",
-    )
+
+    def say(y: float, text: str, **options: Any) -> None:
+        figure.text(0.25 / width, y / height, text, parse_math=False, **options)
+
+    for i, line in enumerate(title):
+        say(height - 0.18 - 0.26 * i, line, size=15, weight="bold", va="top", **STYLE)
+    for i, line in enumerate(under):
+        say(height - 0.22 - 0.26 * len(title) - 0.18 * i, line, size=10, color=SOFT, va="top")
+    for i, line in enumerate(foot[::-1]):
+        say(0.08 + 0.16 * i, line, size=7.5, color=SOFT, va="bottom")
     for i, name in enumerate(names):
         row, col = divmod(i, columns)
-        bottom = height - 0.75 - (row + 1) * panel + 0.72
+        bottom = height - top - (row + 1) * panel + 0.72
         box = (
             (col * each + 0.25) / width,
             bottom / height,
@@ -176,7 +187,6 @@ def maps_figure(
             places=places,
             lines=lines,
             point=None,
-            compact=True,
         )
     return figure
 
@@ -189,6 +199,7 @@ def slice_figure(
     geometry: Mapping[str, Any] | None = None,
     places: Sequence[Mapping[str, Any]] = (),
     lines: Lines = (),
+    credit: str = "",
     max_pixels: int = 1_000_000,
     width: float = 8.0,
 ) -> Figure:
@@ -206,6 +217,7 @@ def slice_figure(
         geometry=geometry,
         places=places,
         lines=lines,
+        credit=credit,
         point=reference,
         max_pixels=max_pixels,
         width=width,

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Num
 from numpy.typing import NDArray
 
 from maps.colours import Scale
+from maps.words import exact
 
 MAGIC = b"GGP1"
 #: What a distribution is told by, see `geogp.predictive.Predictive`, and where it has a second peak what that is.
@@ -169,8 +170,15 @@ def _values(nodes: Any) -> str:
 
 
 def short(value: float) -> str:
-    """A number as the page's script writes it: `short` of words.js."""
-    return f"{value:.10g}"
+    """A number as the page's script writes it: `short` of words.js.
+
+    >>> short(25.0), short(4.2e13), short(4e-7)
+    ('25', '42000000000000', '4e-7')
+    """
+    said = float(f"{value:.10g}")
+    if said == 0 or 1e-6 <= abs(said) < 1e21:
+        return np.format_float_positional(said, trim="-")
+    return exact(said)
 
 
 def base64_of(data: bytes) -> str:

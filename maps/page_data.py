@@ -6,6 +6,7 @@ from the distributions of a quarter (`of_distributions`, with `maps.packing.pack
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,7 @@ def of_values(
     lines: Lines = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
     note: str = "",
+    credit: str = "",
 ) -> tuple[dict[str, Any], list[bytes]]:
     """The page of a Dataset in memory: what its script needs, as JSON-able values, and its planes."""
     planes = bands(ds, derive=False)
@@ -114,7 +116,9 @@ def of_values(
     tests = ds.attrs.get("tests")
     faded = suppressing(ds, legend["level"]) if "median" in readout else None
     spec = {
-        **_about(ds, geobox_of(ds), known if geometry is None else inside, geometry, places, lines, note),
+        **_about(
+            ds, geobox_of(ds), known if geometry is None else inside, geometry, places, lines, note, credit
+        ),
         "title": str(ds.attrs.get("title") or planes[0].title),
         "layers": _in_order(ds, layers),
         "hidden": readout,
@@ -178,7 +182,10 @@ def of_distributions(
         if layer.quantity in legend:
             of_target = layer.quantity in ("level", "ends", "width")
             own = unit if of_target else layer.unit if key == "measured" else ""
-            layers.append({**_entry(ds, key, legend[layer.quantity], own), "formula": key})
+            scale = legend[layer.quantity]
+            if key == "within":  # the page's factor reaches both ends of skewed intervals
+                scale = replace(scale, above=True)
+            layers.append({**_entry(ds, key, scale, own), "formula": key})
     known_ids = {layer["id"]: layer for layer in layers}
     tests = ds.attrs.get("tests")
     return {
@@ -353,6 +360,7 @@ def _about(
         "unit": target_unit(ds),
         "log": str(ds.attrs.get("target_scale", "")).startswith("log"),
         "averages": "{tests}" in count_open(ds),
+        "counted": "test" if place_text(ds) == "tile" else "measurement",
         "place": place_text(ds),
         "far_km": None,
         "coverage": None,

@@ -1,4 +1,5 @@
-"""The sheet a map is drawn on: which rectangle it shows, how large it is on paper, and what it leaves out."""
+"""The sheet a map is drawn on: which rectangle it shows, how large it is on paper, what it leaves out; and the words around
+it, in lines that fit the paper."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,19 +9,28 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Transformer
 from shapely.geometry.base import BaseGeometry
 
-from maps.bands import bands, complete
+from maps.bands import Band, bands, complete
 from maps.colours import FADED
 from maps.grid import geobox_of, is_geographic, wkt_of
 from maps.layers import ENDS, LAYERS
 from maps.region import around, polygon, to_crs
 from maps.render import bleed, frame, in_memory
+from maps.words import subtitle
 
-LEGEND_INCHES, TOP_INCHES, EDGE_INCHES, FOOT_INCHES, NOTE_INCHES = 1.25, 0.85, 0.3, 0.54, 0.16
+LEGEND_INCHES, TOP_INCHES, EDGE_INCHES, FOOT_INCHES = 1.25, 0.85, 0.3, 0.54
 WIDEST, TALLEST = 2.6, 0.7  # width / height: a strip of islands still deserves a readable map
+#: Points of the heading, of the line under it and of the foot; inches from one line of each to the next.
+HEADING, UNDER, FOOT = (14.0, 0.24), (9.0, 0.17), (7.5, 0.16)
+#: Lines that a text may take: nobody reads more over a map.
+MOST_LINES = 4
+#: Of the foot, lines that `FOOT_INCHES` has room for.
+USUAL = 2
 
 
 @dataclass(frozen=True)
@@ -58,19 +68,15 @@ class Sheet:
     def from_lonlat(self) -> Transformer:
         return Transformer.from_crs("EPSG:4326", CRS.from_wkt(wkt_of(self.box)), always_xy=True)
 
-    def height_inches(self, width: float) -> float:
+    def height_inches(self, width: float, words: "Caption") -> float:
         """Of a figure `width` inches wide."""
-        return (width - 2 * EDGE_INCHES - LEGEND_INCHES) / self.aspect + TOP_INCHES + self.foot_inches
+        return (width - 2 * EDGE_INCHES - LEGEND_INCHES) / self.aspect + words.top_inches + words.foot_inches
 
-    @property
-    def foot_inches(self) -> float:
-        return FOOT_INCHES + (NOTE_INCHES if self.notes else 0.0)
-
-    def place(self, width: float) -> tuple[float, float, float, float]:
+    def place(self, width: float, words: "Caption") -> tuple[float, float, float, float]:
         """Left, bottom, width, height of the map in such a figure, as shares of it."""
         inner = width - 2 * EDGE_INCHES - LEGEND_INCHES
-        height = self.height_inches(width)
-        return EDGE_INCHES / width, self.foot_inches / height, inner / width, inner / self.aspect / height
+        height = self.height_inches(width, words)
+        return EDGE_INCHES / width, words.foot_inches / height, inner / width, inner / self.aspect / height
 
 
 def prepare(
@@ -121,3 +127,92 @@ def sheet_of(
         west, east = west - extra / 2, east + extra / 2
     beyond = f"outlying parts, {100 * outlying:.1g}% of the area, are not shown" if outlying > 0 else ""
     return Sheet(box, shape, (west, south, east, north), squeeze, tuple(n for n in (note, beyond) if n))
+
+
+# -- the words around it -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Caption:
+    """Lines of each text; what they need beyond a heading, a line under it and two at the foot makes the paper higher."""
+
+    heading: tuple[str, ...]
+    under: tuple[str, ...]
+    foot: tuple[str, ...]
+
+    @property
+    def top_inches(self) -> float:
+        return TOP_INCHES + (len(self.heading) - 1) * HEADING[1] + (max(len(self.under), 1) - 1) * UNDER[1]
+
+    @property
+    def foot_inches(self) -> float:
+        return FOOT_INCHES + max(0, len(self.foot) - USUAL) * FOOT[1]
+
+
+def caption_of(
+    ds: xr.Dataset,
+    sheet: Sheet,
+    band: Band,
+    heading: str,
+    of: Mapping[str, bool],
+    *,
+    width: float,
+    point: tuple[float, float] | None = None,
+    credit: str = "",
+) -> Caption:
+    """The words around a figure `width` inches wide; `of` as `maps.bands.subject` says, `credit` of names and lines."""
+    under = [subtitle(ds, **of), str(ds.attrs.get("title") or "Prediction")]
+    if point is not None:
+        lon, lat = point
+        under.insert(
+            0, f"★ {abs(lat):.3f}° {'N' if lat >= 0 else 'S'}, {abs(lon):.3f}° {'E' if lon >= 0 else 'W'}"
+        )
+    about = band.about if band.about[1:2] == "(" else _sentence(band.about)
+    credits_ = [
+        f"{word}: {ds.attrs[key]}."
+        for word, key in (("Model", "method"), ("Source", "source"))
+        if ds.attrs.get(key)
+    ]
+    if credit:
+        credits_.append(f"Names and lines: {credit}.")
+    foot = [f"{about}.", " ".join(f"{_sentence(note)}." for note in sheet.notes), " ".join(credits_)]
+    inches = width - 2 * EDGE_INCHES
+    return Caption(
+        wrapped(heading, inches, HEADING[0], bold=True),
+        wrapped("  |  ".join(dict.fromkeys(filter(None, under))), inches, UNDER[0]),
+        tuple(line for text in foot for line in wrapped(text, inches, FOOT[0])),
+    )
+
+
+def wrapped(text: str, inches: float, size: float, *, bold: bool = False) -> tuple[str, ...]:
+    """Lines of at most a width, cut between words, and within one that alone is too long; the fifth and later are left out.
+
+    >>> wrapped("a b c", 10.0, 9.0), wrapped("", 10.0, 9.0)
+    (('a b c',), ())
+    """
+    font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
+
+    def fits(line: str) -> bool:
+        return bool(text_to_path.get_text_width_height_descent(line, font, False)[0] <= 72 * inches)
+
+    lines: list[str] = []
+    words = text.split(" ") if text else []
+    while words and len(lines) <= MOST_LINES:
+        taken = 1
+        while taken < len(words) and fits(" ".join(words[: taken + 1])):
+            taken += 1
+        line, words = " ".join(words[:taken]), words[taken:]
+        if taken == 1 and not fits(line):
+            most = max((k for k in range(1, min(len(line), 400)) if fits(line[:k])), default=1)
+            line, words = line[:most], [line[most:], *words]
+        lines.append(line.strip(" "))
+    if len(lines) > MOST_LINES:
+        last = lines[MOST_LINES - 1]
+        while last and not fits(last + "…"):
+            last = last[:-1]
+        lines = [*lines[: MOST_LINES - 1], last + "…"]
+    return tuple(lines)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -84,6 +84,7 @@ def folium_map(
     lines: Lines = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
     note: str = "",
+    credit: str = "",
     max_pixels: int = 300_000,
     title: str | None = None,
 ) -> folium.Map:
@@ -100,6 +101,7 @@ def folium_map(
     lines : [(lon, lat), ..] each, for example of counties
     limits : quantity -> (low, high) to hold a legend fixed between maps
     note : what is left out of the map, in words for people
+    credit : whose `places` and `lines` are, said about the map and under pictures of it
     max_pixels : pixels embedded; more are thinned by taking every k-th (never averaged)
     title : None for the Dataset's own
 
@@ -112,7 +114,14 @@ def folium_map(
         layers = embedded or None
     small, inside = in_memory(ds, geometry=geometry, layers=layers, max_pixels=max_pixels)
     spec, packs = of_values(
-        small, inside, geometry=geometry, places=places, lines=lines, limits=limits, note=note
+        small,
+        inside,
+        geometry=geometry,
+        places=places,
+        lines=lines,
+        limits=limits,
+        note=note,
+        credit=credit if places or lines else "",
     )
     spec["title"] = title or spec["title"]
     return page_of(spec, packs)

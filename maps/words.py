@@ -14,15 +14,37 @@ PLAIN = "measurements"
 def number(value: float) -> str:
     """`value` with three significant digits and no exponent below a billion: 90, 0.37, 1250.
 
-    >>> number(90.04), number(0.0372), number(1249.6)
-    ('90', '0.0372', '1250')
+    >>> number(90.04), number(0.0372), number(1249.6), number(4.2e-7)
+    ('90', '0.0372', '1250', '4.2e-7')
     """
     if not np.isfinite(value):
         return "no value"
-    if value == 0 or not 1e-6 < abs(value) < 1e9:
-        return f"{value:.3g}"
+    if value == 0:
+        return "0"
+    if not positional(value):
+        return _exponent(float(f"{value:.3g}"))
     decimals = max(0, 2 - int(np.floor(np.log10(abs(value)))))
     return np.format_float_positional(round(float(value), decimals), trim="-")
+
+
+def exact(value: float) -> str:
+    """`value` with all its digits, up to ten, written as `number` writes its own: `exact` of words.js.
+
+    >>> exact(25.0), exact(101325.4), exact(4.2e13), exact(4e-7)
+    ('25', '101325.4', '4.2e+13', '4e-7')
+    """
+    said = float(f"{value:.10g}")
+    return np.format_float_positional(said, trim="-") if positional(said) else _exponent(said)
+
+
+def positional(value: float) -> bool:
+    """Whether a number is written without an exponent: from a millionth to below a billion, as everywhere here."""
+    return value == 0 or 1e-6 <= abs(value) < 1e9
+
+
+def _exponent(value: float) -> str:
+    """`4e-7`, not `4e-07`: as browsers write it."""
+    return np.format_float_scientific(value, trim="-", exp_digits=1)
 
 
 def level_text(ds: xr.Dataset) -> str:

@@ -37,13 +37,13 @@ from app.workflow.page import Legend, beside, draws_pack, legend_of, page_grid, 
 from app.workflow.together import together
 from geogp.run import Run
 from geogp.storage import SUMS
-from geogp.targets import digits
 from maps.bands import complete
 from maps.layers import LAYERS
 from maps.mercator import mercator_grid
 from maps.page_data import EITHER, SIMILAR
+from maps.words import exact
 
-FORMAT = 5  # of the files in the cache: raise it when a formula, the grid or what places are called changes
+FORMAT = 6  # of the files in the cache: raise it when a formula, the grid or what places are called changes
 #: Places whose quarters are remembered: people look at the same towns.
 PLACES = 1000
 #: What was said or drawn of a place in a setting, remembered likewise: some kilobytes each.
@@ -118,6 +118,11 @@ class Atlas:
         """Of the maps, as people read it: nothing for a pure number."""
         return "" if self.run.unit == "1" else self.run.unit
 
+    @property
+    def of_what(self) -> str:
+        """What limits and counts in an address are of: those of other values mean nothing here."""
+        return f"{self.target.words} {self.unit}".strip()
+
     # -- the page ----------------------------------------------------------------------------------
 
     @cached_property
@@ -169,6 +174,8 @@ class Atlas:
         plain = {"of": "", "by_level": False, "fades": False, "factor": False, "timeless": False}
         spec["layers"] += [{**SIMILAR, **plain}, {**EITHER, **plain}]
         spec["target"] = self.target.name
+        spec["of"] = self.of_what
+        spec["unlearned"] = self._unlearned()
         finer = self.details.found()
         spec["facts"] = [*spec["facts"], *(("Zoomed in", export.words()) for export in finer)]
         if spec["note"] and (finer or self.windows.document()):
@@ -187,6 +194,15 @@ class Atlas:
                 place["kind"] == "area" and place["about"] != "island" for place in self.names.places
             ),
         }
+
+    def _unlearned(self) -> dict[str, Any] | None:
+        """Quarters that one can choose though all their rows were held out, and what is said of them rests on."""
+        learned = self.run.learned
+        held_out = [quarter for quarter in self.choices.quarters if quarter not in learned]
+        if not held_out:
+            return None
+        first, last = (quarter.replace("Q", " Q") for quarter in (learned[0], learned[-1]))
+        return {"quarters": held_out, "rests": first if first == last else f"{first} to {last}"}
 
     def html(self, runs: tuple[str, ...] = ()) -> str:
         """The page; its planes are asked for when it is open.
@@ -233,6 +249,18 @@ class Atlas:
             if other.id not in self._pairs:
                 self._pairs[other.id] = other.spec() | {"pair": self._paired(other)}
             return self._pairs[other.id]
+
+    def apart(self, other: "Atlas") -> str:
+        """Why nothing can tell how the errors of two runs go together, as far as one sees it without reading their rows; ""
+        where it may be told."""
+        if not (self.run.has_support and other.run.has_support):
+            return ""
+        lon, lat = other.run.to_degrees(other.run.support.positions_m)
+        with np.errstate(invalid="ignore"):
+            column, row = ~self.page.geobox.affine * tuple(self.run.from_degrees(lon, lat).T)
+            height, width = self.page.geobox.shape
+            within = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        return "" if within.any() else f"no place in common with {other.name}"
 
     def _paired(self, other: "Atlas") -> dict[str, Any]:
         usual = tuple(atlas.run.thresholds for atlas in (self, other))
@@ -344,7 +372,7 @@ class Atlas:
         words = (
             f"{plain(values['median'])}{unit}; {100 * setting.level:g}% prediction interval "
             f"{plain(values['lower'])} to {plain(values['upper'])}; "
-            f"P(> {digits(setting.threshold)}) {chance if chance[0] in '<>' else '= ' + chance}"
+            f"P(> {exact(setting.threshold)}) {chance if chance[0] in '<>' else '= ' + chance}"
         )
         return {"words": words, "values": values}
 

@@ -17,8 +17,8 @@ from app.dashboard.sheets.bar import bar
 from app.dashboard.words import degrees, literal
 from app.errors import InvalidInput
 from geogp.scores import LEVELS
-from geogp.targets import digits
 from maps.page_data import LEAST, MOST
+from maps.words import exact
 
 STYLE = Path(__file__).parent / "page.css"
 
@@ -64,7 +64,8 @@ def of_place() -> None:
         beside(scene, "top")
     with st.sidebar:
         beside(scene, "sidebar", "fold")
-    st.html(f'<a class="back" href="/?{escape(urlencode(address(setting)))}">← Map</a>')
+    back = escape(urlencode(address(setting) | {"of": atlas.of_what}))
+    st.html(f'<a class="back" href="/?{back}">← Map</a>')
     below(scene)
 
 
@@ -141,7 +142,10 @@ def below(scene: Scene) -> None:
 def settings(atlas: Atlas) -> Setting:
     """Quarter, threshold, tests and level; the address decides where they start."""
     if "start" not in st.session_state:
-        st.session_state.start = atlas.choices.lenient(st.query_params.to_dict())
+        given = st.query_params.to_dict()
+        if given.get("of", atlas.of_what) != atlas.of_what:  # limits and counts of another run's values
+            given = {name: value for name, value in given.items() if name not in ("t", "n")}
+        st.session_state.start = atlas.choices.lenient(given)
     start: Setting = st.session_state.start
     quarter = _quarter(atlas, start)
     threshold = _threshold(atlas, start)
@@ -197,7 +201,7 @@ def _threshold(atlas: Atlas, start: Setting) -> float:
         usual,
         key="preset",
         on_change=chosen,
-        format_func=digits,
+        format_func=exact,
         label_visibility="collapsed",
     )
     return float(value) if value is not None else start.threshold
@@ -206,14 +210,20 @@ def _threshold(atlas: Atlas, start: Setting) -> float:
 def _tests(atlas: Atlas, start: Setting) -> float | None:
     if start.tests is None:
         return None
+    tests = atlas.run.target.of_averages
+    help_ = (
+        "The average of many tests scatters less than one of few. "
+        f"Half of the training tiles had {atlas.choices.tests:g} or fewer."
+        if tests
+        else f"What many stand behind scatters less. Half of the training rows had {atlas.choices.tests:g} or fewer."
+    )
     return float(
         st.number_input(
-            "Tests behind a new tile average",
+            "Tests behind a new tile average" if tests else "Measurements behind a new value",
             min_value=1,
             max_value=MOST_TESTS,
             value=round(start.tests or 1),
             key="tests",
-            help="The average of many tests scatters less than one of few. "
-            f"Half of the training tiles had {atlas.choices.tests:g} or fewer.",
+            help=help_,
         )
     )

@@ -29,6 +29,7 @@ from app.workflow.polygons import Ground, in_plane, read_polygons
 from app.workflow.steps.areas import areas
 from geogp.targets import digits
 from maps.grid import continuous
+from maps.words import exact
 
 #: Corners of an area that is drawn.
 FEWEST, MOST = 3, 200
@@ -164,12 +165,12 @@ def _facts(found: Found, row: Row, setting: Setting, limit: float | None) -> Seq
         return f"{middle:.1f}% ({low:.1f} to {high:.1f})"
 
     below = f"below_{digits(setting.threshold)}"
-    facts = [(f"Ground below {digits(setting.threshold)}{unit}", share(f"share_{below}"))]
+    facts = [(f"Ground below {exact(setting.threshold)}{unit}", share(f"share_{below}"))]
     if limit is not None:
         facts.append(("Ground where either limit is missed", share("share_either_missed")))
     if v.get("n_tiles"):
         facts.append(
-            (f"Measured tiles below {digits(setting.threshold)}{unit}", share(f"tiles_share_{below}"))
+            (f"Measured tiles below {exact(setting.threshold)}{unit}", share(f"tiles_share_{below}"))
         )
         facts.append(("Measured tiles", f"{v['n_tiles']:,.0f}"))
     facts.append(("Ground with data near", f"{100 * v['share_near']:.0f}%"))

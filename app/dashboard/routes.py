@@ -6,6 +6,7 @@ altered with one sentence and 409. No parameter ever becomes part of a path on d
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -42,6 +43,7 @@ def routes() -> list[BaseRoute]:
         Route("/", _careful(_page), methods=["GET"]),
         Route("/geogp/planes", _planes, methods=["GET"]),
         Route("/geogp/beside", _careful(_beside), methods=["GET"]),
+        Route("/geogp/apart", _careful(_apart), methods=["GET"]),
         Route("/geogp/detail", _detail(), methods=["GET"]),
         Route("/geogp/window", _window, methods=["GET"]),
         Route("/geogp/names", _careful(_names), methods=["GET"]),
@@ -141,6 +143,16 @@ def _pixels(atlas: Atlas, params: Mapping[str, str]) -> Response:
 
 def _beside(atlas: Atlas, params: Mapping[str, str]) -> Response:
     return JSONResponse(atlas.pair(held(params.get("other", "")).atlas()), headers=FRESH)
+
+
+def _apart(atlas: Atlas, params: Mapping[str, str]) -> Response:
+    """The runs that this one cannot be told together with, and why; one that cannot be opened is another page's to say."""
+    found = {}
+    for name in names():
+        with suppress(ValueError):
+            if (other := held(name).atlas()) is not atlas and (why := atlas.apart(other)):
+                found[name] = why
+    return JSONResponse(found, headers=FRESH)
 
 
 async def _window(request: Request) -> Response:

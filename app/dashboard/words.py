@@ -2,18 +2,20 @@
 
 import math
 
+from maps.words import exact, positional
+
 
 def plain(value: float) -> str:
     """A value as people say it: whole numbers from 10 on, two digits below.
 
-    >>> plain(90.4), plain(3.14159), plain(0.0)
-    ('90', '3.1', '0')
+    >>> plain(90.4), plain(3.14159), plain(0.0), plain(4.2071e-10), plain(4.2071e13)
+    ('90', '3.1', '0', '4.2e-10', '4.21e+13')
     """
     if not math.isfinite(value):
         return "no value"
-    if abs(value) >= 10:
-        return f"{value:,.0f}"
-    return f"{float(f'{value:.2g}'):g}"
+    if not positional(value):
+        return exact(float(f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"))
+    return f"{value:,.0f}" if abs(value) >= 10 else exact(float(f"{value:.2g}"))
 
 
 def percent(p: float) -> str:

@@ -37,7 +37,8 @@ function intervalBar(v, setting, log) {
     draw("line", { x1: x(setting.threshold), x2: x(setting.threshold), y1: 6, y2: 30, class: "rule" }));
   const marks = [[v.lower, "end"], [v.median, "middle"], [v.upper, "start"]];
   for (const [value, anchor] of marks) {
-    svg.append(draw("text", { x: Math.min(w - 2, Math.max(2, x(value))), y: 40, "text-anchor": x(value) < 24 ? "start" : x(value) > w - 24 ? "end" : anchor }, plain(value)));
+    const said = plain(value), room = Math.max(24, 6 * said.length + 2); // a long number would leave the card
+    svg.append(draw("text", { x: Math.min(w - 2, Math.max(2, x(value))), y: 40, "text-anchor": x(value) < room && anchor !== "start" ? "start" : x(value) > w - room && anchor !== "end" ? "end" : anchor }, said));
   }
   return svg;
 }

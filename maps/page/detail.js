@@ -80,7 +80,7 @@ function detailOf({ spec, source, map, painted, grid, said }) {
     return now === found;
   }
   async function paint(layer, s, fade, far) {
-    const { planes, atlas, grid: own } = now, within = () => planes.upper.map((v, k) => Math.sqrt(v / planes.lower[k]));
+    const { planes, atlas, grid: own } = now, within = () => planes.upper.map((v, k) => factorOf(planes.median[k], planes.lower[k], v));
     const of = planes ? { plane: async (l) => l.id === "within" ? within() : planes[l.id] } : atlas;
     const colour = await colourOf(spec, of, layer, s, fade), away = far && !planes && atlas.has("nearest_m") ? await atlas.plane({ plane: "nearest_m" }, s) : null;
     own.paint(colour, !far ? null : away ? (k) => away[k] > 1000 * spec.far_km : own.at((latlng) => { const k = grid.number(latlng); return k >= 0 && far(k); }));
@@ -95,7 +95,7 @@ function detailOf({ spec, source, map, painted, grid, said }) {
       const { grid: own, planes, atlas } = now, i = own.number(latlng);
       if (!planes) return i >= 0 ? atlas.at(i, s, layers.filter((l) => l.formula)) : own.holds(latlng) ? null : {};
       const v = Object.fromEntries(Object.entries(planes).map(([id, plane]) => [id, plane[i]]));
-      return i < 0 || Number.isNaN(v.median) ? {} : { ...v, pi_width: v.upper - v.lower, within: Math.sqrt(v.upper / v.lower) };
+      return i < 0 || Number.isNaN(v.median) ? {} : { ...v, pi_width: v.upper - v.lower, within: factorOf(v.median, v.lower, v.upper) };
     },
     name: (s) => shows(s) ? now.name : "",
     whole: () => Boolean(now?.all) && (!asked || asked.done),

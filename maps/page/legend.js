@@ -35,14 +35,16 @@ function layerList(layers, chosen, setting, off, choose) {
 
 function ticksOf(marks) {
   const box = make("div", "ticks");
-  const kept = [], touch = ([a, one], [b, other]) => 100 * Math.abs(a - b) < 2.2 * (one.length + other.length);
+  const inward = ([at, text]) => text.length < 5 ? "" : at === 0 ? "first" : at === 1 ? "last" : ""; // a long one at an end would leave the legend
+  const middle = (mark) => 100 * mark[0] + ({ first: 1, last: -1 }[inward(mark)] || 0) * (1.7 * mark[1].length - 4); // in percent
+  const kept = [], touch = (one, other) => Math.abs(middle(one) - middle(other)) < (inward(one) || inward(other) ? 2 : 2.2) * (one[1].length + other[1].length);
   for (const mark of marks) { // a label that would lie on its neighbour is left out, the last one never
     const last = mark === marks[marks.length - 1];
     while (last && kept.length && touch(kept[kept.length - 1], mark)) kept.pop();
     if (!kept.length || !touch(kept[kept.length - 1], mark)) kept.push(mark);
   }
   for (const [at, text] of kept) {
-    const tick = make("i"), label = make("span", "", text);
+    const tick = make("i"), label = make("span", inward([at, text]), text);
     tick.style.left = label.style.left = 100 * at + "%";
     box.append(tick, label);
   }

@@ -14,15 +14,16 @@ async function geogpPage(spec, map) {
   // ---- the address -----------------------------------------------------------------------------------------------
   const address = () => new URLSearchParams(source.server ? location.search : location.hash.slice(1));
   const p = address(), number = (name) => { const v = p.get(name); return v && Number.isFinite(Number(v)) ? Number(v) : null; };
+  const own = (name) => p.has("of") && p.get("of") !== spec.of ? null : number(name); // a limit of other values means nothing here
   const nearest = (list, v) => list.reduce((a, b) => Math.abs(Math.log(b / v)) < Math.abs(Math.log(a / v)) ? b : a);
   const bounded = (t) => t !== null && Number.isFinite(t) && t <= S.most && (S.positive ? t >= S.least : t >= -S.most);
   const wanted = {
     quarter: S.quarters.includes(p.get("q")) ? p.get("q") : spec.start.q,
-    tests: S.counts.length && number("n") > 0 ? nearest(S.counts, number("n")) : spec.start.n,
+    tests: S.counts.length && own("n") > 0 ? nearest(S.counts, own("n")) : spec.start.n,
     level: S.levels.find((l) => Math.abs(100 * l - number("level")) < 1e-6) ?? spec.start.level,
-    threshold: bounded(number("t")) && (S.free || S.thresholds.includes(number("t"))) ? number("t") : spec.start.t,
+    threshold: bounded(own("t")) && (S.free || S.thresholds.includes(own("t"))) ? own("t") : spec.start.t,
     other: runs.includes(p.get("other")) && p.get("other") !== spec.run ? p.get("other") : runs.find((name) => name !== spec.run) ?? null,
-    limit: number("ot") > 0 ? number("ot") : null,
+    limit: own("ot") > 0 ? own("ot") : null,
   };
   const state = { layer: p.get("layer") || "", fade: p.get("fade") !== "0", far: p.get("far") !== "0", mark: null };
   let atlas = null, shown = null, settled = false, beside = null, drawing = null, detail = null, far = null;
@@ -30,7 +31,7 @@ async function geogpPage(spec, map) {
     if (!settled) return;
     const q = address(), c = map.getCenter();
     const put = (name, value) => value === null || value === undefined ? q.delete(name) : q.set(name, value);
-    put("q", wanted.quarter || null); put("n", wanted.tests); put("level", short(100 * wanted.level)); put("t", short(wanted.threshold));
+    put("q", wanted.quarter || null); put("n", wanted.tests); put("level", short(100 * wanted.level)); put("t", short(wanted.threshold)); put("of", spec.of);
     put("layer", state.layer); put("z", String(Math.round(map.getZoom() * 100) / 100)); put("lat", c.lat.toFixed(4)); put("lon", wrap(c.lng).toFixed(4));
     const pair = state.layer === "either";
     put("other", pair ? wanted.other : null); put("ot", pair ? wanted.limit : null); beside?.put(put); drawing?.put(put);
@@ -75,9 +76,10 @@ async function geogpPage(spec, map) {
     const o = root.getBoundingClientRect();
     return [$("panel"), $("place"), $("area"), $("readout"), root.querySelector(".leaflet-control-zoom")].filter(Boolean).map((node) => node.getBoundingClientRect()).filter((r) => r.width).map((r) => [r.left - o.left, r.top - o.top, r.right - o.left, r.bottom - o.top]);
   };
+  let degrees = []; // where their labels stand
   const overlap = (a, b) => a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1];
   function graticule() {
-    lines.clearLayers();
+    lines.clearLayers(); degrees = [];
     const taken = covered(), free = (x, y) => !taken.some((o) => overlap([x - 4, y - 9, x + 52, y + 9], o));
     const b = map.getBounds(), span = Math.max(b.getEast() - b.getWest(), b.getNorth() - b.getSouth());
     const step = [.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30].find((s) => span / s <= 8) || 45, digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
@@ -85,12 +87,13 @@ async function geogpPage(spec, map) {
     for (let k = Math.ceil(b.getWest() / step); k * step <= b.getEast(); k++) {
       const lon = k * step, w = wrap(lon);
       L.polyline([[-85, lon], [85, lon]], style).addTo(lines);
-      if (!narrow() && free(map.latLngToContainerPoint([0, lon]).x, 8)) label(lines, "names", [map.containerPointToLatLng([0, 16]).lat, lon], "degree", Math.abs(w).toFixed(digits) + "°" + (w % 180 === 0 ? "" : w < 0 ? " W" : " E"), [-3, 14]);
+      const x = map.latLngToContainerPoint([0, lon]).x;
+      if (!narrow() && free(x, 8)) degrees.push([x - 4, -1, x + 48, 17]) && label(lines, "names", [map.containerPointToLatLng([0, 16]).lat, lon], "degree", Math.abs(w).toFixed(digits) + "°" + (w % 180 === 0 ? "" : w < 0 ? " W" : " E"), [-3, 14]);
     }
     for (let k = Math.ceil(b.getSouth() / step); k * step <= b.getNorth(); k++) {
       L.polyline([[k * step, b.getWest() - span], [k * step, b.getEast() + span]], style).addTo(lines);
       const y = map.latLngToContainerPoint([k * step, 0]).y - 5, x = [size.x - 56, size.x - 390].find((at) => free(at, y));
-      if (!narrow() && x) label(lines, "names", [k * step, map.containerPointToLatLng([x, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
+      if (!narrow() && x) degrees.push([x - 4, y - 9, x + 48, y + 9]) && label(lines, "names", [k * step, map.containerPointToLatLng([x, 0]).lng], "degree", Math.abs(k * step).toFixed(digits) + "°" + (k === 0 ? "" : k < 0 ? " S" : " N"), [-3, 14]);
     }
   }
   const areaNames = spec.places.filter((place) => place.kind === "area");
@@ -100,7 +103,7 @@ async function geogpPage(spec, map) {
   const meet = (places) => { for (const place of places) if (place.kind !== "area" && !met.some((o) => same(o, place))) met.push(place); };
   function towns() { // the largest that do not stand in each other's way; islands and counties where their names have room
     names.clearLayers();
-    const taken = covered(), b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16), size = map.getSize();
+    const taken = [...covered(), ...degrees], b = map.getBounds().pad(.02), most = taken.length + (narrow() ? 8 : 16), size = map.getSize();
     const put = (place, latlng, box, name, anchor) => {
       if (taken.length >= most || !b.contains(latlng) || taken.some((o) => overlap(box, o))) return;
       taken.push(box);
@@ -151,7 +154,11 @@ async function geogpPage(spec, map) {
   if (runs.length > 1) {
     for (const name of runs) { const o = make("option", "", name); o.value = name; $("run").append(o); }
     $("run").value = spec.run; $("run-line").hidden = false;
-    $("run").addEventListener("change", () => { const q = address(); q.set("run", $("run").value); location.search = "?" + q; });
+    $("run").addEventListener("change", () => {
+      const q = address();
+      for (const name of ["areas", "area", "area_of", "other", "ot", "br", "bq", "bl"]) q.delete(name); // of this run
+      q.set("run", $("run").value); location.search = "?" + q;
+    });
   }
   $("ways").hidden = !spec.pages.length; $("ways").open = frame.clientWidth > 1200; // for browsers without ::details-content
   for (const page of spec.pages) {
@@ -246,7 +253,17 @@ async function geogpPage(spec, map) {
   }
 
   // ---- one state -------------------------------------------------------------------------------------------------------
-  let controller = null, likeness = null, told = "";
+  let controller = null, likeness = null, told = "", pictured = "";
+  const impossible = new Map(); // runs that this one cannot be told together with, and why
+  const adrift = () => Boolean(state.mark && atlas) && grid.number(where()) < 0; // the mark lies where no pixel has a value
+  const offOf = (l) => {
+    if (l.id === "similar") return !state.mark ? "mark a place first" : adrift() ? "the marked place has no value" : "";
+    return l.id === "either" && runs.every((name) => name === spec.run || impossible.has(name)) ? impossible.get(wanted.other) : "";
+  };
+  function blank(words) { // no former picture under a new layer's name
+    detail.remove(); grid.clear(); missed = null; pictured = ""; frame.classList.remove("old"); delete flags.layer;
+    grid.canvas.removeAttribute("aria-label"); $("legend").replaceChildren(...(words ? [make("p", "", words)] : []));
+  }
   async function show() {
     controller?.abort();
     const mine = controller = new AbortController(), s = settingOf(), layer = layerNow(), started = performance.now();
@@ -267,6 +284,7 @@ async function geogpPage(spec, map) {
           atlas = found; grid.place(known);
         } finally { clearTimeout(waiting); }
       }
+      if (layer.id === "similar" && adrift()) { state.layer = ""; await show(); return; }
       let colour, note = "";
       if (layer.id === "similar") {
         const found = await similar(s, mine.signal);
@@ -282,7 +300,8 @@ async function geogpPage(spec, map) {
       grid.paint(colour, far = away && away.some((v) => v > 1000 * spec.far_km) ? (k) => away[k] > 1000 * spec.far_km : null);
       await beside.paint(mine.signal);
       if (mine.signal.aborted) return;
-      shown = s; frame.classList.remove("old"); busy("");
+      shown = s; pictured = layer.id; frame.classList.remove("old"); busy("");
+      $("note").textContent = [notLearned(s.quarter), spec.note].filter(Boolean).join(" ");
       grid.canvas.setAttribute("aria-label", fill(layer.title, s));
       $("legend").replaceChildren(...legendOf(spec, layer, s, fadeOf(layer), subtitle(layer, s), note));
       flags.layer = layer.id; flags.quarter = s.quarter || ""; flags.level = short(100 * s.level); flags.threshold = short(s.threshold); flags.tests = short(s.tests ?? 0);
@@ -297,8 +316,9 @@ async function geogpPage(spec, map) {
     } catch (error) {
       if (mine.signal.aborted && error.name === "AbortError") return;
       mine.abort(); busy("");
-      if (["similar", "either"].includes(layer.id) && error.said) { $("legend").replaceChildren(make("p", "", error.message)); return; }
-      fail(error, show);
+      const alone = ["similar", "either"].includes(layer.id) && error.said;
+      if (alone || pictured !== layer.id) { blank(alone ? error.message : ""); controls(); if (alone) await askApart(); }
+      if (!alone) fail(error, show);
     }
   }
   async function finer() { // the pixels of an export, when the planes' own are large; what is said says theirs
@@ -320,16 +340,28 @@ async function geogpPage(spec, map) {
     if (!source.server || !shown) return;
     const i = S.quarters.indexOf(shown.quarter);
     for (const q of [S.quarters[i + 1], S.quarters[i - 1]]) if (q && i >= 0) await source.ahead(q);
+    await askApart();
     try {
       const of = shown.quarter, more = await source.more(of);
       if (shown.quarter === of && more.length) { const packs = await source.quarter(of); if (shown.quarter === of) { atlas = atlasOf([...packs, ...more].filter((v, k, all) => all.indexOf(v) === k)); flags.counts = "true"; } }
     } catch { /* asked again when it is needed */ }
   }
+  let apart = false;
+  async function askApart() { // which runs are of other places: once
+    if (!source.server || runs.length < 2 || apart) return;
+    apart = true;
+    try { for (const [name, why] of Object.entries(await source.apart())) if (!impossible.has(name)) impossible.set(name, why); } catch { apart = false; }
+    controls();
+  }
+  const notLearned = (q) => spec.unlearned?.quarters.includes(q) ? "All rows of " + quarterText(q) + " were held out: what is shown of it rests on " + spec.unlearned.rests + "." : "";
   let missed = null; // of a pixel, the chance that either limit is missed
   async function either(s, signal) {
     busy("Asking how " + spec.run + " and " + wanted.other + " go together …");
     const found = await others(wanted.other), { pair, settings, unit, start } = found.spec, layer = layerOf("either");
-    if (pair.problem) throw Object.assign(new Error(pair.problem), { said: true });
+    if (pair.problem) {
+      impossible.set(wanted.other, "nothing is known of both runs");
+      throw Object.assign(new Error(pair.problem), { said: true });
+    }
     if (wanted.limit === null) s.limit = wanted.limit = pair.limits.at(-1)[1];
     const quarter = settings.quarters.includes(s.quarter) ? s.quarter : start.q;
     const theirs = await waitingFor(quarter, signal, found.source, () => planesOf(found, { quarter, tests: null }, signal)), side = (k) => pair.higher[k] ? " below " : " above ";
@@ -338,9 +370,9 @@ async function geogpPage(spec, map) {
     missed = await eitherOf(atlas, theirs.atlas, s, pair);
     const values = new Float32Array(atlas.n);
     for (let i = 0; i < values.length; i++) values[i] = missed(i);
-    $("limit").value = short(s.limit); $("limit-name").textContent = pair.words[1][0].toUpperCase() + pair.words[1].slice(1); $("limit-unit").textContent = unit;
+    $("limit").value = short(s.limit); $("limit-name").textContent = pair.words[1][0].toUpperCase() + pair.words[1].slice(1); $("limit-unit").textContent = unit; $("limit-line").hidden = $("pairs").hidden = false;
     keepIn($("pairs"), pair.limits.map(([a, b]) => ({
-      text: short(a) + " / " + short(b), pressed: a === s.threshold && b === s.limit,
+      text: exact(a) + " / " + exact(b), pressed: a === s.threshold && b === s.limit,
       press: () => { wanted.threshold = a; wanted.limit = b; show(); },
     })));
     return { colour: await colourOf(spec, { plane: async () => values }, layer, s, null), note: pair.said };
@@ -357,8 +389,9 @@ async function geogpPage(spec, map) {
     return { colour, note: header.words };
   }
   function controls() {
+    if (state.layer !== "either" && impossible.has(wanted.other)) wanted.other = runs.find((name) => name !== spec.run && !impossible.has(name)) ?? wanted.other;
     const s = settingOf(), layer = layerNow();
-    $("list").replaceChildren(...layerList(spec.layers, layer.id, s, (l) => l.id === "similar" && !state.mark ? "mark a place first" : "", (id) => {
+    $("list").replaceChildren(...layerList(spec.layers, layer.id, s, offOf, (id) => {
       state.layer = id;
       if (narrow()) $("layers").open = false;
       show();
@@ -371,7 +404,7 @@ async function geogpPage(spec, map) {
     if (document.activeElement !== $("threshold")) $("threshold").value = short(wanted.threshold);
     for (const b of $("usual").children) b.setAttribute("aria-pressed", String(b.value === short(wanted.threshold)));
     const pair = layer.id === "either";
-    $("limit-line").hidden = $("pairs").hidden = !pair; $("usual").hidden = pair; $("threshold-line").firstElementChild.textContent = pair ? layerOf("median")?.plain || "Limit" : "More than";
+    $("limit-line").hidden = $("pairs").hidden = !pair || !$("limit-name").textContent; $("usual").hidden = pair; $("threshold-line").firstElementChild.textContent = pair ? layerOf("median")?.plain || "Limit" : "More than";
     $("fade-line").hidden = !spec.fade || !layer.fades; $("fade").checked = state.fade; $("far").checked = state.far;
   }
   function set(name, value) { wanted[name] = value; show(); }
@@ -385,7 +418,7 @@ async function geogpPage(spec, map) {
   for (const l of S.levels) option($("level"), short(100 * l), short(100 * l) + "%");
   $("level-line").hidden = !S.levels.length; $("level").disabled = S.levels.length < 2;
   $("level").addEventListener("change", () => set("level", Number($("level").value) / 100));
-  for (const n of S.counts) option($("tests"), short(n), testsText(n));
+  for (const n of S.counts) option($("tests"), short(n), testsText(n, spec.counted));
   $("tests-line").hidden = !S.counts.length; $("tests").disabled = S.counts.length < 2;
   $("tests").addEventListener("change", () => set("tests", Number($("tests").value)));
   $("threshold-unit").textContent = spec.unit; $("threshold-line").hidden = !S.thresholds.length; $("threshold").readOnly = !S.free;
@@ -400,7 +433,7 @@ async function geogpPage(spec, map) {
     typing = setTimeout(() => { const t = $("limit").valueAsNumber; if (Number.isFinite(t) && Math.abs(t) <= S.most) set("limit", t); }, 60);
   });
   for (const t of S.thresholds) {
-    const button = make("button", "", short(t));
+    const button = make("button", "", exact(t));
     Object.assign(button, { type: "button", value: short(t) });
     button.addEventListener("click", () => set("threshold", t));
     $("usual").append(button);
@@ -420,7 +453,7 @@ async function geogpPage(spec, map) {
     if (Number.isNaN(v.median)) return [];
     parts.push(plain(v.median) + unit);
     if (v.lower !== undefined) parts.push(short(100 * s.level) + "% prediction interval " + plain(v.lower) + " to " + plain(v.upper));
-    if (v.exceedance !== undefined) parts.push("P(> " + short(s.threshold) + ") " + chance(v.exceedance));
+    if (v.exceedance !== undefined) parts.push("P(> " + exact(s.threshold) + ") " + chance(v.exceedance));
     return parts;
   }
   function hint() { // while no place is read out
@@ -464,7 +497,7 @@ async function geogpPage(spec, map) {
     else if (pin) pin.setLatLng(latlng);
     else pin = L.circleMarker(latlng, { pane: "mark", renderer: svg("mark"), interactive: false, radius: 7, color: "#fff", weight: 2.5, fillColor: "#b3261e", fillOpacity: 1 }).addTo(map);
     if (latlng) { drawing.close(); tell(latlng); card(); }
-    if (!latlng || state.layer === "similar" || source.server) { if (state.layer === "similar" || !latlng) show(); else controls(); }
+    if (!latlng || state.layer === "similar" || source.server) { if (state.layer === "similar" || !latlng) show(); else controls(); } // of no pixel nothing is similar: see show
     remember();
   }
   async function card() {
@@ -482,9 +515,10 @@ async function geogpPage(spec, map) {
       $("place-said").textContent = (town ? town + ": " : "") + plain(v.median) + unit + sure;
       $("place-bar").replaceChildren(...(v.lower === undefined ? [] : [intervalBar(v, s, spec.log)]));
       if (v.kinds) facts.push(["Two kinds of values", kindsText(v.kinds, unit)]);
-      if (v.exceedance !== undefined) facts.push(["Chance of more than " + short(s.threshold) + unit, percent(v.exceedance)]);
+      if (v.exceedance !== undefined) facts.push(["Chance of more than " + exact(s.threshold) + unit, percent(v.exceedance)]);
       if (v.either !== undefined) facts.push([fill(layerNow().short, s), percent(v.either)]);
-      if (v.within !== undefined && Number.isFinite(v.within)) facts.push(["How sure", "within ×" + plain(v.within)]);
+      if ((spec.fade ? spec.fade.ratio : layerOf("within")) && Number.isFinite(v.within)) facts.push(["How sure", "within ×" + plain(v.within)]);
+      else if (v.within !== undefined) facts.push(["How sure", plain(v.pi_width) + unit + ", upper less lower end"]);
       if (v.measured !== undefined) facts.push(["Nearest measured " + spec.place, awayText(v.measured, spec.far_km || 1)]);
       if (v.explained !== undefined) facts.push(["Known from data", percent(v.explained)]);
       facts.push(...honesty(spec.coverage, s, v.measured));
@@ -564,7 +598,7 @@ async function geogpPage(spec, map) {
   async function take() {
     const layer = layerNow(), s = shown, kind = $("take-kind").value;
     if (kind === "png") {
-      const facts = spec.facts.filter(([name]) => ["Source", "Licence", "Calibration"].includes(name)).map(([name, text]) => name + ": " + text + ".");
+      const facts = spec.facts.filter(([name]) => ["Source", "Licence", "Calibration", "Names and lines"].includes(name)).map(([name, text]) => name + ": " + text + ".");
       const about = fadeOf(layer) ? fill(spec.fade.about, s) : fill(layer.about, s);
       const caveat = [about[0].toUpperCase() + about.slice(1) + ".", (spec.place === "tile" ? "It maps measured averages, not service on offer. " : "") + "Made " + new Date().toISOString().slice(0, 10) + " with GeoGP.", ...facts];
       const blob = await poster({ spec, map, grids: [grid, detail.grid()].filter(Boolean), layer, setting: s, subtitle: subtitle(layer, s), caveat, fade: fadeOf(layer), towns: inView() }), url = URL.createObjectURL(blob);
@@ -622,7 +656,8 @@ async function geogpPage(spec, map) {
     const t = folded(text);
     if (t.length < 2) return [];
     const rank = ([name, , also]) => name === t ? 0 : also.includes(t) ? .5 : name.startsWith(t) || also.some((o) => o.startsWith(t)) ? 1 : name.includes(" " + t) ? 2 : 3;
-    return index.map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || county(a[1]) - county(b[1]) || (b[1].people || 0) - (a[1].people || 0)).slice(0, 7).map(([, place]) => place);
+    const tabled = (areas?.rows || []).map((row) => [folded(row.name), { name: row.name, kind: "area", about: row.key === row.name ? "of the table" : row.key, bounds: row.box, key: row.key }, [folded(row.key)]]);
+    return [...tabled, ...index].map((row) => [rank(row), row[1]]).filter(([r]) => r < 3).sort((a, b) => a[0] - b[0] || county(a[1]) - county(b[1]) || (b[1].people || 0) - (a[1].people || 0)).slice(0, 7).map(([, place]) => place);
   }
   let chosen = -1, offered = [], finding = null;
   async function beyond(text, signal) { // of a region with more towns than the page brings
@@ -652,6 +687,7 @@ async function geogpPage(spec, map) {
   }
   function go(place) {
     if (place.name && !place.bounds) meet([place]);
+    if (place.key) chooseArea(place.key);
     $("where").value = place.name || $("where").value; $("found").hidden = true; $("where").setAttribute("aria-expanded", "false");
     if (place.bounds) { const [w, s, e, n] = place.bounds; map.fitBounds([here(s, w), here(n, e)], { animate: false, paddingTopLeft: narrow() ? [0, 60] : [290, 0] }); }
     else map.setView(here(place.lat, place.lon), Math.max(map.getZoom(), 11), { animate: false });
@@ -676,12 +712,14 @@ async function geogpPage(spec, map) {
   // ---- begin --------------------------------------------------------------------------------------------------------------------
   if (narrow()) $("layers").open = false;
   new ResizeObserver(() => map.invalidateSize({ pan: false })).observe(frame);
-  const z = number("z"), lat = number("lat"), lon = number("lon"), viewed = z !== null && lat !== null && lon !== null && Math.abs(lat) <= 85;
-  const start = pair(p.get("at"));
+  const z = number("z"), lat = number("lat"), lon = number("lon"), looked = z !== null && lat !== null && lon !== null && Math.abs(lat) <= 85;
+  if (looked) map.setView(here(lat, lon), Math.min(16, Math.max(1, z)), { animate: false });
+  const viewed = looked && map.getBounds().intersects(grid.bounds), at = pair(p.get("at")); // a view of another run's region shows nothing of this one's
+  const start = at && (viewed || !looked || grid.bounds.contains(here(...at))) ? at : null;
   if (state.layer === "similar" && !start) state.layer = "";
   if (start) { state.mark = start; }
   controls();
-  if (viewed) map.setView(here(lat, lon), Math.min(16, Math.max(1, z)), { animate: false }); else home();
+  if (!viewed) home();
   hint();
   await show();
   await showAreas();

@@ -113,6 +113,7 @@ function gridOf(spec) {
       hole = rectangle && [Math.ceil(x(rectangle[0])), Math.ceil(y(rectangle[1])), Math.floor(x(rectangle[2])), Math.floor(y(rectangle[3]))];
       if (painting) this.paint(...painting);
     },
+    clear() { painting = hole = null; context.clearRect(0, 0, canvas.width, canvas.height); }, // nothing is shown until it is painted again
     paint(colour, marked) { // colour(k) -> packed; marked(k): hatched
       painting = [colour, marked];
       const target = new Uint32Array(image.data.buffer), colours = new Uint32Array(count), hatch = new Uint8Array(colours.length);
@@ -135,7 +136,7 @@ async function colourOf(spec, atlas, layer, setting, fade) {
     const [lo, up] = await Promise.all(["lower", "upper"].map((id) => atlas.plane(spec.ends[id], setting)));
     const rows = fade.palette.map((row) => row.map((c) => packed(...c))), [a, b, c] = fade.edges;
     return (k) => {
-      const w = fade.ratio ? up[k] / lo[k] : up[k] - lo[k];
+      const w = fade.ratio ? factorOf(values[k], lo[k], up[k]) : up[k] - lo[k];
       if (Number.isNaN(values[k]) || Number.isNaN(w)) return 0;
       const row = rows[w < a ? 0 : w < b ? 1 : w < c ? 2 : 3];
       return row[Math.min(row.length - 1, Math.floor(fraction(layer.scale, values[k]) * row.length))];

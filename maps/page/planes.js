@@ -34,6 +34,9 @@ async function unpack(bytes) {
   };
 }
 
+/* How sure, as a factor either way: the interval lies between the median divided by it and the median times it. */
+const factorOf = (median, lower, upper) => lower > 0 ? Math.max(upper / median, median / lower) : Number.isNaN(upper) ? NaN : Infinity;
+
 /* From the working scale to values and back, through the table of the header. */
 function scaleOf(table) {
   const values = floats64(table.values), n = values.length, { low, high } = table, log = values[0] > 0;
@@ -116,7 +119,7 @@ function atlasOf(packs) {
     lower: (s) => end(s, tail(s)),
     upper: (s) => end(s, 1 - tail(s)),
     async pi_width(s) { const [a, b] = await Promise.all([end(s, tail(s)), end(s, 1 - tail(s))]); return each((i) => b[i] - a[i]); },
-    async within(s) { const [a, b] = await Promise.all([end(s, tail(s)), end(s, 1 - tail(s))]); return each((i) => Math.sqrt(b[i] / a[i])); },
+    async within(s) { const [m, a, b] = await Promise.all([end(s, 0.5), end(s, tail(s)), end(s, 1 - tail(s))]); return each((i) => factorOf(m[i], a[i], b[i])); },
     async exceedance(s) {
       const of = await parts(s), [location, width, tails, skews, shares] = of, u = scaleOfNew(s).working(s.threshold), table = tailsOf(s, tails);
       if (header.least !== null && s.threshold < header.least) return each(() => 1);
@@ -154,7 +157,7 @@ function atlasOf(packs) {
         noise_sd: Math.sqrt(Math.max(0, width[i] ** 2 * varianceOfBoth(...own) - (await get("latent_sd" + mark(s)))[i] ** 2)),
         explained: Math.min(1, Math.max(0, 1 - (sd[i] / prior[i]) ** 2)),
       };
-      out.pi_width = out.upper - out.lower; out.within = Math.sqrt(out.upper / out.lower);
+      out.pi_width = out.upper - out.lower; out.within = factorOf(out.median, out.lower, out.upper);
       if (standApart(share, m, r)) out.kinds = { share, medians: [valueAt(quantile(0.5, tails, skew)), valueAt(m)] };
       if (has("nearest_m")) out.measured = (await get("nearest_m"))[i] / 1000;
       for (const layer of layers) if (layer.plane) out[layer.id] = (await get(layer.plane))[i];

@@ -46,6 +46,7 @@ function serverSource(spec) {
     },
     progress: async (q) => (await answer("progress", { q: q ?? "" })).json(),
     beside: async (name) => (await answer("beside", { other: name })).json(),
+    apart: async () => (await answer("apart", {})).json(),
     async detail(params, signal) { const found = await answer("detail", params, signal); return found.status === 204 ? null : unpack(new Uint8Array(await found.arrayBuffer())); },
     async window(params, signal) { const found = await answer("window", params, signal); return found.status === 204 ? null : unpack(new Uint8Array(await found.arrayBuffer())); },
     names: async (params, signal) => (await answer("names", params, signal)).json(),

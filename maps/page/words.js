@@ -1,10 +1,13 @@
 /* Numbers, places and sentences as people write them; the same words as `maps.words` and the command line use. */
+const positional = (v) => v === 0 || Math.abs(v) >= 1e-6 && Math.abs(v) < 1e9; // without an exponent, as in maps.words
 const plain = (v) => !Number.isFinite(v) ? "no value"
+  : !positional(v) ? Number(v.toPrecision(3 - (Math.abs(v) < 1))).toExponential()
   : Math.abs(v) >= 10 ? Math.round(v).toLocaleString("en-US")
   : v === 0 ? "0" : String(Number(v.toPrecision(2)));
 const percent = (p) => !Number.isFinite(p) ? "no value" : p < 0.005 ? "< 1%" : p > 0.995 ? "> 99%" : Math.round(100 * p) + "%";
 const chance = (p) => { const said = percent(p); return /^[<>]/.test(said) ? said : "= " + said; };
 const short = (v) => String(Number(Number(v).toPrecision(10)));
+const exact = (v) => positional(Number(v)) ? short(v) : Number(Number(v).toPrecision(10)).toExponential();
 const length = (km) => km < 1 ? short((1000 * km).toPrecision(3)) + " m" : short(km.toPrecision(3)) + " km";
 const awayText = (km, near) => km < near ? "within " + length(near) : (km < 1 ? length(km) : km.toFixed(km < 10 ? 1 : 0) + " km") + " away";
 const wrap = (lon) => ((lon + 180) % 360 + 360) % 360 - 180;
@@ -12,12 +15,12 @@ const side = (v, plus, minus) => Math.abs(v).toFixed(4) + "° " + (v < 0 ? minus
 const written = (lat, lon) => side(lat, "N", "S") + ", " + side(wrap(lon), "E", "W");
 const kindsText = ({ share, medians: [first, second] }, unit) => percent(1 - share) + " around " + plain(first) + ", " + percent(share) + " around " + plain(second) + unit;
 const quarterText = (q) => q.replace("Q", " Q");
-const testsText = (n) => short(n) + (Number(n) === 1 ? " test" : " tests");
+const testsText = (n, of = "test") => short(n) + " " + of + (Number(n) === 1 ? "" : "s");
 
 /* Words of a layer: {level}, {tail}, {threshold} and {tests} are what is chosen. */
 const fill = (text, s) => text
   .replaceAll("{level}", short(100 * s.level) + "%").replaceAll("{tail}", short(50 * (1 - s.level)) + "%")
-  .replaceAll("{threshold}", short(s.threshold)).replaceAll("{limit}", short(s.limit ?? 0)).replaceAll("{tests}", testsText(s.tests));
+  .replaceAll("{threshold}", exact(s.threshold)).replaceAll("{limit}", exact(s.limit ?? 0)).replaceAll("{tests}", testsText(s.tests));
 
 /* "34.05,-143.2" of an address. */
 function pair(text) {

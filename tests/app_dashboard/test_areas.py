@@ -1,5 +1,6 @@
 """Tables of areas on the page and on the map: the command's own numbers, keys and outlines."""
 
+import inspect
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,10 +18,12 @@ from streamlit.testing.v1 import AppTest
 from app.dashboard import areas
 from app.dashboard.atlas import Atlas
 from app.dashboard.jobs import Job
+from app.dashboard.sheets import bar
 from app.errors import InvalidInput
 from app.workflow.steps.areas import areas as average
 
 from .conftest import HOSTILE, LAT, LON
+from .test_browser import Visit, chromium  # noqa: F401 - a fixture
 from .test_routes import application
 
 
@@ -144,3 +147,45 @@ def test_what_is_no_file_of_polygons_is_refused() -> None:
     with pytest.raises(InvalidInput, match="Areas come as"):
         areas.brought("../../x.py", b"")
     assert areas.brought("../../x.GPKG", b"1").parent.name == "uploads"
+
+
+def test_values_without_a_unit_have_no_empty_brackets(
+    shown: object, atlas: Atlas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [box.label for box in opened().text_input] == ["Shares below (Mbit/s)"]
+    monkeypatch.setattr(Atlas, "unit", "")
+    assert [box.label for box in opened().text_input] == ["Shares below"]
+
+
+def test_a_bar_is_not_full_before_the_job_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table is written after all is drawn, and nothing tells of it."""
+    told: list[tuple[float, str]] = []
+    monkeypatch.setattr(bar.st, "progress", lambda share, text: told.append((share, text)))
+    monkeypatch.setattr(bar.st, "button", lambda *_, **__: False)
+    job = Job("0", "areas", "geogp areas", (), Path(), Path(), "running", "drawing", 250, 500)
+    monkeypatch.setattr(bar, "jobs", lambda: {"0": job})
+    for job.done in (250, 500):
+        inspect.unwrap(bar.watch)("0")
+    assert [share for share, _ in told] == [0.5, bar.NEARLY]
+    said = [text.replace("\\", "") for _, text in told]
+    assert said == ["areas: drawing, 0 s", "areas: drawing is done, finishing, 0 s"]
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_an_area_is_found_by_its_key(chromium: Any, server: str) -> None:  # noqa: F811
+    ring = [[LON, LAT], [LON + 0.1, LAT], [LON + 0.1, LAT + 0.1], [LON, LAT + 0.1], [LON, LAT]]
+    about = {"key": "15001", "name": "Hawaii County", "said": "mean 90 Mbit/s"}
+    feature = {"type": "Feature", "properties": about, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+    visit = Visit(chromium, server)
+    table = {"type": "FeatureCollection", "features": [feature]}
+    visit.page.route("**/geogp/areas?*", lambda route: route.fulfill(json=table))
+    visit.page.goto(f"{server}/?areas=x")
+    visit.wait("[data-areas='1']")
+    for text in ("15001", "hawaii co"):
+        visit.page.fill("#where", text)
+        visit.page.locator("#found li", has_text="Hawaii County").wait_for()
+    visit.page.press("#where", "Enter")
+    visit.page.locator("#area-said", has_text="Hawaii County: mean 90 Mbit/s").wait_for()
+    assert visit.address()["area"] == "15001" and abs(float(visit.address()["lat"]) - LAT - 0.05) < 0.02
+    visit.close()

@@ -220,3 +220,69 @@ def test_a_map_of_the_surface_says_at_which_count(ds, region) -> None:
     text = words(map_figure(ds.assign_attrs(reference_count=9), "latent_sd", geometry=region))
     assert "the level of tile averages of 9 tests" in text and "5 tests" not in text
     assert "new tile averages of 5 tests" in words(map_figure(ds, "median", geometry=region))
+
+
+def shown(figure, part: str) -> list[str]:
+    """Texts of a figure with such words, which all lie on the paper."""
+    from matplotlib.text import Text
+
+    texts = [t for t in figure.findobj(Text) if part in t.get_text()]
+    paper, renderer = figure.bbox, figure.canvas.get_renderer()
+    for text in texts:
+        box = text.get_window_extent(renderer)
+        assert box.x0 >= 0 and box.x1 <= paper.x1 and box.y0 >= 0 and box.y1 <= paper.y1, text.get_text()
+    return [t.get_text() for t in texts]
+
+
+def test_long_words_take_further_lines(ds, region) -> None:
+    """A heading, what the map is of and whose it is stand whole on the paper, and the map keeps its width."""
+    title = "Download speed: posterior median, prediction intervals and exceedance probability of all that was asked"
+    source = "Speedtest by Ookla Global Fixed and Mobile Network Performance Maps (CC BY-NC-SA 4.0); GeoGP method geogp"
+    usual = map_figure(ds, "median", geometry=region)
+    long = ds.assign_attrs(
+        title=title, source=source, target_title="download speed over all of the archipelago " * 2
+    )
+    figure = map_figure(long, "exceedance_25", geometry=region, note="a note")
+    texts = words(figure).replace(" | ", " ")
+    assert "…" not in texts and title.split()[-1] in texts and source.split()[-1] in texts
+    for part in ("Probability", "Mbit/s", "asked", "Source", "geogp", "A note."):
+        assert shown(figure, part), part
+    box = [f.axes[0].get_window_extent() for f in (usual, figure)]
+    assert box[0].width == pytest.approx(box[1].width) and box[0].height == pytest.approx(box[1].height)
+    texts = [t.get_text() for t in map_figure(ds.assign_attrs(title="x" * 9000)).texts]
+    assert any(text.endswith("…") for text in texts) and max(map(len, texts)) < 300
+
+
+def test_names_and_lines_are_credited_where_they_are_drawn(ds, region) -> None:
+    places, whose = [{"name": "Puako", "lon": -157.7, "lat": 20.75}], "GeoNames, CC BY 4.0"
+    said = f"Names and lines: {whose}."
+    for figure in (map_figure, maps_figure):
+        assert shown(figure(ds, geometry=region, places=places, credit=whose), said)
+        assert said not in words(figure(ds, geometry=region, credit=whose))  # none is drawn
+    kernel = ds[["median"]].rename(median="covariance").assign(correlation=ds["explained"])
+    assert said in words(slice_figure(kernel, reference=(-157.0, 20.5), places=places, credit=whose))
+
+
+def test_names_keep_clear_of_degrees_bar_and_arrow(ds, region) -> None:
+    """An area whose name would stand on any of them has none."""
+    from matplotlib.text import Text
+
+    plain = map_figure(ds, "median", geometry=region)
+    axes, renderer = plain.axes[0], plain.canvas.get_renderer()
+    marks = [
+        t for t in axes.findobj(Text) if t.get_text().endswith((" W", " N", " km")) or t.get_text() == "N"
+    ]
+    back = Transformer.from_crs(ds["spatial_ref"].attrs["crs_wkt"], 4326, always_xy=True)
+    assert len(marks) >= 5
+    for mark in marks:
+        box = mark.get_window_extent(renderer)
+        middle = axes.transData.inverted().transform(((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2))
+        lon, lat = back.transform(*middle)
+        area = {
+            "name": "Xy",
+            "lon": lon,
+            "lat": lat,
+            "kind": "area",
+            "bounds": (lon - 1, lat - 1, lon + 1, lat + 1),
+        }
+        assert "Xy" not in words(map_figure(ds, "median", geometry=region, places=[area])), mark.get_text()

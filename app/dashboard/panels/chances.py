@@ -12,7 +12,7 @@ from app.dashboard.panels.style import BLUE, HEIGHT, RED, rows, show
 from app.dashboard.setting import Setting
 from app.dashboard.words import percent
 from geogp.run import Run
-from geogp.targets import digits
+from maps.words import exact
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 #: Share of a distribution beyond which nothing is drawn.
@@ -61,7 +61,7 @@ def chart(curve: Line, setting: Setting, unit: str) -> Any:
     if curve[0].min() <= setting.threshold <= curve[0].max():
         p = float(np.interp(setting.threshold, *curve))
         mark = pd.DataFrame(
-            {"x": [setting.threshold], "p": [p], "said": [f"> {digits(setting.threshold)}: {percent(p)}"]}
+            {"x": [setting.threshold], "p": [p], "said": [f"> {exact(setting.threshold)}: {percent(p)}"]}
         )
         late = setting.threshold > 0.5 * (curve[0][0] + curve[0][-1])  # the words go where there is room
         side: dict[str, Any] = {"align": "right", "dx": -6} if late else {"align": "left", "dx": 6}

@@ -6,14 +6,14 @@ from app.dashboard.panels.base import Panel, Scene
 from app.dashboard.panels.coverage import measured
 from app.dashboard.setting import Setting
 from app.dashboard.words import degrees, literal, percent, plain
-from geogp.targets import digits
+from maps.words import exact
 
 
 def draw(scene: Scene) -> None:
     atlas, setting, (lat, lon) = scene.atlas, scene.setting, scene.marked
     when = f" in {setting.quarter.replace('Q', ' Q')}" if setting.quarter else ""
     st.subheader(f"At {degrees(lat, lon)}{when}", anchor=False)
-    st.caption(literal(_of(setting)))
+    st.caption(literal(_of(setting, tiles=atlas.run.target.of_averages)))
     values = atlas.reading(lat, lon, setting)["values"]
     unit = f" {atlas.unit}" if atlas.unit else ""
     shown = {
@@ -21,7 +21,7 @@ def draw(scene: Scene) -> None:
         f"{100 * setting.level:g}% prediction interval": (
             f"{plain(values['lower'])} to {plain(values['upper'])}{unit}"
         ),
-        f"P(> {digits(setting.threshold)}{unit})": percent(values["exceedance"]),
+        f"P(> {exact(setting.threshold)}{unit})": percent(values["exceedance"]),
     }
     beside = measured(atlas.run, setting.level)
     if beside is not None:
@@ -31,12 +31,13 @@ def draw(scene: Scene) -> None:
             st.metric(literal(label), literal(value), width="content")
 
 
-def _of(setting: Setting) -> str:
+def _of(setting: Setting, *, tiles: bool) -> str:
     if setting.tests is None:
         return "Of a new measurement."
-    return (
-        f"Of the average of a new tile with {digits(setting.tests)} test{'' if setting.tests == 1 else 's'}."
-    )
+    many = "" if setting.tests == 1 else "s"
+    if tiles:
+        return f"Of the average of a new tile with {exact(setting.tests)} test{many}."
+    return f"Of a new value with {exact(setting.tests)} measurement{many} behind it."
 
 
 PANEL = Panel("", "place", draw)

@@ -13,7 +13,8 @@ from app.dashboard.jobs import Job, jobs
 from app.dashboard.sheets.bar import asked, outcome, table
 from app.dashboard.words import literal
 from app.errors import InvalidInput
-from geogp.targets import Target, digits
+from geogp.targets import Target
+from maps.words import exact
 
 #: Rows shown at once.
 SHOWN = 300
@@ -69,9 +70,12 @@ def _form(atlas: Atlas) -> None:
                     "Change since", [None, *earlier], format_func=lambda q: "no" if q is None else _spaced(q),
                     key="since",
                 )  # fmt: skip
-        usual = ", ".join(digits(c) for c in atlas.run.thresholds)
+        usual = ", ".join(exact(c) for c in atlas.run.thresholds)
         limits = right.text_input(
-            f"Shares below ({literal(atlas.unit)})", usual, key="limits", disabled=since is not None
+            "Shares below" + (f" ({literal(atlas.unit)})" if atlas.unit else ""),
+            usual,
+            key="limits",
+            disabled=since is not None,
         )
         beside = None if since is not None else _beside(atlas, right)
         if st.button("Compute", type="primary", key="compute", disabled=source == OWN and file is None):
@@ -205,7 +209,11 @@ def _cells(found: areas.Found) -> tuple[list[str], Any]:
 
         return header, changed
     shares = [*found.limits, *(["share_either_missed"] if "with" in found.facts else [])]
-    named = [name.removeprefix("share_").replace("_", " ") for name in shares]
+    below = "share_below_"
+    named = [
+        f"below {exact(float(name.removeprefix(below)))}" if name.startswith(below) else "either missed"
+        for name in shares
+    ]
     header = ["area", f"mean{unit}", level, *named, "rank", "tiles", "evidence"]
 
     def averaged(row: areas.Row) -> list[str]:

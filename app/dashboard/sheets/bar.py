@@ -14,6 +14,8 @@ from app.workflow.outputs import titled
 
 #: Of an address, what belongs to one run.
 OF_A_RUN = ("areas", "area", "compared", "other", "ot", "br", "bq", "bl")
+#: Of a bar whose job is not over.
+NEARLY = 0.97
 #: Seconds between two looks at a job.
 LOOK = 1.0
 
@@ -72,7 +74,9 @@ def watch(key: str) -> None:
         return
     said = "waits for the one before" if job.state == "waiting" else (job.what or job.told[-1:] or "starting")
     said = said if isinstance(said, str) else said[0]
-    st.progress(job.share, text=literal(f"{job.title}: {said}, {job.seconds:.0f} s"))
+    if job.share >= 1.0:  # of what it last told; what is left tells nothing
+        said += " is done, finishing"
+    st.progress(min(job.share, NEARLY), text=literal(f"{job.title}: {said}, {job.seconds:.0f} s"))
     if st.button("Cancel", key=f"cancel-{key}"):
         jobs().cancel(job)
         st.rerun()

@@ -136,7 +136,7 @@ def test_a_map_with_its_catalogue_is_made_without_a_network(tmp_path: Path) -> N
     lines = [
         ["ingest", "--source", "synthetic", "--root", str(tmp_path / "world"), "-o", table],
         ["fit", table, "--method", "dbk-silu", *TINY, "-o", run],
-        ["export", run, "-o", str(tmp_path / "maps"), "--format", "cog,html", "--resolution", "4000"],
+        ["export", run, "-o", str(tmp_path / "maps"), "--format", "cog,html", "--resolution", "20000"],
     ]
     done = subprocess.run(
         [sys.executable, "-c", DEAF, json.dumps(lines)], capture_output=True, text=True, cwd=ROOT

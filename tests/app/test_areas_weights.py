@@ -180,10 +180,11 @@ def test_a_key_that_is_none_is_told_of(cli, run, tmp_path, monkeypatch, cells, w
     )
     frame.to_file("areas.gpkg")
     told = f"column GEOID {wrong}, so column name names the rows; --key takes another"
-    result = cli("areas", run, "--areas", "areas.gpkg", "-o", "out.csv")
+    result = cli("areas", run, "--areas", "areas.gpkg", "-o", "out.csv", *FEW)
     assert result.code == 0 and result.err.lower().count(told.lower()) == 1, result.err
-    assert "GEOID" not in cli("areas", run, "--areas", "areas.gpkg", "--key", "name", "-o", "b.csv").err
-    change = cli("change", run, "--from", "2023Q3", "--to", "2023Q4", "--areas", "areas.gpkg", "-o", "out")
+    line = ("--areas", "areas.gpkg", *FEW)
+    assert "GEOID" not in cli("areas", run, *line, "--key", "name", "-o", "b.csv").err
+    change = cli("change", run, "--from", "2023Q3", "--to", "2023Q4", *line, "-o", "out")
     assert change.code == 0 and told.lower() in change.err.lower(), change.err
 
 

@@ -329,7 +329,9 @@ def test_two_fits_do_not_share_a_folder(cli, table, tmp_path):
     shutil.rmtree(partial)
 
 
-def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taught(cli, table, tmp_path):
+def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taught(
+    cli, table, tmp_path, kernels_in_parts
+):
     line = (
         "fit",
         table,
@@ -360,7 +362,7 @@ def test_a_refit_local_field_knows_the_validation_rows_and_keeps_what_they_taugh
 
 @pytest.mark.parametrize("method", [
     (),
-    ("--method", "dbk-silu", *TINY, "--set", "residual=local"),
+    ("--method", "dbk-silu", *TINY[:-1], "5", "--set", "residual=local"),
     ("--method", "gp-averaged", "--refit", "train+val"),
 ])  # fmt: skip
 def test_a_fit_in_parts_keeps_a_time_limit_and_goes_on_to_the_same_result(cli, table, tmp_path, method):

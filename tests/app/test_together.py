@@ -185,7 +185,9 @@ def test_how_two_runs_go_together_is_learned_once(run, upload, tmp_path, monkeyp
         together.learned_together(a, b)  # what is no answer is none
 
 
-def test_rows_that_both_runs_were_fitted_to_are_predicted_as_if_they_were_not(table, tmp_path, monkeypatch):
+def test_rows_that_both_runs_were_fitted_to_are_predicted_as_if_they_were_not(
+    table, tmp_path, monkeypatch, kernels_in_parts
+):
     """Of rows that it knows a run's errors are too small, and its surface's and noise's offset each other."""
     from app.cli import main
     from app.workflow import together

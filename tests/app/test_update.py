@@ -108,7 +108,7 @@ def test_the_record_follows(cli, table, early, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["sgpr", "local-gp"])
-def test_forgotten_then_added_is_never_forgotten(cli, table, tmp_path, method):
+def test_forgotten_then_added_is_never_forgotten(cli, table, tmp_path, kernels_in_parts, method):
     path = fit(cli, table, tmp_path / "run", method, "--split", "random")
     first = load(path)
     at = read_rows(table, "download").X[:200]
@@ -133,7 +133,7 @@ def test_forgotten_then_added_is_never_forgotten(cli, table, tmp_path, method):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
 
 
-def test_a_field_is_told_a_new_quarter(cli, table, early, tmp_path):
+def test_a_field_is_told_a_new_quarter(cli, table, early, tmp_path, kernels_in_parts):
     path = fit(cli, early, tmp_path / "run", "geogp", "--split", "random")
     before, rows = load(path), read_rows(table, "download")
     assert not (path / "statistics").exists()

@@ -379,8 +379,8 @@ def test_fits_of_several_sizes_are_measured_in_processes_of_their_own(capfd):
     X, y, counts = sizes.country(800)
     assert X.shape == (800, 3) and len(y) == len(counts) == 800
     assert len(np.unique(X[:, :2], axis=0)) == 100 and len(np.unique(X[:, 2])) == sizes.QUARTERS
-    assert sizes.main(["--rows", "80,240"]) == 0
+    assert sizes.main(["--rows", "40,80"]) == 0
     lines = capfd.readouterr().out.splitlines()
-    assert [line.split("|")[1].strip() for line in lines if "--" not in line] == ["rows", "80", "240"]
+    assert [line.split("|")[1].strip() for line in lines if "--" not in line] == ["rows", "40", "80"]
     assert sizes.main(["--rows", "0"]) == 1
     assert "0 rows: " in capfd.readouterr().err

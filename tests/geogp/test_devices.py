@@ -322,7 +322,7 @@ def test_places_at_once_do_not_change_what_is_said(device: str, monkeypatch: pyt
 
 
 def test_pieces_side_by_side_say_what_one_after_another_do(
-    device: str, monkeypatch: pytest.MonkeyPatch
+    device: str, monkeypatch: pytest.MonkeyPatch, kernels_in_parts: None
 ) -> None:
     """While a device solves some the CPU looks for the neighbours of others; the noise's networks lie there, too."""
     X, y, counts = rows(SMOOTH_FROM)

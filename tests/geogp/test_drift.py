@@ -109,7 +109,7 @@ def test_a_trend_goes_on_where_nobody_measured_and_doubt_grows_there():
     assert (doubt <= field.moments(far).prior_variance + 1e-12).all()
 
 
-def test_told_other_observations_the_drift_forgets_the_old_ones():
+def test_told_other_observations_the_drift_forgets_the_old_ones(kernels_in_parts):
     P, y, _ = plane(n=500)
     X = torch.from_numpy(P)
     options = QUICK

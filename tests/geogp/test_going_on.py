@@ -44,8 +44,8 @@ def kept(fit, last=None):
 @pytest.mark.parametrize("method, asked, n", [
     ("gp-averaged", {"options": {"steps": 3}, "random_state": 0}, 60),
     ("gp-averaged", {"options": {"steps": 2}, "random_state": 0}, 450),
-    ("dbk-silu", ON_A_BASIS, 300),
-    ("sgpr", ON_A_BASIS, 300),
+    ("dbk-silu", ON_A_BASIS, 160),
+    ("sgpr", ON_A_BASIS, 160),
 ])  # fmt: skip
 def test_a_fit_of_parts_goes_on_from_each_of_them(method, asked, n):
     X, y = field(n)

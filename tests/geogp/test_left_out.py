@@ -25,7 +25,7 @@ def test_fewer_sets_at_once_the_more_rows(n, most):
     assert left_out.most_at_once(n) == most
 
 
-def test_sets_are_looked_at_side_by_side_and_bounded(rows, monkeypatch):
+def test_sets_are_looked_at_side_by_side_and_bounded(rows, monkeypatch, kernels_in_parts):
     """Both where neighbours are found and where the noise learns from what is left out."""
     asked = {}
     for module in (left_out, noise_fit):
@@ -38,7 +38,7 @@ def test_sets_are_looked_at_side_by_side_and_bounded(rows, monkeypatch):
 
         monkeypatch.setattr(module, "side_by_side", spy)
     monkeypatch.setattr(left_out, "ROWS_AT_ONCE", 5 * len(rows))
-    o = {"steps": 4, "epochs": 1}
+    o = {"steps": 4, "epochs": 1, "n_targets": 1500, "members": 1}
     geogp.GPRegressor(random_state=0, options=o).fit(rows.numpy(), rows[:, 0].sin().numpy())
     assert asked == {left_out.__name__: 5, noise_fit.__name__: 5}
 

@@ -16,7 +16,7 @@ from geogp.methods import METHODS
 #: Of a local field: enough for what is asked here.
 QUICK = {"steps": 40, "n_targets": 600, "epochs": 6, "metric": False}
 #: Of one whose noise has a shape to learn.
-SHAPED = {**QUICK, "n_targets": 1000, "epochs": 20}
+SHAPED = {**QUICK, "n_targets": 1000, "epochs": 20, "members": 3}
 SMALL = {
     "rank": 16,
     "hidden": 16,
@@ -81,7 +81,7 @@ def test_a_field_is_solved_on_the_device_of_the_fit(monkeypatch):
     assert (400, 2) in gone  # the rows again, which answers rest on: places follow them
 
 
-def test_the_local_residual_sees_what_the_basis_cannot():
+def test_the_local_residual_sees_what_the_basis_cannot(kernels_in_parts):
     X, y, _ = field(1100)
     train, test = slice(0, 900), slice(900, None)
     settings = {**SMALL, "residual": "none", "options": None}
@@ -134,7 +134,7 @@ def test_heavy_tails_reach_the_interval_and_the_map():
     np.testing.assert_allclose(kept.degrees_of_freedom, nu, rtol=1e-6)
 
 
-def lopsided(n=2000):
+def lopsided(n=1500):
     """A surface whose noise leans to the left: log gamma about -0.4."""
     rng = np.random.default_rng(1)
     X = rng.uniform(0, 10_000, (n, 2))

@@ -196,13 +196,20 @@ def test_no_point_is_evaluated_twice():
     assert len(looked) == len(set(looked)) > 12
 
 
-@pytest.mark.parametrize("at", [1, 2, 30])
-def test_a_resumed_fit_ends_as_an_unbroken_one_bit_for_bit(at):
+@pytest.fixture(scope="module")
+def unbroken():
+    """A fit, and what it gave to be kept after each of its steps."""
     saved = {}
     whole = fitted(
         "sgpr", checkpoint=lambda state: saved.setdefault(state["progress"].epoch, deepcopy(state))
     )
-    again = fitted("sgpr", resume=saved[at])
+    return whole, saved
+
+
+@pytest.mark.parametrize("at", [1, 2, 30])
+def test_a_resumed_fit_ends_as_an_unbroken_one_bit_for_bit(unbroken, at):
+    whole, saved = unbroken
+    again = fitted("sgpr", resume=deepcopy(saved[at]))
     for a, b in zip(whole.state()[0].values(), again.state()[0].values()):
         assert torch.equal(a, b)
     assert len(saved) > 30

@@ -11,7 +11,7 @@ from scipy import sparse
 import geogp
 from geogp.engines import Hooks
 from geogp.errors import ImpossibleCombination, InvalidInput
-from geogp.field import FieldOptions, LocalField, options
+from geogp.field import FieldOptions, LocalField, choose, options
 from geogp.field.regions import MergedField, fit_field, restored_field
 from geogp.field.regions import fit as region_fit
 from geogp.field.stages import Stages
@@ -42,6 +42,7 @@ def small_regions():
     """Regions of fewer rows than may be asked for: what they are merged of does not hang on their size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(options, "LEAST_OF_A_REGION", 100)
+        patch.setattr(choose, "TOGETHER_BELOW", 0)  # nor on how well the kernel is learned
         yield
 
 
@@ -378,7 +379,7 @@ def test_as_few_rows_as_a_region_has_are_one_field():
 
 # -- no seam ----------------------------------------------------------------------------------------------
 
-TELLING = replace(QUICK, steps=16, n_targets=400, neighbours=24, smooth=False)
+TELLING = replace(QUICK, steps=60, n_targets=400, neighbours=24, smooth=False)
 
 
 @pytest.fixture(scope="module")

@@ -6,24 +6,27 @@ import numpy as np
 import pytest
 import torch
 
-from geogp.field import FieldOptions, LocalField
+from geogp.field import FieldOptions, LocalField, choose
 
 pytestmark = pytest.mark.usefixtures("kernels_in_parts")
 QUICK = FieldOptions(neighbours=16, steps=15, n_targets=600, epochs=3, metric=False)
 
 
-def test_far_from_all_data_testimony_is_the_same_everywhere():
-    X, y = world()
-    field = LocalField.fit(X, y, None, options=replace(QUICK, smooth=True))
+@pytest.fixture(scope="module")
+def field():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose, "TOGETHER_BELOW", 0)
+        return LocalField.fit(*world(), None, options=replace(QUICK, smooth=True))
+
+
+def test_far_from_all_data_testimony_is_the_same_everywhere(field):
     C = field.frame.coordinates(torch.tensor([[1e9, 3e8], [-2e9, 7e9]]).double())
     around = field.known.survey(C, field.known.neighbours_of(C), field.known.latest)
     torch.testing.assert_close(around.testimony[0], around.testimony[1], rtol=0, atol=1e-9)
 
 
-def test_no_place_asked_about():
-    X, y = world()
-    field = LocalField.fit(X, y, None, options=replace(QUICK, smooth=True))
-    assert len(field.moments(X[:0]).location) == 0
+def test_no_place_asked_about(field):
+    assert len(field.moments(world()[0][:0]).location) == 0
 
 
 def test_rare_values_that_neighbours_share_change_the_noise():
@@ -49,7 +52,7 @@ def test_a_field_saved_before_there_was_testimony_still_predicts():
     torch.testing.assert_close(again.moments(X[:9]).location, field.moments(X[:9]).location)
 
 
-def world(n=1500):
+def world(n=1000):
     rng = np.random.default_rng(1)
     X = torch.from_numpy(rng.uniform(0, 20_000, (n, 2)))
     return X, torch.sin(X[:, 0] / 3000) + 0.3 * torch.from_numpy(rng.normal(size=n))

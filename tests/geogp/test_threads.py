@@ -165,10 +165,11 @@ def test_more_threads_take_pieces_where_each_is_long(wide, most):
     assert at_once == most
 
 
-def test_predictions_and_draws_do_not_depend_on_the_threads():
+def test_predictions_and_draws_do_not_depend_on_the_threads(kernels_in_parts):
     rng = torch.Generator().manual_seed(0)
     X = 1e4 * torch.rand(500, 2, generator=rng).double()
-    field = LocalField.fit(X, torch.sin(X[:, 0] / 3e3), None, options=FieldOptions(neighbours=16, steps=10))
+    options = FieldOptions(neighbours=16, steps=10, metric=False)
+    field = LocalField.fit(X, torch.sin(X[:, 0] / 3e3), None, options=options)
     new = 1e4 * torch.rand(300, 2, generator=rng).double()
     before, found = torch.get_num_threads(), []
     for threads in (1, 3):

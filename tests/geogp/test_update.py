@@ -153,8 +153,8 @@ def test_a_mask_of_whole_times_is_taken_unless_all_times_differ(field):
     np.testing.assert_allclose(observed_times(told), observed_times(model)[late])
 
 
-def test_the_rows_of_regions_are_those_of_the_fit():
-    X, y, counts = world(4100)
+def test_the_rows_of_regions_are_those_of_the_fit(kernels_in_parts):
+    X, y, counts = world(2001)
     model = fitted("geogp", X, y, counts, region_rows=2000, **QUICK)
     assert len(model.engine_.field.fields) > 1
     rows = observed_rows(model)

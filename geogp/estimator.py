@@ -193,11 +193,10 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """
         self.crs_, names = crs_of(X), names_of(X)
         features = features_of(X, y)
-        if y is not None and (told := numbers_of(y, "y")).ndim == 1:
-            check_values(told)  # scikit-learn says neither how many nor where
+        if y is not None:
+            check_values(numbers_of(y, "y").ravel())  # scikit-learn says neither how many nor where
         checked = validate_data(self, features, y, dtype=np.float64, y_numeric=True, ensure_all_finite=False)
         rows, values = spread_out(placed(checked[0], columns=names)), np.asarray(checked[1], dtype=np.float64)
-        check_values(values)
         n = None if counts is None else checked_counts(counts, len(values))
         plan = plan_of(self.get_params(deep=False), rows.shape[1], n is not None, len(values), names)
         engine = engine_of(plan.row)

@@ -260,8 +260,10 @@ class Conditioned:
         time = self.frame.times(C)
         if time is None:
             return torch.zeros(len(C), 2, dtype=C.dtype)
-        gaps = time - self.latest - self.horizon, self.earliest - time
-        walks = torch.stack([self.trend.extra_variance(gap.clamp_min(0.0)) for gap in gaps], dim=-1)
         after, before = time.clamp_min(self.latest), time.clamp_max(self.earliest)
-        ends = (after, self.latest), (before, self.earliest)
-        return walks + torch.stack([self.trend.doubt(*end) for end in ends], dim=-1)
+        ahead = (after - self.latest - self.horizon).clamp_min(0.0)
+        ends = (ahead, after, self.latest), (self.earliest - before, before, self.earliest)
+        trend = self.trend
+        return torch.stack(
+            [trend.extra_variance(gap) + trend.doubt(t, since) for gap, t, since in ends], dim=-1
+        )

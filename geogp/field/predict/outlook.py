@@ -94,7 +94,7 @@ def noise_inputs(
     if known.has_counts:
         parts.append(count_features(counts))
     parts += [X[:, d : d + 1] for d in known.frame.others]
-    if (bumps := known.gp.kernel.variation) is not None and bumps.noise is not None:
-        factor = bumps.noise_factor(known.frame.coordinates(X)[:, :2])
-        parts.append(torch.log(torch.as_tensor(factor))[:, None])
+    bumps = known.gp.kernel.variation
+    if bumps is not None and (louder := bumps.log_noise(known.frame.coordinates(X)[:, :2])) is not None:
+        parts.append(louder[:, None])
     return torch.cat(parts, dim=-1)

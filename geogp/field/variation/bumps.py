@@ -112,7 +112,11 @@ class Variation:
 
     def noise_factor(self, P: Tensor) -> Tensor | float:
         """By which noise variances at places P (..., D) are multiplied: (...,), or 1 for all."""
-        return 1.0 if self.noise is None else torch.exp(self.shares(P) @ self.noise.to(P.dtype))
+        return 1.0 if (log := self.log_noise(P)) is None else torch.exp(log)
+
+    def log_noise(self, P: Tensor) -> Tensor | None:
+        """The logarithm of that, None where it is 1 for all."""
+        return None if self.noise is None else self.shares(P) @ self.noise.to(P.dtype)
 
     def between(self, P: Tensor, Q: Tensor, *, axes: int = 2) -> tuple[Tensor, Tensor]:
         """h̄², by which squared distances over so many axes are divided, and the factor on the covariance: (..., N, M) each, of

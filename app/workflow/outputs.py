@@ -51,6 +51,19 @@ def level_words(target: Target) -> str:
     return f"what many {'tests' if target.of_averages else 'measurements'} at each place would average to"
 
 
+def no_shares(target: Target) -> str:
+    """What shares of a surface's level are not of.
+
+    Examples
+    --------
+    >>> from geogp.targets import TARGETS
+    >>> no_shares(TARGETS["value"])
+    'of measurements, which scatter around the level'
+    """
+    single = "tests or of measured averages" if target.of_averages else "measurements"
+    return f"of {single}, which scatter around the level"
+
+
 def counted_by(target: Target, counts: str) -> str:
     """What is counted behind a value, as words begin with it: tests, devices, or "count" for both; for others measurements."""
     if not target.of_averages:

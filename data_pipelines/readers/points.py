@@ -228,7 +228,7 @@ def _collected(file: _File, request: Request) -> Collected:
     if "time" in file.columns:
         columns |= _timed(file, rows)
     told = [columns[name] for name in ("time_years", *copies.WHAT) if name in columns]
-    first = copies.first_of([*(of[rows] for of in where), *told]) if rows.size else rows
+    first = copies.first_of([*(of[rows] for of in where), *told])
     flagged["repeated_row"] = int((first != np.arange(len(rows))).sum())
     collected = Collected(
         columns=columns,

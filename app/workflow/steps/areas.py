@@ -27,7 +27,7 @@ from app.workflow.means import (
     ranks,
     summaries,
 )
-from app.workflow.outputs import attribution, file_entry, level_words
+from app.workflow.outputs import attribution, file_entry, level_words, no_shares
 from app.workflow.people import covered_words, people_of
 from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons, unit_words
 from app.workflow.rasters.covariates import opened
@@ -105,11 +105,10 @@ class Areas:
         """What the table's level and shares are, and are not."""
         goal = target(self.facts["target"])
         share = "people" if self.facts["ranked_by"] == PEOPLE else "ground"
-        single = "tests or of measured averages" if goal.of_averages else "measurements"
         said = f"the level is {level_words(goal)}"
         if not self.facts["thresholds"] and "with" not in self.facts:
             return said
-        return f"{said}; shares are of the {share}, not of {single}, which scatter around the level"
+        return f"{said}; shares are of the {share}, not {no_shares(goal)}"
 
     def summary(self) -> str:
         """One line for people."""

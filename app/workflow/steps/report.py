@@ -20,7 +20,7 @@ from app.workflow.drawing import picture_of
 from app.workflow.evidence import alike, doubts_of, near_m_of
 from app.workflow.grids import grid_of, length_words
 from app.workflow.means import of_draws
-from app.workflow.outputs import attribution, level_words, now, surface_of, titled
+from app.workflow.outputs import attribution, level_words, no_shares, now, surface_of, titled
 from app.workflow.pixels import Pixels, pixels_of
 from app.workflow.rasters.covariates import opened
 from app.workflow.reviewing.held_out import Picture, errors_by_cell, pit, reliability, widths
@@ -204,8 +204,9 @@ class Spoken:
             for row in f["missed"]
         ]
         if shares and not alike(run):
-            single = "tests or of measured averages" if run.target.of_averages else "measurements"
-            first += f"; it lies {', '.join(shares)} of the ground. These are no shares of {single}, which scatter around the level"
+            first += (
+                f"; it lies {', '.join(shares)} of the ground. These are no shares {no_shares(run.target)}"
+            )
         first += "."
         if certificate is None:
             second = "How often its intervals hold has not been checked yet."

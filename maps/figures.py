@@ -21,7 +21,7 @@ from maps.colours import FADED
 from maps.errors import InvalidInput
 from maps.legends import SOFT, STYLE
 from maps.region import Lines
-from maps.sheet import prepare, wrapped
+from maps.sheet import credited, prepare, wrapped
 from maps.words import subtitle
 
 
@@ -92,27 +92,17 @@ def map_figure(
     'pi_width.png'
     """
     small, sheet = prepare(ds, [layer], geometry, max_pixels, note)
-    if ax is not None:
-        whole = ax.get_figure(root=True)
-        assert isinstance(whole, Figure)  # axes that were removed have none
-        draw_map(
-            whole,
-            ax,
-            small,
-            layer,
-            sheet,
-            limits=limits,
-            places=places,
-            lines=lines,
-            point=point,
+    axes, caption = ax, None
+    if axes is None:
+        caption = caption_for(
+            small, layer, sheet, width=width, point=point, credit=credited(credit, places, lines)
         )
-        return whole
-    named = credit if places or lines else ""
-    caption = caption_for(small, layer, sheet, width=width, point=point, credit=named)
-    figure = _figure(width, sheet.height_inches(width, caption))
-    axes = figure.add_axes(sheet.place(width, caption))
+        figure = _figure(width, sheet.height_inches(width, caption))
+        axes = figure.add_axes(sheet.place(width, caption))
+    whole = axes.get_figure(root=True)
+    assert isinstance(whole, Figure)  # axes that were removed have none
     draw_map(
-        figure,
+        whole,
         axes,
         small,
         layer,
@@ -123,7 +113,7 @@ def map_figure(
         point=point,
         caption=caption,
     )
-    return figure
+    return whole
 
 
 def maps_figure(
@@ -153,7 +143,7 @@ def maps_figure(
     inches = width - 0.5
     title = wrapped(title_of(small), inches, 15, bold=True)
     under = wrapped("  |  ".join(filter(None, [subtitle(small, **of), *sheet.notes])), inches, 10)
-    foot = wrapped(f"Names and lines: {credit}." if credit and (places or lines) else "", inches, 7.5)
+    foot = wrapped(credited(credit, places, lines), inches, 7.5)
     top = 0.75 + 0.26 * (len(title) - 1) + 0.18 * (max(1, len(under)) - 1)
     height = rows * panel + top + 0.16 * len(foot)
     figure = _figure(width, height)

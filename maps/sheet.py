@@ -19,7 +19,7 @@ from maps.bands import Band, bands, complete
 from maps.colours import FADED
 from maps.grid import geobox_of, is_geographic, wkt_of
 from maps.layers import ENDS, LAYERS
-from maps.region import around, polygon, to_crs
+from maps.region import Lines, around, polygon, to_crs
 from maps.render import bleed, frame, in_memory
 from maps.words import subtitle
 
@@ -160,7 +160,7 @@ def caption_of(
     point: tuple[float, float] | None = None,
     credit: str = "",
 ) -> Caption:
-    """The words around a figure `width` inches wide; `of` as `maps.bands.subject` says, `credit` of names and lines."""
+    """The words around a figure `width` inches wide; `of` as `maps.bands.subject` says, `credit` as `credited` says it."""
     under = [subtitle(ds, **of), str(ds.attrs.get("title") or "Prediction")]
     if point is not None:
         lon, lat = point
@@ -173,15 +173,23 @@ def caption_of(
         for word, key in (("Model", "method"), ("Source", "source"))
         if ds.attrs.get(key)
     ]
-    if credit:
-        credits_.append(f"Names and lines: {credit}.")
-    foot = [f"{about}.", " ".join(f"{_sentence(note)}." for note in sheet.notes), " ".join(credits_)]
+    foot = [f"{about}.", " ".join(f"{_sentence(note)}." for note in sheet.notes)]
+    foot.append(" ".join(filter(None, [*credits_, credit])))
     inches = width - 2 * EDGE_INCHES
     return Caption(
         wrapped(heading, inches, HEADING[0], bold=True),
         wrapped("  |  ".join(dict.fromkeys(filter(None, under))), inches, UNDER[0]),
         tuple(line for text in foot for line in wrapped(text, inches, FOOT[0])),
     )
+
+
+def credited(credit: str, places: Sequence[Mapping[str, Any]], lines: Lines) -> str:
+    """Whose names and lines are drawn, in a sentence; nothing where none are.
+
+    >>> credited("Somebody", [{"name": "Here"}], ()), credited("Somebody", (), ())
+    ('Names and lines: Somebody.', '')
+    """
+    return f"Names and lines: {credit}." if credit and (places or lines) else ""
 
 
 def wrapped(text: str, inches: float, size: float, *, bold: bool = False) -> tuple[str, ...]:

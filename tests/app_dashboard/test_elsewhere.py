@@ -48,6 +48,12 @@ def radio(visit: Visit, layer: str) -> Any:
     return visit.page.locator(f"#list input[value={layer}]")
 
 
+def choose(visit: Visit, layer: str) -> None:
+    """And wait until it is drawn."""
+    radio(visit, layer).check()
+    visit.wait(f'[data-layer="{layer}"]')
+
+
 def painted(visit: Visit) -> int:
     """Pixels of the map's own picture that are not empty."""
     script = """(() => { const c = document.querySelector('canvas.leaflet-image-layer');
@@ -80,8 +86,7 @@ def test_a_pair_that_cannot_be_is_not_offered(chromium: Any, address: str) -> No
     visit.page.locator("#legend p").wait_for()
     radio(visit, "either").and_(visit.page.locator(":disabled")).wait_for()
     assert painted(visit) == 0 and visit.page.locator("#limit-line").is_hidden()
-    radio(visit, "measured").check()
-    visit.wait('[data-layer="measured"]')
+    choose(visit, "measured")
     assert painted(visit) > 0
     visit.problems = [said for said in visit.problems if "favicon" not in said]
     visit.close()
@@ -97,8 +102,7 @@ def test_a_layer_that_fails_leaves_no_former_picture(chromium: Any, address: str
     visit.page.get_by_text("No such.").wait_for()
     assert before > 0 and painted(visit) == 0
     assert visit.page.locator("#frame[data-layer]").count() == 0
-    radio(visit, "median").check()
-    visit.wait('[data-layer="median"]')
+    choose(visit, "median")
     assert painted(visit) == before
     visit.problems = [said for said in visit.problems if "400" not in said]
     visit.close()

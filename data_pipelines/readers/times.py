@@ -17,29 +17,37 @@ Array = NDArray[np.float64]
 QUARTER = re.compile(
     r"(?P<year>[1-9]\d{3})[- ]?Q(?P<q>[1-4])|Q(?P<q_>[1-4])[-/ ]?(?P<year_>[1-9]\d{3})", re.I
 )
-MONTH = re.compile(r"([1-9]\d{3})-(0[1-9]|1[0-2])")
+MONTH = re.compile(r"([1-9]\d{3})[-/](0[1-9]|1[0-2])|(19\d\d|20\d\d|2100)(0[1-9]|1[0-2])")
+MONTH_FIRST = re.compile(r"(0?[1-9]|1[0-2])/([1-9]\d{3})")
 DAY = re.compile(r"^([1-9]\d{3})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$")
 YEAR = re.compile(r"[1-9]\d{3}(?:[.]\d*)?")
-#: Whole numbers of eight digits are such dates, for they are no years.
-EIGHT_DIGITS = (10_000_101, 99_991_231)
+#: A date that begins with its year, and one that ends with it, whose day or month may come first.
+SLASHED = re.compile(
+    r"(?P<year>[1-9]\d{3})(?P<sign>[/.])(?P<m>\d\d?)(?P=sign)(?P<d>\d\d?)(?P<rest>(?:[ T].*)?)"
+)
+TURNED = re.compile(
+    r"(?P<a>\d\d?)(?P<sign>[-/.])(?P<b>\d\d?)(?P=sign)(?P<year>[1-9]\d{3})(?P<rest>(?:[ T].*)?)"
+)
+#: Whole numbers of eight digits are such dates, of six such months, for they are no years.
+EIGHT_DIGITS, SIX_DIGITS = (10_000_101, 99_991_231), (100_001, 999_912)
 
 
 def years_of(column: pa.ChunkedArray, named: str, path: Path) -> Array:
-    """Decimal years of a column, NaN where empty: numbers as they are, or dates of eight digits; dates and times; or texts, each
-    a date, a month (2022-07), a quarter (2022Q3, 2022-Q3, Q3 2022), eight digits or a year.
+    """Decimal years of a column, NaN where empty: numbers as they are, or dates of eight digits and months of six; dates and times; or
+    texts, each a date, a month (2022-07, 07/2022), a quarter (2022Q3, 2022-Q3, Q3 2022), eight or six digits or a year.
+
+    Whether 07/03/2022 begins with its day or its month is told by the column: by its parts above 12. Where dots stand between
+    and nothing tells, it is the day.
 
     Raises
     ------
     InvalidInput
-        a cell that is none, with its row and what it holds.
+        a cell that is none, with its row and what it holds; days and months that nothing tells apart.
     """
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         numbers = arrow.numbers(column)
         there = numbers[np.isfinite(numbers)]
-        if (
-            not there.size
-            or not ((there % 1 == 0) & (there >= EIGHT_DIGITS[0]) & (there <= EIGHT_DIGITS[1])).all()
-        ):
+        if not _whole(there, EIGHT_DIGITS) and not _whole(there, SIX_DIGITS):
             return numbers
         texts = [f"{number:.0f}" if np.isfinite(number) else "" for number in numbers]
     elif (
@@ -56,13 +64,46 @@ def years_of(column: pa.ChunkedArray, named: str, path: Path) -> Array:
     kinds, which = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
     years = np.array([_year_of(str(text)) for text in kinds], np.float64)
     dates = np.flatnonzero(np.isnan(years) & (kinds != ""))
-    years[dates] = _years_of_dates([DAY.sub(r"\1-\2-\3", str(text)) for text in kinds[dates]])
+    years[dates] = _years_of_dates(_iso([str(text) for text in kinds[dates]], named, path))
     wrong = (np.isnan(years) & (kinds != ""))[which]
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         more = f", the first of {int(wrong.sum()):,} such cells of {len(texts):,}" if wrong.sum() > 1 else ""
         raise _no_time(named, path, f"has {texts[row]!r} in row {row + 1}{more}")
     return years[which]
+
+
+def _whole(numbers: Array, ends: tuple[int, int]) -> bool:
+    """Whether there are numbers, all of them whole and between these."""
+    return bool(numbers.size and ((numbers % 1 == 0) & (numbers >= ends[0]) & (numbers <= ends[1])).all())
+
+
+def _iso(texts: list[str], named: str, path: Path) -> list[str]:
+    """Dates as ISO writes them; what is none stays as it is."""
+    out = [DAY.sub(r"\1-\2-\3", text) for text in texts]
+    for i, text in enumerate(texts):
+        if found := SLASHED.fullmatch(text):
+            out[i] = f"{found['year']}-{int(found['m']):02}-{int(found['d']):02}{found['rest']}"
+    turned = {i: found for i, text in enumerate(texts) if (found := TURNED.fullmatch(text))}
+    day_first = [text[0] for text in turned.values() if int(text["a"]) > 12]
+    month_first = [text[0] for text in turned.values() if int(text["b"]) > 12]
+    undecided = [text[0] for text in turned.values() if int(text["a"]) != int(text["b"])]
+    remedy = "write dates as 2023-11-20"
+    if day_first and month_first:
+        raise InvalidInput(
+            f"Column {named} of {path} has dates that begin with their day, as {day_first[0]!r}, and with their month, as "
+            f"{month_first[0]!r}; {remedy}."
+        )
+    dotted = all(text["sign"] == "." for text in turned.values())
+    if undecided and not (day_first or month_first or dotted):
+        raise InvalidInput(
+            f"Column {named} of {path} has dates such as {undecided[0]!r}, and no part above 12 that would tell whether the day or the "
+            f"month comes first; {remedy}."
+        )
+    for i, text in turned.items():
+        d, m = (text["b"], text["a"]) if month_first else (text["a"], text["b"])
+        out[i] = f"{text['year']}-{int(m):02}-{int(d):02}{text['rest']}"
+    return out
 
 
 def _no_time(named: str, path: Path, what: str) -> InvalidInput:
@@ -78,7 +119,10 @@ def _year_of(text: str) -> float:
         name = f"{found['year'] or found['year_']}Q{found['q'] or found['q_']}"
         return float(quarters.years([name])[0])
     if found := MONTH.fullmatch(text):
-        return int(found[1]) + (int(found[2]) - 0.5) / 12
+        year, month = filter(None, found.groups())
+        return int(year) + (int(month) - 0.5) / 12
+    if found := MONTH_FIRST.fullmatch(text):
+        return int(found[2]) + (int(found[1]) - 0.5) / 12
     return float(text) if YEAR.fullmatch(text) else np.nan
 
 

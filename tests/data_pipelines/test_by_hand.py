@@ -39,6 +39,14 @@ def file(tmp_path):
         (["2022-07-01", "Q1 2021"], ["2021Q1", "2022Q3"], [2021.125, 2022.5]),
         (["20220701", "2021-04-01 00:00"], ["2021Q2", "2022Q3"], [2021.25, 2022.5]),
         (["2022.5", "2021-04"], ["2021Q2", "2022Q3"], [2021 + 3.5 / 12, 2022.5]),
+        (["202207", "202101"], ["2021Q1", "2022Q3"], [2021 + 0.5 / 12, 2022 + 6.5 / 12]),
+        (["202207", "2021-04"], ["2021Q2", "2022Q3"], [2021 + 3.5 / 12, 2022 + 6.5 / 12]),
+        (["07/2022", "2021/04"], ["2021Q2", "2022Q3"], [2021 + 3.5 / 12, 2022 + 6.5 / 12]),
+        (["2022/07/01", "2021.4.1 00:00"], ["2021Q2", "2022Q3"], [2021.25, 2022.5]),
+        (["01/04/2021", "31/12/2022"], ["2021Q2", "2022Q4"], [2021.25, 2022.75 + 91 / 92 / 4]),
+        (["04/01/2021", "12/31/2022 12:00"], ["2021Q2", "2022Q4"], [2021.25, 2022.75 + 91.5 / 92 / 4]),
+        (["1.4.2021", "1.7.2022"], ["2021Q2", "2022Q3"], [2021.25, 2022.5]),
+        (["1/1/2021", "7-7-2022"], ["2021Q1", "2022Q3"], [2021.0, 2022.5 + 6 / 92 / 4]),
     ],
 )
 def test_times_as_people_write_them(file, out, cells, quarters, years):
@@ -56,9 +64,10 @@ def test_times_as_people_write_them(file, out, cells, quarters, years):
     ("cells", "words"),
     [
         (
-            ["2022-07-01", "07/03/2022", "7/4/2022"],
-            r"has '07/03/2022' in row 2, the first of 2 such cells of 3; give",
+            ["2022-07-01", "07/03/22", "7/4/22"],
+            r"has '07/03/22' in row 2, the first of 2 such cells of 3; give",
         ),
+        (["31/12/2022", "31/11/2022", "13/12/2022"], r"has '31/11/2022' in row 2; give"),
         (["2022-07-01", "2022-13", "2022-07-02"], r"has '2022-13' in row 2; give"),
         (["20221301", "20220701", "x"], r"has '20221301' in row 1, the first of 2"),
         (["2022Q5", "2022Q1", ""], r"has '2022Q5' in row 1; give decimal years, dates such as"),
@@ -71,9 +80,34 @@ def test_what_is_no_time_is_named_with_its_row(file, out, cells, words):
     assert not out.exists()
 
 
-def test_six_digits_are_no_year_and_named(file, out):
-    with pytest.raises(InvalidInput, match="a time of 202207, which is no year of four digits"):
-        ingest_table(file=file("lon,lat,v,when", "1,1,2,202207"), columns=TIMED, output=out)
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (
+            ["2022-07-01", "07/03/2022", "7/7/2022"],
+            r"dates such as '07/03/2022', and no part above 12 that would tell whether the day or the month comes first; write",
+        ),
+        (
+            ["13/01/2022", "07/03/2022", "1/31/2022"],
+            r"begin with their day, as '13/01/2022', and with their month, as '1/31/2022'; write dates as 2023-11-20",
+        ),
+    ],
+)
+def test_days_and_months_that_nothing_tells_apart_are_refused(file, out, cells, words):
+    path = file("lon,lat,v,when", *(f"1,{i},2,{cell}" for i, cell in enumerate(cells)))
+    with pytest.raises(
+        InvalidInput, match=rf"Column when of .* has dates (?:that )?{words.removeprefix('dates ')}"
+    ):
+        ingest_table(file=path, columns=TIMED, output=out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("number", ["202213", "189912", "210101"])
+def test_six_digits_that_are_no_month_of_our_time_are_named(file, out, number):
+    with pytest.raises(InvalidInput, match=f"is no time: it has '{number}' in row 2; give decimal years"):
+        ingest_table(
+            file=file("lon,lat,v,when", "1,1,2,202207", f"1,2,2,{number}"), columns=TIMED, output=out
+        )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ GDAL's COG driver cannot be written to by window, and writers that hold the imag
 100 m. So each band goes to a sparse tiled GeoTIFF as its windows arrive, and the driver copies it with overviews.
 """
 
+import ctypes
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ class PartsSink(Sink):
         import rasterio
         from rasterio.crs import CRS
 
+        _quiet()
         self.job = job
         self.thumb = Thumb(job)
         self._files: list[tuple[str, tuple[Band, ...], Path, Any]] = []
@@ -131,6 +135,20 @@ class CogSink(PartsSink):
         pure = any(band.unit_text == "" for band in bands)
         limit = min(float(error), UNITLESS_ERROR) if pure else float(error)
         return options | {"COMPRESS": "LERC_ZSTD", "MAX_Z_ERROR": limit}
+
+
+@cache
+def _quiet() -> None:
+    """libtiff writes no lines of its own to stderr, where its user reads one sentence: GDAL hears of its errors another way."""
+    with suppress(OSError):  # no Linux
+        loaded = {
+            line.split(maxsplit=5)[5]
+            for line in Path("/proc/self/maps").read_text().splitlines()
+            if "tiff" in line
+        }
+        for library in sorted(loaded):
+            with suppress(OSError, AttributeError):
+                ctypes.CDLL(library.strip()).TIFFSetErrorHandler(None)
 
 
 def _tags(job: Job, bands: tuple[Band, ...]) -> dict[str, Any]:

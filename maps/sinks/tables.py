@@ -1,6 +1,10 @@
 """Tables of pixels for other programs: CSV, and a GeoPackage of squares."""
 
+import errno
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -85,7 +89,7 @@ class GpkgSink(RowSink):
         kept = {name: v for name, v in columns.items() if name not in ("x", "y")}
         table = pa.table({**kept, "geometry": geometry})
         about: dict[str, Any] = {} if self._written else {"layer_metadata": {"geogp": json.dumps(self.about)}}
-        with in_gdal():
+        with in_gdal(), _on_a_disk():
             write_arrow(
                 table,
                 self._path,
@@ -127,3 +131,16 @@ class GpkgSink(RowSink):
         import pyogrio
 
         return int(pyogrio.read_info(self._path, layer=self.layer, force_feature_count=True)["features"])
+
+
+@contextmanager
+def _on_a_disk() -> Iterator[None]:
+    """A full disk is said to be one: SQLite takes back what it wrote, and GDAL tells of that, or of its commit, alone."""
+    from pyogrio.errors import DataLayerError
+
+    try:
+        yield
+    except DataLayerError as error:
+        if not any(word in str(error) for word in ("ROLLBACK", "disk")):
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error

@@ -2,6 +2,7 @@
 
 import io
 import multiprocessing
+import os
 import resource
 import sys
 from collections.abc import Callable
@@ -38,10 +39,18 @@ def _run(size: int, work: Callable[..., Any], arguments: tuple[Any, ...], tell: 
     one_thread()
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     said = io.StringIO()
+    hear, speak = os.pipe()  # what libraries say past Python
+    os.set_blocking(speak, False)
+    os.dup2(speak, 2)
     with redirect_stderr(said), redirect_stdout(io.StringIO()):
         try:
             out = work(*arguments)
         except Exception as error:
             out = (type(error).__name__, getattr(error, "exit_code", None), str(error))
         sys.stderr.flush()
-    tell.send((out, said.getvalue()))
+    os.set_blocking(hear, False)
+    try:
+        past = os.read(hear, 1 << 16).decode()
+    except BlockingIOError:
+        past = ""
+    tell.send((out, said.getvalue() + past))

@@ -43,7 +43,7 @@ from maps.mercator import mercator_grid
 from maps.page_data import EITHER, SIMILAR
 from maps.words import exact
 
-FORMAT = 6  # of the files in the cache: raise it when a formula, the grid or what places are called changes
+FORMAT = 7  # of the files in the cache: raise it when a formula, the grid or what places are called changes
 #: Places whose quarters are remembered: people look at the same towns.
 PLACES = 1000
 #: What was said or drawn of a place in a setting, remembered likewise: some kilobytes each.

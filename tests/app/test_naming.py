@@ -87,6 +87,9 @@ def test_a_page_has_the_names_of_its_region() -> None:
     names = named(Page())  # type: ignore[arg-type]
     areas = [(place["name"], place["about"]) for place in names.places if place["kind"] == "area"]
     assert areas == [("Honolulu County", "county")]  # the label of the island lies in the western half
+    assert [p["also"] for p in names.places if p["kind"] == "area"] == [
+        ["Honolulu", "15003"]
+    ]  # which offices search by
     assert names.lines == []
     assert "GeoNames" in names.credit and "Census" in names.credit
     assert {"Honolulu", "Kaneohe"} <= {place["name"] for place in names.places if place["kind"] == "town"}
@@ -130,6 +133,8 @@ def test_a_county_that_is_brought_leaves_its_town_its_name(tmp_path: Path) -> No
     found = [(p["name"], p["kind"], p["about"]) for p in names.places if p["name"].startswith("Honolulu")]
     assert found[:2] == [("Honolulu County", "area", "county"), ("Honolulu", "area", "")]
     assert [kind for name, kind, _ in found[2:]] == ["town"]
+    also = [p["also"] for p in names.places if p["name"].startswith("Honolulu") and p["kind"] == "area"]
+    assert also == [["Honolulu", "15003"], ["99999"]]
 
 
 def test_a_table_of_places(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from shapely.ops import polylabel
 from app.errors import InvalidInput
 from app.workflow.naming.titles import county_title
 from app.workflow.places import parts_of
-from app.workflow.polygons import read_polygons
+from app.workflow.polygons import keys_of, read_polygons
 
 #: Names a file may bring.
 MOST_BROUGHT = 5000
@@ -44,16 +44,22 @@ def brought(path: str | Path) -> Brought:
     column = _name_column(path, [str(c) for c in frame.columns])
     _check_size(path, len(frame))
     shapes = tuple(frame.geometry)
-    keys = next((frame[c] for c in frame.columns if str(c).lower() == "geoid"), [""] * len(frame))
+    key, keys = keys_of(frame)
     return Brought(
-        [_named(str(name), str(key), shape) for name, key, shape in zip(frame[column], keys, shapes)], shapes
+        [
+            _named(str(name), own if key else "", shape)
+            for name, own, shape in zip(frame[column], keys, shapes)
+        ],
+        shapes,
     )
 
 
 def _named(name: str, key: str, shape: BaseGeometry) -> dict[str, Any]:
-    """A polygon of a file; of a county, which shares its name with its town or island, the whole name."""
-    title = county_title(key, name)
-    return area(name, shape) if title in (None, name) else area(str(title), shape, "county", [name])
+    """A polygon of a file, found by its key, too; of a county, which shares its name with its town or island, the whole name."""
+    title, keys = county_title(key, name), [key] if key not in ("", name) else []
+    if title in (None, name):
+        return area(name, shape, also=keys)
+    return area(str(title), shape, "county", [name, *keys])
 
 
 def area(name: str, shape: BaseGeometry, about: str = "", also: Sequence[str] = ()) -> dict[str, Any]:

@@ -111,7 +111,8 @@ def county_names(found: Sequence[County]) -> list[dict[str, Any]]:
     known, of, shapes = titles(), states(), [county.shape for county in found]
     people = people_of(shapes).tolist()
     return [
-        area(known.get(c.key, c.name), shape, "county", [c.name]) | {"of": of.get(c.key[:2], ""), "people": n}
+        area(known.get(c.key, c.name), shape, "county", [c.name, c.key])
+        | {"of": of.get(c.key[:2], ""), "people": n}
         for n, c, shape in sorted(zip(people, found, shapes), key=lambda row: -row[0])
     ]
 

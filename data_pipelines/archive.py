@@ -13,6 +13,7 @@ from data_pipelines.places import check_quarters, place_of, type_of
 from data_pipelines.readers import listing, mirror, sorting, tiles
 from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import Request
+from data_pipelines.words import many
 
 
 @dataclass(frozen=True)
@@ -53,22 +54,18 @@ class Plan:
         """For people."""
         ends = f"{self.quarters[0]}..{self.quarters[-1]}" if len(self.quarters) > 1 else self.quarters[0]
         parts = [
-            f"{_number(len(self.quarters), 'file')} ({ends}), {self.bytes / 2**20:,.0f} MiB",
-            f"{_number(len(self.missing), 'quarter')} missing" if self.missing else "",
+            f"{many(len(self.quarters), 'file')} ({ends}), {self.bytes / 2**20:,.0f} MiB",
+            f"{many(len(self.missing), 'quarter')} missing" if self.missing else "",
         ]
         if self.rows_expected is None:
             parts.append("to be downloaded first: rows and time are known then")
         else:
             parts += [
-                f"{self.rows_read:,} of {self.rows:,} rows to read",
-                f"some {self.rows_expected:,} rows in {self.place}",
+                f"{self.rows_read:,} of {many(self.rows or 0, 'row')} to read",
+                f"some {many(self.rows_expected, 'row')} in {self.place}",
                 f"about {self.seconds:.0f} s",
             ]
         return ", ".join(part for part in parts if part)
-
-
-def _number(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def holds(root: str | Path | None, type: str | None = None) -> list[Held]:

@@ -28,6 +28,7 @@ from data_pipelines.schema import (
     covariate,
 )
 from data_pipelines.sources.contract import Collected
+from data_pipelines.words import causes
 
 Degrees = NDArray[np.float64]
 
@@ -143,17 +144,6 @@ class Assembly:
         return InvalidInput(
             f"None of the {read:,} rows read is {where} (dropped: {causes(dropped)}); check the place and the source."
         )
-
-
-def causes(dropped: dict[str, int], none: str = "none dropped") -> str:
-    """Drop counts in words.
-
-    Examples
-    --------
-    >>> causes({"outside": 1200, "undecodable_quadkey": 3, "duplicate": 0})
-    '1,200 outside, 3 undecodable quadkey'
-    """
-    return ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in dropped.items() if n) or none
 
 
 def _degrees(collected: Collected, tiled: bool) -> tuple[Degrees, Degrees]:

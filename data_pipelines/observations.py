@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from data_pipelines import former, geoparquet, quadkey, zorder
 from data_pipelines.arrow import numbers
-from data_pipelines.assemble import Assembly, causes
+from data_pipelines.assemble import Assembly
 from data_pipelines.atomic import refuse_existing, refuse_input
 from data_pipelines.download import Progress
 from data_pipelines.errors import DataWarning, InvalidInput
@@ -22,6 +22,7 @@ from data_pipelines.places import check_quarters, place_of, type_of
 from data_pipelines.schema import COUNTS, MEASURED
 from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import BETTER, Collected, Request, Source, Workers
+from data_pipelines.words import causes, many
 
 #: Rows a tile and quarter from which a table looks like single measurements.
 CROWDED = 8
@@ -64,7 +65,8 @@ class IngestReport:
         kept = f"{m['rows_kept']:,} averages over {averaged:,}" if averaged else f"{m['rows_kept']:,}"
         span = f"{quarters[0]}..{quarters[-1]}" if len(quarters) > 1 else "".join(quarters)
         parts = [
-            f"{self.path}: {kept} of {m['rows_read']:,} rows kept" + (f" ({dropped})" if dropped else ""),
+            f"{self.path}: {kept} of {many(m['rows_read'], 'row')} kept"
+            + (f" ({dropped})" if dropped else ""),
             f"{len(quarters)} quarters {span}" if len(quarters) > 1 else span,
             f"{len(m['missing_quarters'])} missing" if m["missing_quarters"] else "",
             f"region {m['region']}" if m["region"] else "",

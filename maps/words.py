@@ -11,20 +11,32 @@ AVERAGES = "tile averages"  # of how many tests is said after it
 PLAIN = "measurements"
 
 
-def number(value: float) -> str:
-    """`value` with three significant digits and no exponent below a billion: 90, 0.37, 1250.
+def number(value: float, significant: int = 3) -> str:
+    """`value` with three significant digits or so many, and no exponent below a billion: 90, 0.37, 1250.
 
     >>> number(90.04), number(0.0372), number(1249.6), number(4.2e-7)
     ('90', '0.0372', '1250', '4.2e-7')
+    >>> number(90.04, 4), number(12345.6, 4), number(2.71828e9, 4)
+    ('90.04', '12346', '2.718e+9')
     """
     if not np.isfinite(value):
         return "no value"
     if value == 0:
         return "0"
     if not positional(value):
-        return _exponent(float(f"{value:.3g}"))
-    decimals = max(0, 2 - int(np.floor(np.log10(abs(value)))))
+        return _exponent(float(f"{value:.{significant}g}"))
+    decimals = max(0, significant - 1 - int(np.floor(np.log10(abs(value)))))
     return np.format_float_positional(round(float(value), decimals), trim="-")
+
+
+def signed(value: float, significant: int = 3) -> str:
+    """A difference as `number` writes it, with its sign.
+
+    >>> signed(12.34), signed(-0.5), signed(0.0)
+    ('+12.3', '-0.5', '+0')
+    """
+    said = number(value, significant)
+    return said if said.startswith("-") or not np.isfinite(value) else f"+{said}"
 
 
 def exact(value: float) -> str:
@@ -49,12 +61,12 @@ def _exponent(value: float) -> str:
 
 def level_text(ds: xr.Dataset) -> str:
     """`95%` from the attribute `level` = 0.95."""
-    return f"{number(100 * float(ds.attrs.get('level', 0.95)))}%"
+    return f"{exact(100 * float(ds.attrs.get('level', 0.95)))}%"
 
 
 def tail_text(ds: xr.Dataset) -> str:
     """`2.5%`: how many fall below an interval, and as many above it."""
-    return f"{number(50 * (1 - float(ds.attrs.get('level', 0.95))))}%"
+    return f"{exact(50 * (1 - float(ds.attrs.get('level', 0.95))))}%"
 
 
 def target_text(ds: xr.Dataset) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.errors import InvalidInput, Unfinished
+from data_pipelines.words import many
 from geogp import __version__
 
 #: Seconds for a scheduler to answer, and then for its first worker to be there.
@@ -106,7 +107,7 @@ class Cluster:
 
     @property
     def words(self) -> str:
-        return f"{self.threads} worker{'s' if self.threads != 1 else ''}"
+        return many(self.threads, "worker")
 
     def in_order(self, work: Callable[..., Any], pieces: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """What `work(*piece)` gives of each piece, in their order; as many at once as there are workers."""

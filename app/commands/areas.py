@@ -86,6 +86,7 @@ def areas(
 
     `latent_mean`, `latent_sd`: of the logarithm of speeds and latencies. Covariances between all areas lie beside.
     """
+    from app.workflow.outputs import level_note
     from app.workflow.rasters.covariates import opened
     from app.workflow.steps.areas import areas as average
 
@@ -117,7 +118,7 @@ def areas(
         console.document(result.document())
     else:
         console.table(result.title, result.header, result.rows())
-        console.notes([result.level_note])
+        console.notes([level_note(result.facts)])
         for pair in result.facts["pairs"]:
             p = "unknown" if pair["p_a_below_b"] is None else f"{pair['p_a_below_b']:.3f}"
             console.data(f"P({pair['a']} lies below {pair['b']}) = {p}")

@@ -65,6 +65,7 @@ def change(
 
     Of the surface, the level of averages of the run's reference count; the later quarter less the earlier.
     """
+    from app.workflow.outputs import level_note
     from app.workflow.rasters.covariates import opened
     from app.workflow.steps.change import change as compare
 
@@ -96,4 +97,5 @@ def change(
         console.document(result.document())
     elif result.table is not None:
         console.table(result.title, result.header, result.rows())
+        console.notes([level_note(result.facts)])
     console.say(result.summary())

@@ -12,6 +12,7 @@ from app.console import console
 from app.errors import Usage
 from data_pipelines.sources import SOURCES
 from data_pipelines.sources.contract import BETTER
+from data_pipelines.words import many
 
 PLACE = 20
 TYPES = tuple(dict.fromkeys(type for source in SOURCES.values() for type in source.types))
@@ -221,7 +222,7 @@ def _holds(root: str | None, type: str | None, as_json: bool) -> None:
         for one in found
     ]
     console.table(
-        f"{len(found)} files", ["type", "quarter", "MiB", "rows", "sorted copy"], rows, numbers_from=2
+        many(len(found), "file"), ["type", "quarter", "MiB", "rows", "sorted copy"], rows, numbers_from=2
     )
     return None
 
@@ -246,6 +247,6 @@ def _sort(folder: Path, as_json: bool, overwrite: bool, **asked: Any) -> None:
         for one in archive.sort_into(folder, overwrite=overwrite, progress=progress, **asked):
             made.append(one)
             done = "was there" if one.kept else f"{one.seconds:.1f} s"
-            console.say(f"{one.path}: {one.rows:,} rows, {one.bytes / 2**20:,.0f} MiB, {done}")
+            console.say(f"{one.path}: {many(one.rows, 'row')}, {one.bytes / 2**20:,.0f} MiB, {done}")
     if as_json:
         console.document({"schema": 1, "files": [one.document() for one in made]})

@@ -27,6 +27,7 @@ from maps.layers import LAYERS
 from maps.mercator import mercator, mercator_grid
 from maps.packing import FINE, pack
 from maps.reader import open_raster
+from maps.words import exact
 
 #: What a read-out is made of: an export without one of these is not shown.
 NEEDED = ("median", "lower", "upper")
@@ -84,9 +85,9 @@ class Exported:
         """What of the page it is behind, for people."""
         quarter = "" if self.quarter is None else self.quarter.replace("Q", " Q") + ", "
         tests = (
-            "" if self.tests is None else f"averages of {digits(self.tests)} test{'s' * (self.tests != 1)}, "
+            "" if self.tests is None else f"averages of {exact(self.tests)} test{'s' * (self.tests != 1)}, "
         )
-        over = " or ".join(digits(t) for t in self.thresholds)
+        over = " or ".join(exact(t) for t in self.thresholds)
         return (
             f"every pixel of {self.name}/: {quarter}{tests}{100 * self.level:g}% intervals, more than {over}"
         )

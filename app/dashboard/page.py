@@ -210,12 +210,12 @@ def _threshold(atlas: Atlas, start: Setting) -> float:
 def _tests(atlas: Atlas, start: Setting) -> float | None:
     if start.tests is None:
         return None
-    tests = atlas.run.target.of_averages
+    tests, usual = atlas.run.target.of_averages, exact(atlas.choices.tests or start.tests)
     help_ = (
         "The average of many tests scatters less than one of few. "
-        f"Half of the training tiles had {atlas.choices.tests:g} or fewer."
+        f"Half of the training tiles had {usual} or fewer."
         if tests
-        else f"What many stand behind scatters less. Half of the training rows had {atlas.choices.tests:g} or fewer."
+        else f"What many stand behind scatters less. Half of the training rows had {usual} or fewer."
     )
     return float(
         st.number_input(

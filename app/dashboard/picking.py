@@ -25,11 +25,11 @@ from app.dashboard.setting import Setting, place
 from app.dashboard.words import plain
 from app.errors import InvalidInput
 from app.workflow.naming import area_at
+from app.workflow.outputs import level_note, place_noun, shares_words
 from app.workflow.polygons import Ground, in_plane, read_polygons
 from app.workflow.steps.areas import areas
-from geogp.targets import digits
+from geogp.targets import digits, target
 from maps.grid import continuous
-from maps.words import exact
 
 #: Corners of an area that is drawn.
 FEWEST, MOST = 3, 200
@@ -50,7 +50,7 @@ def told(atlas: Atlas, params: Mapping[str, str]) -> dict[str, Any]:
 
     Returns
     -------
-    name, said, facts [[name, words], ..], geometry (GeoJSON), command
+    name, said, facts [[name, words], ..], note, geometry (GeoJSON), file (its text), command
 
     Raises
     ------
@@ -78,6 +78,7 @@ def told(atlas: Atlas, params: Mapping[str, str]) -> dict[str, Any]:
         "name": name,
         "said": sentence(found, found.rows[0]),
         "facts": _facts(found, found.rows[0], setting, limit),
+        "note": level_note(found.facts),
         "geometry": geometry,
         "file": text,
         "command": shlex.join(["geogp", *_line(atlas, setting, other, limit)]),
@@ -164,15 +165,14 @@ def _facts(found: Found, row: Row, setting: Setting, limit: float | None) -> Seq
         low, middle, high = (100 * v[f"{name}{end}"] for end in ("_lower", "", "_upper"))
         return f"{middle:.1f}% ({low:.1f} to {high:.1f})"
 
-    below = f"below_{digits(setting.threshold)}"
-    facts = [(f"Ground below {exact(setting.threshold)}{unit}", share(f"share_{below}"))]
+    noun = place_noun(target(found.facts["target"]))
+    below, limited = f"below_{digits(setting.threshold)}", f"{shares_words(found.facts)[0]}{unit}"
+    facts = [(f"Ground with a {limited}", share(f"share_{below}"))]
     if limit is not None:
         facts.append(("Ground where either limit is missed", share("share_either_missed")))
     if v.get("n_tiles"):
-        facts.append(
-            (f"Measured tiles below {exact(setting.threshold)}{unit}", share(f"tiles_share_{below}"))
-        )
-        facts.append(("Measured tiles", f"{v['n_tiles']:,.0f}"))
+        facts.append((f"Measured {noun}s with a {limited}", share(f"tiles_share_{below}")))
+        facts.append((f"Measured {noun}s", f"{v['n_tiles']:,.0f}"))
     facts.append(("Ground with data near", f"{100 * v['share_near']:.0f}%"))
     facts.append(("Ground averaged", f"{plain(v['area_km2'])} km²"))
     return facts

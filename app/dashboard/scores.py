@@ -14,6 +14,7 @@ from app.workflow.certifying import count_groups
 from app.workflow.outputs import counted_by
 from app.workflow.rows import labels, observations_of
 from app.workflow.scoring import strata
+from data_pipelines.words import many
 from geogp.run import Run
 from geogp.scores import LEVELS, SMALLEST_GROUP, binomial_band
 
@@ -46,7 +47,9 @@ class Entry:
     def about(self) -> str:
         """What must be the same for two entries to be compared: target, split, how many rows, and their scale."""
         d = self.document
-        return f"{d.get('target_title', d['target'])}, split {d['split']}, {d['n_test']:,} held-out rows"
+        return (
+            f"{d.get('target_title', d['target'])}, split {d['split']}, {many(d['n_test'], 'held-out row')}"
+        )
 
     def of(self, stratum: str) -> Mapping[str, Any]:
         """Scores in a stratum; empty where it has none."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from app.workflow.grids import length_words
 from app.workflow.rows import Flags
+from data_pipelines.words import many
 from geogp.calibrate import COUNT_EDGES, certificate
 from geogp.predictive import Predictive
 from geogp.run import Run
@@ -97,7 +98,7 @@ def words(document: Mapping[str, Any]) -> str:
         if name != "all":
             parts.append(f"{name} {100 * g['achieved'][at]:.1f}%{few}")
     return (
-        f"{level:g}% prediction intervals held {100 * whole['achieved'][at]:.1f}% of {whole['n']:,} held-out rows "
+        f"{level:g}% prediction intervals held {100 * whole['achieved'][at]:.1f}% of {many(whole['n'], 'held-out row')} "
         f"({100 * low:.1f}-{100 * high:.1f}% by chance; {document['part']} part of split {document['split']}): "
         + ", ".join(parts)
     )

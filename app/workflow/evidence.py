@@ -17,6 +17,7 @@ from app.workflow.weighing import Places, places_in
 from data_pipelines.arrow import numbers
 from geogp.linalg.distinct import distinct
 from geogp.run import FAR_M, Run
+from maps.words import number
 
 Array = NDArray[np.float64]
 
@@ -121,7 +122,7 @@ def doubts_of(run: Run) -> list[str]:
     if n > 1 and alike(run):
         value = run.target.from_score(np.array(run.model.target_range_[0])).item()
         out.append(
-            f"All {n:,} rows learned from have the value {value:.6g}: no map follows from them, and shares beyond a threshold near it "
+            f"All {n:,} rows learned from have the value {number(value, 6)}: no map follows from them, and shares beyond a threshold near it "
             "mean nothing."
         )
     return out

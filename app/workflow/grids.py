@@ -22,6 +22,7 @@ from geogp.run import Run
 from maps.grid import Window, geobox_like, windows, wkt_of
 from maps.mercator import MERCATOR_HALF
 from maps.region import NEAR_M, Mask, in_frame, near_data, polygon, to_crs
+from maps.words import number
 
 #: Side of a pixel where nothing is said: a little less than a tile at 40 degrees.
 RESOLUTION_M = 500.0
@@ -229,6 +230,15 @@ def check_resolution(metres: float | None) -> None:
     check_metres(metres, "--resolution")
     if metres is not None and metres > HALF_EARTH_M:
         raise InvalidInput(f"--resolution must be at most {HALF_EARTH_M:,.0f} m; got {metres:g}.")
+
+
+def ground_words(km2: float) -> str:
+    """Square kilometres as tables have them.
+
+    >>> ground_words(1234567.8), ground_words(0.4567)
+    ('1,234,568', '0.457')
+    """
+    return f"{km2:,.0f}" if km2 >= 100 else number(km2)
 
 
 def length_words(metres: float) -> str:

@@ -9,8 +9,9 @@ from geogp.errors import check_new
 from geogp.run import Run
 from geogp.storage import clock
 from geogp.storage.staging import refuse_within_run
-from geogp.targets import Target
+from geogp.targets import Target, target
 from maps.atomic import sha256
+from maps.words import exact
 
 
 def refuse_taken(path: Path, overwrite: bool) -> None:
@@ -32,8 +33,8 @@ def surface_of(run: Run) -> str:
     if n is None:
         return ""
     counted = counted_by(run.target, run.facts.get("counts", "tests"))
-    of = {"count": f"a count of {n:g}"}.get(
-        counted, f"{n:g} {counted.removesuffix('s') if n == 1 else counted}"
+    of = {"count": f"a count of {exact(n)}"}.get(
+        counted, f"{exact(n)} {counted.removesuffix('s') if n == 1 else counted}"
     )
     noun = run.target.noun if run.target.of_averages else "averages"
     return f"{noun} of {of} (the reference count)"
@@ -62,6 +63,26 @@ def no_shares(target: Target) -> str:
     """
     single = "tests or of measured averages" if target.of_averages else "measurements"
     return f"of {single}, which scatter around the level"
+
+
+def place_noun(goal: Target) -> str:
+    """What measurements of a target are of, where their places are counted: "tile" or "place"."""
+    return "tile" if goal.noun.startswith("tile ") else "place"
+
+
+def level_note(facts: Mapping[str, Any]) -> str:
+    """What the level and the shares of a table of areas are, and are not; facts: of the table."""
+    goal, over = target(facts["target"]), facts.get("ranked_by")  # of a change there are no shares
+    said = f"the level is {level_words(goal)}"
+    if over is None or not shares_words(facts):
+        return said
+    return f"{said}; shares are of the {'people' if over == 'people' else 'ground'}, not {no_shares(goal)}"
+
+
+def shares_words(facts: Mapping[str, Any]) -> list[str]:
+    """Heads of the columns of shares of a table of areas."""
+    below = [f"level below {exact(c)}" for c in facts["thresholds"]]
+    return below + ["either missed"] if "with" in facts else below
 
 
 def counted_by(target: Target, counts: str) -> str:

@@ -14,6 +14,7 @@ from app.choices import map_crs
 from app.errors import InvalidInput
 from app.workflow.polygons import DENSE_M
 from app.workflow.weighing import Places
+from data_pipelines.words import many
 from geogp.run import Run
 from maps.grid import open_plain
 
@@ -72,7 +73,7 @@ def covered_words(covered: Array, raster: str | Path) -> str:
         return ""
     means = "people's means are of the part that it covers" if partly else "they have no people's means"
     return (
-        f"{Path(raster).name} covers {len(asked) - none - partly:,} of {len(asked):,} areas whole, {partly:,} in part and "
+        f"{Path(raster).name} covers {len(asked) - none - partly:,} of {many(len(asked), 'area')} whole, {partly:,} in part and "
         f"{none:,} not at all: {means}"
     )
 

@@ -16,6 +16,7 @@ from app.errors import InvalidInput
 from app.workflow.grids import Box, usual_reach_m
 from data_pipelines.intact import Damaged, check_intact
 from data_pipelines.regions import unwound
+from data_pipelines.words import many
 from geogp.run import Run, Support
 from geogp.targets import target
 from maps.region import is_plain, plain_to_crs, polygon, to_crs
@@ -317,14 +318,13 @@ def slivers_words(slivers: NDArray[np.int64], names: Sequence[str]) -> str:
     """Which areas were left out, in a sentence; names: of all rows."""
     first = ", ".join(names[i] for i in slivers[:NAMED])
     more = ", .." if len(slivers) > NAMED else ""
-    many = f"{len(slivers):,} polygons" if len(slivers) > 1 else "1 polygon"
-    return f"less than {SLIVER:.0%} of {many} ({first}{more}) lies in the region of the run: taken for outside it"
+    return f"less than {SLIVER:.0%} of {many(len(slivers), 'polygon')} ({first}{more}) lies in the region of the run: taken for outside it"
 
 
 def outside_words(outside: int, n: int) -> str:
     """How many of n polygons have no numbers, in a sentence."""
     lies, has = ("lies", "has") if outside == 1 else ("lie", "have")
-    return f"{outside:,} of {n:,} polygons {lies} outside the region of the run and {has} no numbers"
+    return f"{outside:,} of {many(n, 'polygon')} {lies} outside the region of the run and {has} no numbers"
 
 
 def points_in(shape: BaseGeometry, wanted: int) -> Array:

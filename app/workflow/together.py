@@ -21,6 +21,7 @@ from app.workflow.rasters.covariates import opened
 from app.workflow.rows import Rows, observations_of
 from app.workflow.weighing import GROUND, AreaPoints
 from data_pipelines.splits import PARTS
+from data_pipelines.words import many
 from geogp.areas import (
     Correlation,
     Surface,
@@ -39,8 +40,8 @@ from geogp.estimator import GPRegressor
 from geogp.linalg.workers import Workers, by
 from geogp.predictive import Predictive
 from geogp.run import Run
-from geogp.targets import digits
 from geogp.update import knowing
+from maps.words import exact
 
 Array = NDArray[np.float64]
 
@@ -78,7 +79,7 @@ class Together:
     def words(self) -> str:
         """What is missed."""
         said = (
-            f"{r.target.words} {'above' if r.target.better == 'lower' else 'below'} {r.target.with_unit(digits(c), r.unit)}"
+            f"{r.target.words} {'above' if r.target.better == 'lower' else 'below'} {r.target.with_unit(exact(c), r.unit)}"
             for r, c in zip((self.run, self.other), self.limits)
         )
         return " or ".join(said)
@@ -101,7 +102,7 @@ class Together:
         r = self.correlation
         return (
             f"errors of the two surfaces are taken to go together with correlation {r.surface:.2f} (sd {r.surface_sd:.2f}), "
-            f"learned from {r.n:,} {self.learned_from} rows"
+            f"learned from {many(r.n, f'{self.learned_from} row')}"
         )
 
     def at(self, xy: Array, quarter: str | None, workers: Workers | None = None) -> Surface:
@@ -320,6 +321,11 @@ def _shared(
     if not len(first):
         raise InvalidInput(
             f"{run.path} and {other.path} share no rows, none of one tile and quarter, so nothing tells how their errors go "
+            "together; name two runs of the same region and quarters."
+        )
+    if len(first) < LEAST_ROWS:
+        raise InvalidInput(
+            f"{run.path} and {other.path} share {many(len(first), 'row')}, and it takes {LEAST_ROWS} to learn how their errors go "
             "together; name two runs of the same region and quarters."
         )
     parts = run.tensors("split")["part"].numpy()[first], other.tensors("split")["part"].numpy()[second]

@@ -23,6 +23,7 @@ from data_pipelines.readers.texts import first_text
 from data_pipelines.readers.times import years_of
 from data_pipelines.schema import POINT_COLUMNS
 from data_pipelines.sources.contract import Collected, Request
+from data_pipelines.words import many
 
 Array = NDArray[np.float64]
 
@@ -221,8 +222,8 @@ def _collected(file: _File, request: Request) -> Collected:
         absurd = np.flatnonzero(np.abs(counts) > MOST_COUNT)
         if absurd.size:
             raise InvalidInput(
-                f"Column {file.columns['count']} of {file.fetched.path} has a count of {counts[absurd[0]]:g}, and at most "
-                f"{MOST_COUNT:g} are possible; mend it, or leave the column out."
+                f"Column {file.columns['count']} of {file.fetched.path} has a count of {counts[absurd[0]]:,.15g}, and at most "
+                f"{MOST_COUNT:,.15g} are possible; mend it, or leave the column out."
             )
         columns["tests"], flagged = _whole(counts)
     if "time" in file.columns:
@@ -276,14 +277,14 @@ def _timed(file: _File, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     empty = int((~np.isfinite(times)).sum())
     if empty:
         raise InvalidInput(
-            f"Column {file.columns['time']} of {file.fetched.path} has {empty:,} empty times; "
-            "fill them or leave the column out."
+            f"Column {file.columns['time']} of {file.fetched.path} has {many(empty, 'empty time')}; "
+            f"fill {'it' if empty == 1 else 'them'} or leave the column out."
         )
     odd = times[(times < YEARS[0]) | (times >= YEARS[1])]
     if odd.size:
         raise InvalidInput(
             f"Column {file.columns['time']} of {file.fetched.path} has a time of {odd[0]:g}, which is no year of four digits; "
-            "give decimal years or dates such as 2023-11-20."
+            "give decimal years, dates such as 2023-11-20 or months such as 2023-11."
         )
     return {"time_years": times, "quarter": quarters.of_years(times)}
 

@@ -85,24 +85,24 @@ def _iso(texts: list[str], named: str, path: Path) -> list[str]:
         if found := SLASHED.fullmatch(text):
             out[i] = f"{found['year']}-{int(found['m']):02}-{int(found['d']):02}{found['rest']}"
     turned = {i: found for i, text in enumerate(texts) if (found := TURNED.fullmatch(text))}
-    day_first = [text[0] for text in turned.values() if int(text["a"]) > 12]
-    month_first = [text[0] for text in turned.values() if int(text["b"]) > 12]
-    undecided = [text[0] for text in turned.values() if int(text["a"]) != int(text["b"])]
+    day_first = [date[0] for date in turned.values() if int(date["a"]) > 12]
+    month_first = [date[0] for date in turned.values() if int(date["b"]) > 12]
+    undecided = [date[0] for date in turned.values() if int(date["a"]) != int(date["b"])]
     remedy = "write dates as 2023-11-20"
     if day_first and month_first:
         raise InvalidInput(
             f"Column {named} of {path} has dates that begin with their day, as {day_first[0]!r}, and with their month, as "
             f"{month_first[0]!r}; {remedy}."
         )
-    dotted = all(text["sign"] == "." for text in turned.values())
+    dotted = all(date["sign"] == "." for date in turned.values())
     if undecided and not (day_first or month_first or dotted):
         raise InvalidInput(
             f"Column {named} of {path} has dates such as {undecided[0]!r}, and no part above 12 that would tell whether the day or the "
             f"month comes first; {remedy}."
         )
-    for i, text in turned.items():
-        d, m = (text["b"], text["a"]) if month_first else (text["a"], text["b"])
-        out[i] = f"{text['year']}-{int(m):02}-{int(d):02}{text['rest']}"
+    for i, date in turned.items():
+        d, m = (date["b"], date["a"]) if month_first else (date["a"], date["b"])
+        out[i] = f"{date['year']}-{int(m):02}-{int(d):02}{date['rest']}"
     return out
 
 

@@ -41,7 +41,7 @@ function drawingOf({ spec, source, map, $, svg, here, settingOf, either, opened,
       found = told; shape?.remove();
       shape = L.geoJSON(told.geometry, { ...outline, renderer: svg("areas"), coordsToLatLng: ([lon, lat]) => here(lat, lon) }).addTo(map);
       $("area-title").textContent = told.name + ": " + told.said;
-      $("area-where").textContent = ["The surface" + (s.quarter ? " in " + quarterText(s.quarter) : ""), short(100 * s.level) + "% intervals"].join(", ");
+      $("area-where").textContent = ["The surface" + (s.quarter ? " in " + quarterText(s.quarter) : ""), short(100 * s.level) + "% intervals; " + told.note].join(", ") + ".";
       $("area-facts").replaceChildren(...told.facts.flatMap(([name, text]) => [make("dt", "", name), make("dd", "", text)]));
       $("area-line").replaceChildren("The same from the command line, with the area as ", save(told), ": ", make("code", "", told.command));
       $("frame").dataset.area = told.name; changed(shape.getBounds());

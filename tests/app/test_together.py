@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 
 import geopandas
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import rasterio
 from scipy.special import ndtr
 
+from app.errors import InvalidInput
 from app.workflow import areas
 from geogp.run import load
 from tests.app.conftest import TINY
@@ -229,3 +231,18 @@ def test_a_method_that_cannot_forget_is_taken_as_it_is(run, upload, table, tmp_p
     )
     found = load(path)
     assert _without(found, observations_of(found, None), np.arange(50)) is found.model
+
+
+@pytest.mark.parametrize(
+    ("n", "words"), [(1, "share 1 row, and it takes 30"), (29, "share 29 rows, and it takes 30")]
+)
+def test_runs_that_share_few_rows_are_refused(run, upload, n, words):
+    from app.workflow.rows import observations_of
+    from app.workflow.together import _shared
+
+    a, b = load(run), load(upload)
+    rows, others = (observations_of(one, None) for one in (a, b))
+    first = np.flatnonzero(rows.usable & others.usable)[:n]
+    few = replace(rows, usable=np.isin(np.arange(len(rows.t)), first))
+    with pytest.raises(InvalidInput, match=words):
+        _shared(a, b, few, others)

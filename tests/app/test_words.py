@@ -3,16 +3,22 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from odc.geo.geobox import GeoBox
 
 import geogp
 from app.console import _widths
-from app.workflow.outputs import attribution, counted_by, surface_of, titled
+from app.workflow.outputs import attribution, counted_by, level_note, surface_of, titled
+from app.workflow.steps.areas import Areas
+from app.workflow.steps.change import Change
 from app.workflow.steps.evaluate import Evaluation
+from app.workflow.steps.excursions import Excursions
+from app.workflow.together import Together
 from data_pipelines.sources import SOURCES
+from geogp.areas import Correlation
 from geogp.run import Run
-from geogp.targets import TARGETS
+from geogp.targets import TARGETS, digits
 from maps.figures import map_figure
 from tests.geogp.test_contracts import field, small
 
@@ -134,3 +140,47 @@ def test_a_table_of_scores_says_what_t_is(target, center, said):
 def test_a_kernel_is_called_non_stationary_only_where_it_varies():
     for module in (geogp, __import__("geogp.slices").slices):
         assert "non-stationary" not in (module.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "said", "shown"),
+    [
+        (4.2e12, 1.23456e12, "4.2e+12", "1.235e+12"),
+        (4e-7, 1.23456e-8, "4e-7", "1.235e-8"),
+        (25000.0, 12345.6, "25000", "12346"),
+    ],
+)
+def test_tables_and_sentences_write_numbers_one_way(limit, value, said, shown):
+    """Without an exponent from a millionth to a billion, with one beyond: in heads, cells and sentences alike."""
+    facts = {"target": "value", "unit": "mm", "level": 0.95, "thresholds": [limit], "ranked_by": "ground"}
+    ends = {"mean": value, "lower": value, "upper": value, "rank": 1, "rank_lower": 1, "rank_upper": 1}
+    share = {f"share_below_{digits(limit)}{end}": 0.5 for end in ("", "_lower", "_upper")}
+    row = {"area_km2": 1234567.0, "n_points": 5, "evidence": "filled", **ends, **share}
+    found = Areas(pd.DataFrame([row]), ["North"], None, (Path("a.csv"),), facts)
+    assert found.header[4] == f"level below {said}"
+    assert found.rows()[0][1:4] == ["1,234,567", shown, f"{shown} to {shown}"]
+
+    facts |= {"improved": "higher", "at_least": [limit], "from": "2022Q1", "to": "2022Q2"}
+    differences = {f"change{end}": value for end in ("", "_lower", "_upper")}
+    row = {"n_points": 5, "mean_from": value, "mean_to": -value, **differences}
+    row[f"p_higher_{digits(limit)}"] = 0.5
+    changed = Change(Path("c"), {"files": []}, facts, ["North"], pd.DataFrame([row]), 1.0)
+    assert changed.header[-1] == f"P(higher by {said})"
+    assert changed.rows() == [["North", shown, f"-{shown}", f"+{shown}", f"+{shown} to +{shown}", "0.500"]]
+
+    sets = {"sets": [{"threshold": limit, "set_km2": 1234567.0, "set_share": 0.5, "single_km2": 0.4567}]}
+    rows = Excursions(Path("e"), {"files": [1]}, {**facts, **sets}, 1.0).rows()
+    assert rows == [[f"{said} mm", "1,234,567", "50.0%", "0.457"]]
+
+    run = run_of("value", ZINC)
+    pair = Together(run, run, (limit, limit), Correlation(0.5, 0.1, 0.5, 0.1, 0.5, 1), "held-out")
+    assert pair.words == f"lead below {said} or lead below {said}"
+    assert pair.note().endswith("learned from 1 held-out row")
+
+
+def test_the_level_of_a_change_has_no_shares():
+    words = "the level is what many tests at each place would average to"
+    assert level_note({"target": "download", "at_least": [0.0], "from": "2022Q1"}) == words
+    assert level_note({"target": "download", "thresholds": [], "ranked_by": "ground"}) == words
+    over = {"target": "download", "thresholds": [25.0], "ranked_by": "people"}
+    assert level_note(over).startswith(f"{words}; shares are of the people, not of tests")

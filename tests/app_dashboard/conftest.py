@@ -30,6 +30,11 @@ from geogp.predictive import Peak, Predictive
 
 LON, LAT = -143.0, 34.0
 LAEA = CRS.from_proj4(f"+proj=laea +lat_0={LAT} +lon_0={LON} +datum=WGS84 +units=m").to_wkt()
+#: What is said of the level and the shares of areas of speeds, wherever they are shown.
+LEVEL = (
+    "the level is what many tests at each place would average to; shares are of the ground, not of tests or of measured "
+    "averages, which scatter around the level"
+)
 HOSTILE = "<b>H*I</b> $x$ :material/home: `${1}` [x](http://evil.example)"
 
 

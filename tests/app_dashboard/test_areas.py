@@ -22,7 +22,7 @@ from app.dashboard.sheets import bar
 from app.errors import InvalidInput
 from app.workflow.steps.areas import areas as average
 
-from .conftest import HOSTILE, LAT, LON
+from .conftest import HOSTILE, LAT, LEVEL, LON
 from .test_browser import Visit, chromium  # noqa: F401 - a fixture
 from .test_routes import application
 
@@ -71,7 +71,7 @@ def test_its_outlines_are_the_files(atlas: Atlas, job: Job, file: Path) -> None:
     found = areas.outlines(areas.found_of(job), LON)
     assert [f["properties"]["key"] for f in found["features"]] == ["1", "2"]
     first = found["features"][0]
-    assert first["properties"]["said"].startswith("mean ") and "Mbit/s" in first["properties"]["said"]
+    assert first["properties"]["said"].startswith("mean level ") and "Mbit/s" in first["properties"]["said"]
     assert shapely.geometry.shape(first["geometry"]).equals(geopandas.read_file(file).geometry[0])
 
 
@@ -109,7 +109,10 @@ def test_the_page_shows_the_worst_first_and_links_each_to_the_map(shown: object,
     worst = min(areas.found_of(job).rows[:2], key=lambda row: row.values["rank"])
     assert f"area={worst.key}&amp;" in rows[0] and "q=2023Q3&amp;t=42" in rows[0]
     assert HOSTILE not in said and "&lt;b&gt;" in said
-    assert "1 more lie" in "".join(c.value for c in page.caption).replace("\\", "")
+    captions = "".join(c.value for c in page.caption).replace("\\", "")
+    assert "1 more lies outside" in captions and LEVEL in captions
+    assert "<th>level below 42</th>" in said
+    assert [h.value for h in page.subheader] == ["Mean level of the download speed, 2023 Q3"]
     page.selectbox(key="order").set_value("the best first").run()
     assert html(page).split("<tbody>")[1].split("</tr>")[1] == rows[0]
     page.text_input(key="only").set_value("west").run()

@@ -24,7 +24,7 @@ from geogp.predictive import Predictive
 from maps.colours import table
 from maps.mercator import mercator
 
-from .conftest import LATITUDE, LONGITUDE
+from .conftest import LATITUDE, LEVEL, LONGITUDE
 
 pytestmark = [
     pytest.mark.browser,
@@ -404,14 +404,15 @@ def test_an_area_is_drawn_with_mouse_and_keys(chromium: Any, server: str) -> Non
     ring = [tuple(map(float, c.split(","))) for c in visit.address()["area_of"].split(";")]
     np.testing.assert_allclose(ring, corners, atol=2e-5)
     said = visit.page.inner_text("#area")
-    assert "mean" in said and "Ground below 100 Mbit/s" in said and "geogp areas" in said
+    assert "mean" in said and "Ground with a level below 100 Mbit/s" in said and "geogp areas" in said
+    assert LEVEL in said
     with visit.page.expect_download() as saved:
         visit.page.get_by_role("button", name="area.geojson").click()
     feature = json.loads(Path(saved.value.path()).read_text())["features"][0]
     assert sorted(map(tuple, feature["geometry"]["coordinates"][0][:3])) == sorted(ring)
 
     visit.page.fill("#threshold", "25")
-    visit.page.locator("#area-facts", has_text="Ground below 25 Mbit/s").wait_for()
+    visit.page.locator("#area-facts", has_text="Ground with a level below 25 Mbit/s").wait_for()
     again = Visit(chromium, server, urlsplit(visit.page.url).query)
     again.wait('[data-area="Drawn area"]')
     assert again.page.inner_text("#area-facts") == visit.page.inner_text("#area-facts")

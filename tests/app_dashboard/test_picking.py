@@ -15,7 +15,7 @@ from app.dashboard.atlas import Atlas
 from app.errors import InvalidInput
 from app.workflow.naming import Brought
 
-from .conftest import HOSTILE, LAT, LON
+from .conftest import HOSTILE, LAT, LEVEL, LON
 from .test_routes import application
 
 RING = ((LON - 0.05, LAT - 0.05), (LON + 0.06, LAT - 0.04), (LON + 0.01, LAT + 0.06))
@@ -35,13 +35,15 @@ def test_the_card_says_what_the_command_says(limit: str, atlas: Atlas, tmp_path:
     assert main([where.get(part, part) for part in line] + ["--json", "-q"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["areas"]
     assert told["said"].startswith(
-        f"mean {row['mean']:.3g} Mbit/s ({row['lower']:.3g} to {row['upper']:.3g})"
+        f"mean level {row['mean']:.3g} Mbit/s ({row['lower']:.3g} to {row['upper']:.3g})"
     )
     assert "rank" not in told["said"]
     low, share, high = (100 * row[f"share_below_{limit}{end}"] for end in ("_lower", "", "_upper"))
-    assert dict(told["facts"])[f"Ground below {limit} Mbit/s"] == f"{share:.1f}% ({low:.1f} to {high:.1f})"
+    facts = dict(told["facts"])
+    assert facts[f"Ground with a level below {limit} Mbit/s"] == f"{share:.1f}% ({low:.1f} to {high:.1f})"
     assert 0 < share < 100 and low < share < high
-    assert dict(told["facts"])["Measured tiles"] == f"{row['n_tiles']:,}"
+    assert facts["Measured tiles"] == f"{row['n_tiles']:,}"
+    assert told["note"] == LEVEL
     drawn = shapely.geometry.shape(told["geometry"])
     assert drawn.normalize().equals_exact(shapely.Polygon(RING).normalize(), 1e-5)
     assert shapely.geometry.shape(json.loads(told["file"])["features"][0]["geometry"]).equals(drawn)

@@ -267,7 +267,7 @@ def test_places_are_found_by_their_names(tmp_path, out, separator):
 
 def test_empty_times_are_refused(tmp_path, out):
     (tmp_path / "t.csv").write_text("x,y,v,t\n0,0,1,2020-01-01\n1,1,2,\n")
-    with pytest.raises(InvalidInput, match="has 1 empty times"):
+    with pytest.raises(InvalidInput, match="has 1 empty time; fill it"):
         ingest_table(
             file=tmp_path / "t.csv", columns={"x": "x", "y": "y", "value": "v", "time": "t"}, output=out
         )

@@ -9,6 +9,7 @@ from app.dashboard.setting import Setting
 from app.dashboard.words import literal
 from app.workflow.grids import length_words
 from app.workflow.scoring import far_m_of
+from data_pipelines.words import many
 from geogp.run import Run
 from geogp.targets import digits
 
@@ -31,7 +32,7 @@ def draw(scene: Scene) -> None:
             else ""
         )
     )
-    st.text(f"Method {run.model.method}, {run.model.n_rows_:,} rows\n{run.path}")
+    st.text(f"Method {run.model.method}, {many(run.model.n_rows_, 'row')}\n{run.path}")
     st.caption("These maps as files:")
     st.code(command(run, scene.setting), language=None, wrap_lines=True)
 

@@ -8,6 +8,7 @@ import streamlit as st
 from app.dashboard.panels.base import Panel, Scene
 from app.dashboard.words import literal
 from app.workflow.certifying import certificate_of, unscored_words
+from data_pipelines.words import many
 from geogp.run import Run
 from geogp.scores import SMALLEST_GROUP
 
@@ -31,7 +32,7 @@ def draw(scene: Scene) -> None:
     scores = run.scores or {}
     split = SPLITS.get(str(scores.get("split") or run.facts.get("split")), "rows")
     st.markdown(
-        f"On {n:,} held-out rows ({split}), **{100 * share:.1f}%** fell inside the {100 * level:g}% interval."
+        f"On {many(n, 'held-out row')} ({split}), **{100 * share:.1f}%** fell inside the {100 * level:g}% interval."
     )
     rows = certified(certificate_of(run), level) or by_stratum(scores.get("strata") or {}, level)
     if rows:

@@ -13,8 +13,10 @@ from app.dashboard.jobs import Job, jobs
 from app.dashboard.sheets.bar import asked, outcome, table
 from app.dashboard.words import literal
 from app.errors import InvalidInput
-from geogp.targets import Target
-from maps.words import exact
+from app.workflow.outputs import level_note, place_noun, shares_words
+from data_pipelines.words import many
+from geogp.targets import Target, target
+from maps.words import exact, number, signed
 
 #: Rows shown at once.
 SHOWN = 300
@@ -139,10 +141,10 @@ def _shown(atlas: Atlas, job: Job) -> None:
     found = areas.found_of(job)
     inside = [row for row in found.rows if row.inside]
     chosen = found.row(st.query_params.get("area", ""))
-    title = "Change of the mean" if found.is_change else "Mean"
+    title = "Change of the mean level" if found.is_change else "Mean level"
     when = str(found.facts.get("quarter") or "")
     when = _spaced(f"{found.facts['from']} to {found.facts['to']}" if found.is_change else when)
-    st.subheader(literal(f"{title} {atlas.run.target.words}, {when}".rstrip(", ")), anchor=False)
+    st.subheader(literal(f"{title} of the {atlas.run.target.words}, {when}".rstrip(", ")), anchor=False)
     if chosen is not None:
         st.info(literal(f"{chosen.name}: {areas.sentence(found, chosen)}"), icon=None)
     left, right = st.columns([2, 3])
@@ -162,11 +164,15 @@ def _shown(atlas: Atlas, job: Job) -> None:
         body.append([name, *cells(row)])
     table(header, body, chosen=0 if chosen in rows else None)
     outside = len(found.rows) - len(inside)
-    notes = [f"{len(inside):,} areas" + (f", {outside:,} more lie outside the region" if outside else "")]
+    notes = [
+        many(len(inside), "area")
+        + (f", {outside:,} more {'lies' if outside == 1 else 'lie'} outside the region" if outside else "")
+    ]
     if len(rows) > SHOWN:
         notes.append(f"the first {SHOWN:,} are shown")
     if "with" in found.facts:
         notes.append(f"either missed: {found.facts['with']['either']}")
+    notes.append(level_note(found.facts))
     if not found.is_change:
         notes.append("measured: data near on half of the ground or more; partly: on a tenth; filled: on less")
     st.caption(literal("; ".join(notes) + "."))
@@ -204,21 +210,25 @@ def _cells(found: areas.Found) -> tuple[list[str], Any]:
 
         def changed(row: areas.Row) -> list[str]:
             v = row.values
-            span = f"{v['change_lower']:+.3g} to {v['change_upper']:+.3g}"
-            return [f"{v['mean_from']:.3g}", f"{v['mean_to']:.3g}", f"{v['change']:+.3g}", span, f"{100 * v[found.p_better]:.0f}%"]  # fmt: skip
+            span = f"{signed(v['change_lower'])} to {signed(v['change_upper'])}"
+            return [number(v["mean_from"]), number(v["mean_to"]), signed(v["change"]), span, f"{100 * v[found.p_better]:.0f}%"]  # fmt: skip
 
         return header, changed
     shares = [*found.limits, *(["share_either_missed"] if "with" in found.facts else [])]
-    below = "share_below_"
-    named = [
-        f"below {exact(float(name.removeprefix(below)))}" if name.startswith(below) else "either missed"
-        for name in shares
+    noun = place_noun(target(found.facts["target"]))
+    header = [
+        "area",
+        f"mean{unit}",
+        level,
+        *map(escape, shares_words(found.facts)),
+        "rank",
+        f"{noun}s",
+        "evidence",
     ]
-    header = ["area", f"mean{unit}", level, *named, "rank", "tiles", "evidence"]
 
     def averaged(row: areas.Row) -> list[str]:
         v = row.values
-        out = [f"{v['mean']:.3g}", f"{v['lower']:.3g} to {v['upper']:.3g}"]
+        out = [number(v["mean"]), f"{number(v['lower'])} to {number(v['upper'])}"]
         for name in shares:
             low, high = 100 * v[f"{name}_lower"], 100 * v[f"{name}_upper"]
             out.append(f"{100 * v[name]:.1f}% <small>{low:.1f} to {high:.1f}</small>")

@@ -14,7 +14,7 @@ from app.cluster import workers
 from app.console import Report
 from app.errors import InvalidInput
 from app.workflow.evidence import MEASURED, PARTLY, Evidence, evidence_of
-from app.workflow.grids import check_resolution
+from app.workflow.grids import check_resolution, ground_words
 from app.workflow.means import (
     Drawn,
     check_draws,
@@ -27,7 +27,7 @@ from app.workflow.means import (
     ranks,
     summaries,
 )
-from app.workflow.outputs import attribution, file_entry, level_words, no_shares
+from app.workflow.outputs import attribution, file_entry, shares_words
 from app.workflow.people import covered_words, people_of
 from app.workflow.polygons import Inside, about, keys_of, passed_over, read_polygons, unit_words
 from app.workflow.rasters.covariates import opened
@@ -36,10 +36,12 @@ from app.workflow.together import columns_of, together
 from app.workflow.weighing import GROUND, PEOPLE, TILES, AreaPoints, points_of
 from data_pipelines.atomic import refuse_existing, refuse_input
 from data_pipelines.staging import publish_files, room_for, staged
+from data_pipelines.words import many
 from geogp.areas import p_below, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run
-from geogp.targets import Target, digits, target
+from geogp.targets import Target, digits
+from maps.words import number
 
 if TYPE_CHECKING:
     import geopandas
@@ -100,30 +102,20 @@ class Areas:
         over = "the people of areas" if self.facts["ranked_by"] == PEOPLE else "areas"
         return f"Mean level of the {self.facts['target_title']} over {over}{when}{order}"
 
-    @property
-    def level_note(self) -> str:
-        """What the table's level and shares are, and are not."""
-        goal = target(self.facts["target"])
-        share = "people" if self.facts["ranked_by"] == PEOPLE else "ground"
-        said = f"the level is {level_words(goal)}"
-        if not self.facts["thresholds"] and "with" not in self.facts:
-            return said
-        return f"{said}; shares are of the {share}, not {no_shares(goal)}"
-
     def summary(self) -> str:
         """One line for people."""
         beside = f"; covariances in {self.files[1].name}" if len(self.files) > 1 else ""
         n, known = len(self.table), int((self.table["n_points"] > 0).sum())
-        areas = f"{n:,} areas" if n == known else f"{known:,} of {n:,} areas"
-        return f"{self.files[0]}: {areas} by {self.facts['n_points']:,} points{beside}"
+        areas = many(n, "area") if n == known else f"{known:,} of {many(n, 'area')}"
+        return f"{self.files[0]}: {areas} by {many(self.facts['n_points'], 'point')}{beside}"
 
     @property
     def header(self) -> list[str]:
         level = 100 * self.facts["level"]
         mean = ", ".join(filter(None, ("mean", unit_words(self.facts))))
-        below = [f"level below {digits(c)}" for c in self.facts["thresholds"]]
-        below += ["either missed"] if "with" in self.facts else []
-        return ["area", "km2", mean, f"{level:g}% interval", *below, "rank", "evidence"]
+        return [
+            "area", "km2", mean, f"{level:g}% interval", *shares_words(self.facts), "rank", "evidence",
+        ]  # fmt: skip
 
     def rows(self) -> list[list[str]]:
         """A table for people: all rows, or the first by rank of many."""
@@ -133,17 +125,15 @@ class Areas:
             shown = shown[shown["n_points"] > 0].sort_values("rank", kind="stable").head(SHOWN)
         out = []
         for row in shown.to_dict("records"):
-            cells = [str(row["_name"]), f"{km2:,.0f}" if (km2 := row["area_km2"]) >= 100 else f"{km2:.3g}"]
+            cells = [str(row["_name"]), ground_words(row["area_km2"])]
             if not row["n_points"]:
                 out.append([*cells, *["outside"], *[""] * (len(self.header) - 3)])
                 continue
             if not np.isfinite(row[f"{start}mean"]):
                 out.append([*cells, "no people known", *[""] * (len(self.header) - 3)])
                 continue
-            cells += [
-                f"{row[f'{start}mean']:.4g}",
-                f"{row[f'{start}lower']:.4g} to {row[f'{start}upper']:.4g}",
-            ]
+            mean, low, high = (number(row[f"{start}{name}"], 4) for name in ("mean", "lower", "upper"))
+            cells += [mean, f"{low} to {high}"]
             shares = [f"share_below_{digits(c)}" for c in self.facts["thresholds"]]
             shares += ["share_either_missed"] if "with" in self.facts else []
             for share in (f"{start}{name}" for name in shares):
@@ -254,7 +244,7 @@ def areas(
             notes.append(words)
     points = points_of(inside, resolution_m, run.model.most_places, others)
     if progress is not None:
-        progress(0, n_samples, f"predicting {len(points.xy):,} places")
+        progress(0, n_samples, f"predicting {many(len(points.xy), 'place')}")
     with workers(scheduler) as cluster:
         found = surface(run.model, run.inputs(points.xy, quarter), workers=cluster)
         asked: dict[str, Any] = {

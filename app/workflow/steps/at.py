@@ -17,6 +17,7 @@ from app.workflow.polygons import Ground, about
 from app.workflow.rasters.covariates import opened
 from app.workflow.tables import inert, kind_of, write_table
 from data_pipelines.atomic import atomic_path, refuse_existing, refuse_input
+from data_pipelines.words import many
 from geogp.errors import check_level, check_threshold
 from geogp.prediction import values_at
 from geogp.run import Run
@@ -55,7 +56,7 @@ class At:
 
     def summary(self) -> str:
         """One line for people."""
-        return f"{self.path}: {self.n_known:,} of {self.n:,} places with values"
+        return f"{self.path}: {self.n_known:,} of {many(self.n, 'place')} with values"
 
 
 def at(

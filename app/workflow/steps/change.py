@@ -23,6 +23,7 @@ from app.workflow.steps.areas import names_of
 from app.workflow.tables import plain, write_table
 from app.workflow.together import learned_together
 from app.workflow.weighing import AreaPoints, points_of
+from data_pipelines.words import many
 from geogp.areas import Surface, batches_of, change_map, difference_map, draw_together, surface
 from geogp.areas.change import carried, check_one_target, check_times
 from geogp.errors import check_level
@@ -31,6 +32,7 @@ from geogp.run import Run
 from geogp.targets import digits, target
 from maps.raster import export as write_rasters
 from maps.sinks.base import Output
+from maps.words import exact, number, signed
 
 if TYPE_CHECKING:
     import geopandas
@@ -76,13 +78,13 @@ class Change:
         """What the table shows."""
         known = 0 if self.table is None else int((self.table["n_points"] > 0).sum())
         first = f", the {SHOWN} least {self.facts['improved']} of {known:,}" if known > SHOWN else ""
-        return f"{self.facts['title']}: mean over areas{first}"
+        return f"{self.facts['title']}: mean level over areas{first}"
 
     @property
     def header(self) -> list[str]:
         level = 100 * self.facts["level"]
         word = self.facts["improved"]
-        improved = [f"P({word} by {digits(x)})" if x else f"P({word})" for x in self.facts["at_least"]]
+        improved = [f"P({word} by {exact(x)})" if x else f"P({word})" for x in self.facts["at_least"]]
         return [
             "area",
             self.facts["from"],
@@ -107,14 +109,15 @@ class Change:
                 out.append([name, "outside", *[""] * (len(self.header) - 2)])
                 continue
             word = self.facts["improved"]
-            cells = [name, f"{row['mean_from']:.4g}", f"{row['mean_to']:.4g}", f"{row['change']:+.4g}"]
-            cells.append(f"{row['change_lower']:+.4g} to {row['change_upper']:+.4g}")
+            cells = [name, *(number(row[f"mean_{end}"], 4) for end in ("from", "to"))]
+            change, low, high = (signed(row[f"change{end}"], 4) for end in ("", "_lower", "_upper"))
+            cells += [change, f"{low} to {high}"]
             out.append([*cells, *(f"{row[f'p_{word}_{digits(x)}']:.3f}" for x in self.facts["at_least"])])
         return out
 
     def summary(self) -> str:
         """One line for people."""
-        return f"{self.folder}: {len(self.manifest['files'])} files, {self.seconds:.1f} s"
+        return f"{self.folder}: {many(len(self.manifest['files']), 'file')}, {self.seconds:.1f} s"
 
 
 def change(
@@ -332,7 +335,7 @@ def _between(
     named = kinds if all(kinds) and kinds[0] != kinds[1] else (run.path.name, other.path.name)
     try:
         learned, rows = learned_together(run, other)
-        r, said = learned.surface, f"learned from {learned.n:,} {rows} rows of both"
+        r, said = learned.surface, f"learned from {many(learned.n, f'{rows} row')} of both"
     except InvalidInput as error:
         r, said = 0.0, f"taken for independent: {str(error).rstrip('.')}"
     facts = {

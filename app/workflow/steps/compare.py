@@ -24,7 +24,9 @@ from app.workflow.steps.evaluate import Evaluation, evaluate
 from app.workflow.steps.fit import fit
 from data_pipelines.atomic import atomic_path
 from data_pipelines.splits import folds_of, make_split
+from data_pipelines.words import many
 from geogp.run import load
+from maps.words import number
 
 #: What runs of other rows mean.
 CHANGED = "The methods were not fitted on the same split; the observations changed on the way."
@@ -60,7 +62,7 @@ class Comparison:
         # The NLL of one row varies by about .7, as that of a Gaussian does.
         more = "" if len(folds_of(self.split)) > 1 else "; --split kfold scores every row once"
         return (
-            f"Compared on {n} rows: differences in NLL below about {1.4 / np.sqrt(n):.2f}, and in coverage below "
+            f"Compared on {many(n, 'row')}: differences in NLL below about {1.4 / np.sqrt(n):.2f}, and in coverage below "
             f"{200 * np.sqrt(0.95 * 0.05 / n):.0f} points, may be chance{more}."
         )
 
@@ -79,7 +81,7 @@ class Comparison:
         for e in self.evaluations:
             d, s = e.document, e.document["scores"]
             numbers = [f"{s[name]:.3f}" for name in ("nll", "crps", "mae", "rmse", "coverage95", "width95")]
-            native = f"{d['scores_native']['crps']:.4g} {e.unit}".rstrip()
+            native = f"{number(d['scores_native']['crps'], 4)} {e.unit}".rstrip()
             method = d["method"] + (" (places alone)" if d.get("covariates") == [] else "")
             name = [method, d.get("spread", "")]
             out.append([*name, *numbers, native, f"{d['fit_seconds']:.0f}", f"{d['peak_rss_mb']:.0f}"])

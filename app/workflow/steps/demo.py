@@ -19,6 +19,7 @@ from app.workflow.steps.fit import fit
 from app.workflow.steps.slice import slice_of
 from data_pipelines.observations import ingest
 from data_pipelines.synthetic import World, write_world
+from data_pipelines.words import many
 from geogp import storage
 from geogp.methods import DEFAULT, METHODS
 from geogp.run import Run
@@ -127,7 +128,9 @@ def demo(
     report = ingest(
         source="synthetic", root=folder / "world", seed=seed, size=size, output=table, overwrite=True
     )
-    clock(f"ingested it: {report.rows_kept:,} rows of {len(report.metadata['quarters'])} quarters")
+    clock(
+        f"ingested it: {many(report.rows_kept, 'row')} of {many(len(report.metadata['quarters']), 'quarter')}"
+    )
     fitted = fit(
         table,
         output=folder / "run",
@@ -149,7 +152,7 @@ def demo(
         places=places,
         overwrite=True,
     )
-    clock(f"mapped it: {len(maps.files)} files")
+    clock(f"mapped it: {many(len(maps.files), 'file')}")
     extra = _pictures(fitted.run, maps, places)
     truth = _against_truth(maps.folder / "prediction.nc", world)
     clock("drew it and compared it with the truth")

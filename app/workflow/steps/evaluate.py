@@ -16,6 +16,7 @@ from geogp import storage
 from geogp.run import Run
 from geogp.storage import clock
 from geogp.targets import target
+from maps.words import number
 
 #: What a system says of a folder that may not be changed, or not be renamed (a mounted one).
 READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
@@ -53,7 +54,7 @@ class Evaluation:
             f"{d['method']}, {d.get('target_title', d['target'])}, {d['part']} rows of split {d['split']}: "
             f"scores on z = (t - {d['target_mean']:.3f}) / {d['target_sd']:.3f} with t {target(d['target']).scale_words}"
             f"{'' if d.get('center', 'mean') == 'mean' else ', RMSE of the median for want of a mean'}; "
-            f"MAE {native['mae']:.4g}, CRPS {native['crps']:.4g} {self.unit}".rstrip()
+            f"MAE {number(native['mae'], 4)}, CRPS {number(native['crps'], 4)} {self.unit}".rstrip()
         )
 
 

@@ -11,18 +11,20 @@ import numpy as np
 import xarray as xr
 
 from app.errors import InvalidInput
-from app.workflow.grids import Box, Grid, grid_of
+from app.workflow.grids import Box, Grid, grid_of, ground_words
 from app.workflow.means import check_draws
 from app.workflow.outputs import attribution, now, refuse_taken, surface_of, titled
 from app.workflow.pixels import pixels_of
 from app.workflow.polygons import about
 from app.workflow.rasters.covariates import opened
+from data_pipelines.words import many
 from geogp.areas import excursion, surface
 from geogp.blocks import grid_coordinates
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run
-from geogp.targets import digits, target
+from geogp.targets import target
 from maps.raster import export as write_rasters
+from maps.words import exact
 
 #: Pixels where nothing is said: their joint draws take seconds.
 USUAL = 10_000
@@ -53,17 +55,17 @@ class Excursions:
         """A table for people: the set, and what a map of single pixels would mark."""
         return [
             [
-                target(self.facts["target"]).with_unit(digits(row["threshold"]), self.facts["unit"]),
-                f"{row['set_km2']:,.4g}",
+                target(self.facts["target"]).with_unit(exact(row["threshold"]), self.facts["unit"]),
+                ground_words(row["set_km2"]),
                 f"{100 * row['set_share']:.1f}%",
-                f"{row['single_km2']:,.4g}",
+                ground_words(row["single_km2"]),
             ]
             for row in self.facts["sets"]
         ]
 
     def summary(self) -> str:
         """One line for people."""
-        return f"{self.folder}: {len(self.manifest['files'])} files, {self.seconds:.1f} s"
+        return f"{self.folder}: {many(len(self.manifest['files']), 'file')}, {self.seconds:.1f} s"
 
 
 def excursions(

@@ -26,6 +26,7 @@ from app.workflow.rasters.mapped import MapOptions, elsewhere_by, prediction, pr
 from app.workflow.sampling import FILE as SAMPLES
 from app.workflow.sampling import check_samples, write_samples
 from app.workflow.together import together
+from data_pipelines.words import many
 from geogp import __version__
 from geogp.blocks import BLOCK, CACHE_BYTES
 from geogp.run import Run
@@ -34,6 +35,7 @@ from maps.raster import export as write_rasters
 from maps.sinks import SINKS
 from maps.sinks.base import Output
 from maps.sinks.journal import FEWEST
+from maps.words import number
 
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = export_formats()
@@ -71,7 +73,7 @@ class Export:
         total = sum(entry["bytes"] for entry in self.manifest["files"])
         height, width = self.grid.shape
         return (
-            f"{self.folder}: {len(self.manifest['files'])} files, {total / 2**20:.1f} MiB, "
+            f"{self.folder}: {many(len(self.manifest['files']), 'file')}, {total / 2**20:.1f} MiB, "
             f"{width} x {height} pixels of {self.grid.pixel_words}, {self.seconds:.1f} s"
         )
 
@@ -95,7 +97,7 @@ class Estimate:
 
     def summary(self) -> str:
         return (
-            f"{self.width} x {self.height} pixels, {self.pixels_inside:,} of them inside; {len(self.layers)} layers; "
+            f"{self.width} x {self.height} pixels, {self.pixels_inside:,} of them inside; {many(len(self.layers), 'layer')}; "
             f"about {self.bytes / 2**20:.1f} MiB ({', '.join(self.formats)}) in about {self.seconds:.0f} s and "
             f"{self.memory / 2**20:.0f} MiB of memory"
         )
@@ -285,9 +287,9 @@ def beyond_words(run: Run, median: Sequence[float] | None) -> str:
     )  # as far as the words below tell numbers apart, and float32 keeps them
     if median is None or (low - slack <= median[0] and median[1] <= high + slack):
         return ""
-    reached = run.target.with_unit(f"{median[0]:.4g} to {median[1]:.4g}", run.unit)
+    reached = run.target.with_unit(" to ".join(number(v, 4) for v in median), run.unit)
     return (
-        f"medians reach from {reached}, measured was {low:.4g} to {high:.4g}: beyond that the trend goes on far from data; "
+        f"medians reach from {reached}, measured was {number(low, 4)} to {number(high, 4)}: beyond that the trend goes on far from data; "
         "`explained` shows where, --max-distance leaves it out"
     )
 

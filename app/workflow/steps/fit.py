@@ -31,6 +31,7 @@ from app.workflow.rows import Array, Flags, Rows, read_rows
 from data_pipelines import former
 from data_pipelines.errors import DataWarning
 from data_pipelines.splits import PARTS, make_split
+from data_pipelines.words import many
 from geogp.engines.asked import device_named
 from geogp.errors import check_new_run
 from geogp.estimator import GPRegressor
@@ -68,7 +69,7 @@ class Fit:
         columns = [name for name in f.get("covariates") or () if name not in f.get("covariate_rasters", {})]
         dropped = ", ".join(f"{n:,} {cause.replace('_', ' ')}" for cause, n in rows["dropped"].items() if n)
         parts = [
-            f"{self.path}: {f['method']} on {self.run.target.words}, {rows['fitted']:,} row{'' if rows['fitted'] == 1 else 's'} fitted",
+            f"{self.path}: {f['method']} on {self.run.target.words}, {many(rows['fitted'], 'row')} fitted",
             f"{rows['val']:,} validation, {rows['test']:,} test"
             if rows["val"] or rows["test"]
             else "none held out",

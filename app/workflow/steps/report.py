@@ -20,7 +20,7 @@ from app.workflow.drawing import picture_of
 from app.workflow.evidence import alike, doubts_of, near_m_of
 from app.workflow.grids import grid_of, length_words
 from app.workflow.means import of_draws
-from app.workflow.outputs import attribution, level_words, no_shares, now, surface_of, titled
+from app.workflow.outputs import attribution, level_note, level_words, no_shares, now, surface_of, titled
 from app.workflow.pixels import Pixels, pixels_of
 from app.workflow.rasters.covariates import opened
 from app.workflow.reviewing.held_out import Picture, errors_by_cell, pit, reliability, widths
@@ -31,12 +31,13 @@ from app.workflow.steps.areas import areas
 from app.workflow.steps.compare import LEADERBOARD
 from app.workflow.steps.export import prediction
 from data_pipelines.atomic import atomic_path, refuse_existing
+from data_pipelines.words import many
 from geogp.areas import missed, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run
-from geogp.targets import digits
 from maps.figures import map_figure
 from maps.render import in_memory
+from maps.words import exact, number
 
 Array = NDArray[np.float64]
 
@@ -115,7 +116,12 @@ def report(
                 run, polygons, Path(folder) / "areas.parquet", key=key, weights=weights, quarter=quarter,
                 level=level, thresholds=chosen, data=data,
             )  # fmt: skip
-        table = {"title": found.title, "header": found.header, "rows": found.rows(), "note": found.level_note}
+        table = {
+            "title": found.title,
+            "header": found.header,
+            "rows": found.rows(),
+            "note": level_note(found.facts),
+        }
     spoken, certificate = _spoken(run, when, chosen, level), certificate_of(run)
     grid = grid_of(run)
     ds = prediction(run, grid, quarter=quarter, thresholds=chosen, level=level)
@@ -195,11 +201,12 @@ class Spoken:
     def sentences(self, run: Run, certificate: Mapping[str, Any] | None) -> list[str]:
         """Three: how it is, how sure that is, what it rests on."""
         f, unit = self.facts, run.target.unit_words(run.unit)
-        mean = f"{f['mean']:.4g} ({f['mean_lower']:.4g} to {f['mean_upper']:.4g}) {unit}".rstrip()
+        middle, low, high = (number(f[name], 4) for name in ("mean", "mean_lower", "mean_upper"))
+        mean = f"{middle} ({low} to {high}) {unit}".rstrip()
         side = "above" if run.target.better == "lower" else "below"
         first = f"Over the ground the level of the {run.target.words}, {level_words(run.target)}, has the mean {mean}"
         shares = [
-            f"{side} {digits(row['threshold'])} {unit}".rstrip()
+            f"{side} {exact(row['threshold'])} {unit}".rstrip()
             + f" on {100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%)"
             for row in f["missed"]
         ]
@@ -214,7 +221,7 @@ class Spoken:
             at = len(certificate["levels"]) - 1
             held = 100 * certificate["groups"]["all"]["achieved"][at]
             second = (
-                f"Of {certificate['n']:,} measurements that it never saw, its {100 * certificate['levels'][at]:g}% intervals "
+                f"Of {many(certificate['n'], 'measurement')} that it never saw, its {100 * certificate['levels'][at]:g}% intervals "
                 f"held {held:.1f}%."
             )
         third = (
@@ -257,7 +264,7 @@ def _subtitle(run: Run, when: str | None) -> str:
     parts = [
         when or "",
         f"method {run.model.method}",
-        f"learned from {fitted:,} row{'' if fitted == 1 else 's'}" if fitted else "",
+        f"learned from {many(fitted, 'row')}" if fitted else "",
         surface_of(run),
     ]
     return " · ".join(part for part in parts if part)

@@ -21,13 +21,14 @@ from app.workflow.rows import observations_of
 from data_pipelines import quadkey, zorder
 from data_pipelines.atomic import atomic_path, refuse_existing
 from data_pipelines.sources import SOURCES
+from data_pipelines.words import many
 from geogp.errors import check_count, check_metres, check_threshold
 from geogp.estimator import GPRegressor
 from geogp.prediction import model_scale
 from geogp.run import Run
 from geogp.suggest import Suggestions, suggest_places, try_suggestions
-from geogp.targets import digits
 from geogp.update import updatable
+from maps.words import exact, number
 
 Array = NDArray[np.float64]
 
@@ -114,8 +115,8 @@ class Suggested:
         """One line for people."""
         before, after = self.found.average_before[0], self.found.average_after[-1]
         said = (
-            f"{self.path}: {len(self.found)} places for {self.facts['goal']} among {self.facts['n_candidates']:,}, cells of "
-            f"{self.facts['cell_m']:.0f} m; mean variance of the surface {before:.4g} -> {after:.4g} "
+            f"{self.path}: {many(len(self.found), 'place')} for {self.facts['goal']} among {self.facts['n_candidates']:,}, cells of "
+            f"{self.facts['cell_m']:.0f} m; mean variance of the surface {number(before, 4)} -> {number(after, 4)} "
             f"({100 * (after / before - 1):+.1f}%)"
         )
         return said if "check" not in self.facts else f"{said}\n{_checked_words(self.facts['check'])}"
@@ -191,9 +192,9 @@ def suggest(
     if n is None or budget_km is not None:  # no more than a bound
         n = min(n or USUAL, len(candidates))
     if n > len(candidates):
-        noun = f"{'tile' if keys is not None else 'place'}{'' if len(candidates) == 1 else 's'}"
+        there = many(len(candidates), "tile" if keys is not None else "place")
         raise InvalidInput(
-            f"There are {len(candidates):,} {noun} to choose from, and -n {n} asks for more: take fewer, or leave -n out."
+            f"There {'is' if len(candidates) == 1 else 'are'} {there} to choose from, and -n {n} asks for more: take fewer, or leave -n out."
         )
     xy, goal = None, None
     if area is not None:
@@ -209,7 +210,7 @@ def suggest(
         weights = _undecided(run, run.model, places, boundary)
         if not weights.sum() > 1e-6 * len(weights):
             raise InvalidInput(
-                f"The map lies on one side of {run.target.with_unit(digits(boundary), run.unit)} everywhere; name a "
+                f"The map lies on one side of {run.target.with_unit(exact(boundary), run.unit)} everywhere; name a "
                 "--boundary between its values."
             )
     found = suggest_places(
@@ -310,7 +311,7 @@ def _checked_words(check: dict[str, Any]) -> str:
 
     words = (
         f"Checked in {check['n_parts']} parts, each with a part of the measured places hidden and {check['n_chosen']} of them chosen: the "
-        f"squared error of {check['n_judged']:,} rows at other hidden places was promised to fall by {percent('promised')} and fell by "
+        f"squared error of {many(check['n_judged'], 'row')} at other hidden places was promised to fall by {percent('promised')} and fell by "
         f"{percent('achieved')} (standard error {percent('achieved_se')}); of as many places at random {percent('random')} "
         f"(standard error {percent('random_se')})."
     )

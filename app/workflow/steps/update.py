@@ -20,6 +20,7 @@ from app.workflow.outputs import refuse_taken
 from app.workflow.rows import ALL
 from data_pipelines import quarters
 from data_pipelines.splits import PARTS
+from data_pipelines.words import many
 from geogp.basis.statistics import Statistic
 from geogp.estimator import GPRegressor
 from geogp.run import Run, load, save
@@ -55,11 +56,11 @@ class Update:
     def summary(self) -> str:
         """One line for people."""
         parts = [
-            f"{verb} {sum(changed.values()):,} rows of {span(changed)}"
+            f"{verb} {many(sum(changed.values()), 'row')} of {span(changed)}"
             for verb, changed in (("forgot", self.forgotten), ("added", self.added))
             if changed
         ]
-        return f"{self.run.path}: {', '.join(parts)}; knows {sum(self.known.values()):,} rows of {span(self.known)}"
+        return f"{self.run.path}: {', '.join(parts)}; knows {many(sum(self.known.values()), 'row')} of {span(self.known)}"
 
 
 def update(

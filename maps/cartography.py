@@ -17,7 +17,7 @@ from pyproj import Geod
 from shapely.geometry.base import BaseGeometry
 
 from maps.bands import Band, bands, subject
-from maps.colours import FADED, NO_SUPPORT, paint, scales, suppressing
+from maps.colours import FADED, NO_SUPPORT, Suppressing, paint, scales, suppressing
 from maps.errors import InvalidInput
 from maps.legends import HALO, INK, LINE, SEA, SOFT, STYLE, draw_legend
 from maps.region import Lines, lines_of, places_of
@@ -43,6 +43,7 @@ def draw_map(
     sheet: Sheet,
     *,
     limits: Mapping[str, tuple[float, float]] | None,
+    suppressed: Suppressing | None = None,
     places: Sequence[Mapping[str, Any]],
     point: tuple[float, float] | None,
     lines: Lines = (),
@@ -53,7 +54,7 @@ def draw_map(
     band, heading = headed(ds, layer)
     compact = caption is None
     scale = scales(ds, [band], limits)[band.layer.quantity]
-    faded = suppressing(ds, scale) if layer == FADED else None
+    faded = (suppressed or suppressing(ds, scale)) if layer == FADED else None
     if layer == FADED and faded is None:
         raise InvalidInput(
             "The layer 'faded' needs median, lower and upper; the prediction does not hold all three."

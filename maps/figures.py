@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from maps.atomic import refuse_existing, replacing
 from maps.bands import bands, subject
 from maps.cartography import caption_for, draw_map, title_of
-from maps.colours import FADED
+from maps.colours import FADED, Suppressing
 from maps.errors import InvalidInput
 from maps.legends import SOFT, STYLE
 from maps.region import Lines
@@ -58,6 +58,7 @@ def map_figure(
     lines: Lines = (),
     credit: str = "",
     limits: Mapping[str, tuple[float, float]] | None = None,
+    suppressed: Suppressing | None = None,
     point: tuple[float, float] | None = None,
     note: str = "",
     max_pixels: int = 1_000_000,
@@ -76,6 +77,7 @@ def map_figure(
     lines : [(lon, lat), ..] each, such as of counties
     credit : whose `places` and `lines` are, said where any are drawn
     limits : quantity -> (low, high) to hold the legend fixed between maps
+    suppressed : the palette of "faded", to hold it fixed, too
     point : (lon, lat) to mark, such as a kernel slice's reference
     note : what is left out of the picture, in words for people
     max_pixels : more are thinned
@@ -108,6 +110,7 @@ def map_figure(
         layer,
         sheet,
         limits=limits,
+        suppressed=suppressed,
         places=places,
         lines=lines,
         point=point,

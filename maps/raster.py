@@ -44,6 +44,7 @@ def export(
     beside: Callable[[Path], Sequence[Output]] | None = None,
     decided_by: Mapping[str, Any] | None = None,
     elsewhere: Elsewhere | None = None,
+    limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, Any]:
     """Write all layers in all formats in one pass; the folder shows the old files or the new ones, never some of each.
 
@@ -66,6 +67,7 @@ def export(
     decided_by : all that decides the values, JSON-able. With it an export that is stopped or killed keeps the windows it has
         rendered, in a hidden folder beside `folder`, and the next one that is decided by the same goes on from there
     elsewhere : who computes the windows, see `maps.render.render`; the files are the same
+    limits : quantity -> (low, high) of the colours of styles and tiles; default fitted to the map
 
     Returns
     -------
@@ -97,7 +99,7 @@ def export(
     return _write(
         ds,
         Path(folder),
-        [(name, {"max_error": _positive(max_error)}) for name in formats],
+        [(name, {"max_error": _positive(max_error), "limits": limits}) for name in formats],
         layers=layers,
         geometry=geometry,
         all_touched=all_touched,

@@ -10,6 +10,7 @@ import xarray as xr
 
 from app.workflow.grids import Grid, with_data
 from geogp.run import Run
+from maps.colours import Suppressing
 from maps.region import NEAR_M, Lines, polygon, to_crs
 from maps.render import in_memory
 
@@ -67,13 +68,14 @@ def draw(
     places: Sequence[dict[str, Any]] = (),
     lines: Lines = (),
     limits: Mapping[str, tuple[float, float]] | None = None,
+    suppressed: Suppressing | None = None,
     credit: str = "",
 ) -> list[tuple[Path, str, list[str]]]:
     """A PNG for each layer of `pictures` and `map.html` of the Dataset's own layers, in a folder.
 
     Parameters
     ----------
-    limits : quantity -> (low, high) of the legends, where other pictures have the same
+    limits, suppressed : quantity -> (low, high) of the legends, and the palette of "faded", where other pictures have the same
     credit : of places and lines
 
     Returns
@@ -100,6 +102,7 @@ def draw(
             places=places,
             lines=lines,
             limits=limits,
+            suppressed=suppressed,
             note=picture.note,
             credit=credit,
         )

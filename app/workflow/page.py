@@ -17,7 +17,7 @@ from app.workflow import certifying
 from app.workflow.certifying import certificate_of
 from app.workflow.distributions import counts_of, distributions, places
 from app.workflow.drawing import near
-from app.workflow.grids import Grid, window_in
+from app.workflow.grids import Grid, grid_of, window_in
 from app.workflow.outputs import attribution, titled
 from app.workflow.scoring import far_m_of
 from geogp.areas import surface
@@ -208,9 +208,16 @@ class Legend:
         return cls(scales, faded, list(document["added"]))
 
 
+def usual_page(run: Run) -> PageGrid:
+    """The page of a run where nothing else is asked for: the dashboard's, and what a legend is made from."""
+    return page_grid(run, grid_of(run))
+
+
 def legend_of(page: PageGrid) -> Legend:
     """The legend of a run, the same for all its quarters, levels and outputs: fitted to its last quarter; what lies beyond
     its ends in others is marked there.
+
+    page : the run's usual one, whatever the grid of the output
 
     Notes
     -----
@@ -332,7 +339,7 @@ def write_page(
     packs = quarter_packs(page, quarter, tests=tests)
     spec = spec_of(
         page,
-        legend or legend_of(page),
+        legend or legend_of(usual_page(run)),
         quarter=quarter,
         tests=tests,
         level=level,

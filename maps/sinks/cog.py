@@ -113,7 +113,7 @@ class CogSink(PartsSink):
             _check(path, self.job, bands)
             outputs.append(Output(path, "cog", name, tuple(b.name for b in bands)))
         if not self.options.get("single"):
-            legends = self.thumb.scales()
+            legends = self.thumb.scales(self.options.get("limits"))
             for band in self.job.bands:
                 path = self.folder / f"{band.name}.qml"
                 path.write_text(qml(band, legends[band.layer.quantity]), "utf-8")

@@ -41,7 +41,7 @@ class PmtilesSink(PartsSink):
         from pmtiles.writer import Writer
         from rasterio.enums import Resampling
 
-        legends = self.thumb.scales()
+        legends = self.thumb.scales(self.options.get("limits"))
         with ExitStack() as stack:
             opened = []
             for name, (band,), part, target in self._files:

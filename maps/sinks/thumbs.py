@@ -41,8 +41,8 @@ class Thumb:
             at = () if band.threshold is None else (self.job.thresholds.index(band.threshold),)
             self._values[band.key][(*at, rows, cols)] = part
 
-    def scales(self) -> dict[str, Scale]:
+    def scales(self, limits: Mapping[str, tuple[float, float]] | None = None) -> dict[str, Scale]:
         """The legend of each quantity: layers of one quantity share it, as on figures and pages."""
         data = {key: (LAYERS[key].dims, values) for key, values in self._values.items()}
         coords = {"threshold": list(self.job.thresholds)} if self.job.thresholds else {}
-        return scales(xr.Dataset(data, coords, dict(self.job.ds.attrs)), self.job.bands)
+        return scales(xr.Dataset(data, coords, dict(self.job.ds.attrs)), self.job.bands, limits)

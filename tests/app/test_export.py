@@ -3,14 +3,17 @@
 import hashlib
 import json
 import os
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import rasterio
 import xarray as xr
+from pmtiles.reader import MmapSource, Reader
 from pyproj import CRS, Transformer
 
 import geogp
+import maps.figures
 from app.workflow.steps.export import beyond_words
 from geogp import storage
 from geogp.run import load
@@ -256,13 +259,13 @@ def test_an_interrupted_export_goes_on(run, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "moments", moments)
     wanted = {"formats": ["cog"], "resolution_m": 6000, "layers": ["median"]}
     export(run, tmp_path / "whole", **wanted)
-    once = sum(asked)
+    colours, once = asked[0], sum(asked)  # the places that the scale of colours is made from come first
     with pytest.raises(Interrupted) as stopped:
         export(run, tmp_path / "out", progress=stop, **wanted)
     assert stopped.value.words == "the same command goes on after 1 of 1 windows"
     assert sum(asked) == 2 * once > 0 and (tmp_path / ".out.windows").is_dir()
     export(run, tmp_path / "out", **wanted)
-    assert sum(asked) == 2 * once and not (tmp_path / ".out.windows").exists()
+    assert sum(asked) == 2 * once + colours and not (tmp_path / ".out.windows").exists()
     assert (tmp_path / "out/median.tif").read_bytes() == (tmp_path / "whole/median.tif").read_bytes()
     with pytest.raises(Interrupted):
         export(run, tmp_path / "again", progress=stop, **wanted)
@@ -461,3 +464,38 @@ def test_an_estimate_counts_what_the_mask_leaves_and_too_little_memory_is_refuse
     assert cli("export", copy, *where).code == 0
     with rasterio.open(tmp_path / "out" / "median.tif") as src:
         assert np.isfinite(src.read(1)).sum() == pytest.approx(guess["pixels_inside"], rel=0.1)
+
+
+def test_a_run_has_one_scale_of_colours_wherever_it_is_seen(run, tmp_path, monkeypatch):
+    """Styles, tiles, figures, page and report, of any grid and part: those of the dashboard."""
+    from app.workflow import export
+    from app.workflow.page import legend_of, usual_page
+    from app.workflow.steps import report
+
+    loaded = load(run)
+    legend = legend_of(usual_page(loaded))
+    scale, faded = legend.scales["level"], legend.faded
+    drawn = []
+
+    def kept(*arguments, **options):
+        drawn.append(options)
+        return map_figure(*arguments, **options)
+
+    map_figure = maps.figures.map_figure
+    monkeypatch.setattr(maps.figures, "map_figure", kept)
+    monkeypatch.setattr(report, "map_figure", kept)
+    lon, lat = loaded.to_degrees(np.median(loaded.support.positions_m, axis=0)[None])
+    part = (lon[0] - 0.3, lat[0] - 0.3, lon[0] + 0.3, lat[0] + 0.3)
+    asked = {"layers": ["median"], "formats": ["cog", "pmtiles", "figures"]}
+    for k, where in enumerate(({"resolution_m": 6000}, {"resolution_m": 2500, "bounds": part})):
+        out = tmp_path / str(k)
+        export(run, out, **asked, **where)
+        style = ElementTree.fromstring((out / "median.qml").read_text().split("\n", 1)[1])
+        shader = style.find("pipe/rasterrenderer/rastershader/colorrampshader").attrib
+        assert [float(shader[f"{end}imumValue"]) for end in ("min", "max")] == [scale.low, scale.high]
+        with (out / "median.pmtiles").open("rb") as file:
+            told = Reader(MmapSource(file)).metadata()["geogp"]
+        assert [told["legend"][0]["value"], told["legend"][-1]["value"]] == [scale.low, scale.high]
+    report.report(run, tmp_path / "r.html")
+    assert [options["limits"]["level"] for options in drawn] == 3 * [(scale.low, scale.high)]
+    assert drawn[-1]["suppressed"] == faded

@@ -21,6 +21,7 @@ from app.workflow.evidence import doubts_of
 from app.workflow.grids import Grid
 from app.workflow.machine import resident
 from app.workflow.outputs import now, refuse_taken, surface_of
+from app.workflow.page import legend_of, page_grid, usual_page, write_page
 from app.workflow.rasters.covariates import files_of, opened
 from app.workflow.rasters.mapped import MapOptions, elsewhere_by, prediction, prepare
 from app.workflow.sampling import FILE as SAMPLES
@@ -39,6 +40,8 @@ from maps.words import number
 
 #: What `--format` takes: the raster and table formats of maps, and two for people.
 FORMATS = export_formats()
+#: Formats that have colours with them.
+COLOURED = {"cog", "pmtiles"}
 MAX_MEMORY = 2 * 2**30
 #: Towns that a figure may name, the largest: those that have room.
 FIGURE_NAMES = 60
@@ -179,18 +182,19 @@ def export(
     if ds.attrs.get("tests") != ds.attrs.get("reference_count"):
         notes.append(f"layers of the surface are those of {surface_of(run)}, whatever --tests")
 
+    legend = legend_of(usual_page(run)) if pictures or page or COLOURED & set(formats) else None
+
     def further(work: Path) -> list[Output]:
         from app.workflow import naming
         from app.workflow.drawing import draw, picture_of
-        from app.workflow.page import legend_of, page_grid, write_page
 
         outputs = []
         if samples:
             outputs.append(write_samples(run, grid, work, samples, ds.attrs, quarter=options.get("quarter")))
-        if not (pictures or page):
+        if legend is None or not (pictures or page):
             return outputs
         pixels = page_grid(run, grid)
-        picture, legend = picture_of(run, ds, grid), legend_of(pixels)
+        picture = picture_of(run, ds, grid)
         read = [] if names is None else [naming.brought(names)]
         here = naming.Names([_town(place) for place in places], []) if places else naming.named(pixels, read)
         notes.append(picture.note)
@@ -206,6 +210,7 @@ def export(
                 places=here.figure(FIGURE_NAMES),
                 lines=here.lines,
                 limits=legend.limits,
+                suppressed=legend.faded,
                 credit=here.credit,
             )
         if page and not named:
@@ -264,6 +269,7 @@ def export(
                     "covariates": files_of(run),
                 },
                 elsewhere=there,
+                limits=legend.limits if legend is not None else None,
             )
     except Interrupted as stop:
         raise Interrupted(reached, terminated=stop.terminated) from None

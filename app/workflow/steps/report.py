@@ -21,6 +21,7 @@ from app.workflow.evidence import alike, doubts_of, near_m_of
 from app.workflow.grids import grid_of, length_words
 from app.workflow.means import of_draws
 from app.workflow.outputs import attribution, level_note, level_words, no_shares, now, surface_of, titled
+from app.workflow.page import legend_of, usual_page
 from app.workflow.pixels import Pixels, pixels_of
 from app.workflow.rasters.covariates import opened
 from app.workflow.reviewing.held_out import Picture, errors_by_cell, pit, reliability, widths
@@ -132,8 +133,16 @@ def report(
         layers=["median", "lower", "upper"],
         max_pixels=int(DRAWN / picture.fill),
     )[0]
+    legend = legend_of(usual_page(run))
     words = f"Median {run.target.words}; the paler, the less is known of it ({100 * level:g}% prediction interval)."
-    faded = map_figure(small, "faded", geometry=picture.boundary, note=picture.note)
+    faded = map_figure(
+        small,
+        "faded",
+        geometry=picture.boundary,
+        limits=legend.limits,
+        suppressed=legend.faded,
+        note=picture.note,
+    )
     figures, tables = [], []
     if certificate is not None:
         title, header, rows, foot = certifying.table(certificate)

@@ -53,8 +53,9 @@ class LocalEngine(Engine):
     holds_out: ClassVar[bool] = True
     needs_position: ClassVar[bool] = True
     model_lines: ClassVar[tuple[str, ...]] = (
-        "y = β t + Φ(x)'w + r(x, t) + b(n) + ε,  r ~ GP(0, sum of Matérn kernels),  ε ~ Student-t",
-        "Φ(x)'w a plane and the covariates, w uncertain and known jointly with r (universal kriging)",
+        "y = β t + Φ(x, t)'w + r(x, t) + b(n) + ε,  r ~ GP(0, sum of Matérn kernels),  ε ~ Student-t",
+        "Φ(x, t)'w a plane, the covariates, and waves of a year, along the plane, where the means of the times surely show them; w uncertain "
+        "and known jointly with r (universal kriging)",
         "p(r | data) from the k nearest observations on all sides; far from all of them the prior",
         "with the smooth noise: a new average of n is W_n⁻¹(y), where rows left out gain by a scale W_n that is bent where values pile up "
         "(Snelson et al. 2004)",

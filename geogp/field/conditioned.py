@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from geogp.field import neighbours
-from geogp.field.drift import Drift, Whitened
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood.repeated import repeat
 from geogp.field.local_gp import LocalGP
+from geogp.field.mean.drift import Drift, Whitened
+from geogp.field.mean.trend import Trend
 from geogp.field.observations import Observations
 from geogp.field.options import FieldOptions
 from geogp.field.predict.cells import Cells
 from geogp.field.regional import Region, RegionalSurface, fit_regional
 from geogp.field.solve import PLACES_AT_ONCE, Predictors, predictors
 from geogp.field.surroundings import Surroundings, survey
-from geogp.field.trend import Trend
 from geogp.field.variation.told import Told
 from geogp.linalg.distinct import begins
 from geogp.linalg.threads import side_by_side

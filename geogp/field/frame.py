@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from geogp.field import neighbours
+from geogp.field.mean.season import Season
 from geogp.holdout import clusters, spacing
 
 #: One unit of space is this many spacings of places, one unit of time this share of the time span: the metric
@@ -83,6 +84,11 @@ class Frame:
     def times(self, C: Tensor) -> Tensor | None:
         """The times (N,) of coordinates C (N, n_axes), None where they have none."""
         return None if self.time is None else C[:, 2]
+
+    def season(self, raw: Season) -> Season:
+        """The waves of raw inputs as those of coordinates."""
+        assert self.time is not None and self.time_axis is not None
+        return raw.measured_in(self.time_axis, self.origin[self.time], self.time_unit)
 
     def newest(self, C: Tensor) -> float:
         """The largest time among coordinates C (N, n_axes), 0 without a time."""

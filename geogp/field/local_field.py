@@ -2,7 +2,7 @@
 
     u = β t + Φ(x)'w + r(x) + b(x, n) + ε,   r ~ local GP,   ε ~ skewed Student-t(0, τ²(x) + s²(x)/n)
 
-Φ(x)'w is a plane and what covariates say linearly, its weights known jointly with r; see `geogp.field.drift`.
+Φ(x)'w is a plane and what covariates say linearly, its weights known jointly with r; see `geogp.field.mean.drift`.
 
 Nothing is tuned by hand: lengths are measured in spacings of the places, times in spans of the data.
 """
@@ -27,6 +27,7 @@ from geogp.field.left_out import leave_out, leave_out_again
 from geogp.field.likelihood.metric import learned_metric
 from geogp.field.likelihood.pace import learned_pace
 from geogp.field.local_gp import LocalGP
+from geogp.field.mean.season import Season, season_of
 from geogp.field.noise.fit import (
     Validation,
     calibration_of,
@@ -35,7 +36,13 @@ from geogp.field.noise.fit import (
     held_out_rows,
 )
 from geogp.field.noise.smooth import SmoothNoise
-from geogp.field.observations import Observations, canonical, canonical_order, counted
+from geogp.field.observations import (
+    Observations,
+    canonical,
+    canonical_order,
+    counted,
+    typical_precision,
+)
 from geogp.field.options import FieldOptions
 from geogp.field.predict.cells import near_each_other
 from geogp.field.predict.moments import PLACES_AT_ONCE, FieldMoments, by_pieces, moments_of
@@ -114,7 +121,8 @@ class LocalField:
         X, y, n = canonical(X, y, counts, space, time)
         if (together := at_one_place(X, space)) is not X:
             X, y, n = canonical(together, y, n, space, time)
-        frame = _frame(X, y, space, time, options)
+        season = season_of(X, y, typical_precision(n), space, time, options.season)
+        frame = _frame(X, y, space, time, options, season)
         C = frame.coordinates(X)
         left_out = leave_out(C, frame, options, stages)
         has_counts = counts is not None and bool((n != n[0]).any())
@@ -127,6 +135,7 @@ class LocalField:
             options=options,
             has_counts=has_counts,
             stages=stages,
+            season=None if season is None else frame.season(season),
             device=device,
         )
         if validation is not None and len(validation[1]) < VALIDATE_FROM:
@@ -290,11 +299,19 @@ class LocalField:
         return self.known.seen
 
 
-def _frame(X: Tensor, y: Tensor, space: tuple[int, ...], time: int | None, options: FieldOptions) -> Frame:
-    """The frame in which values y (N,), less a plane and a line over time, change alike in all directions and over time."""
+def _frame(
+    X: Tensor,
+    y: Tensor,
+    space: tuple[int, ...],
+    time: int | None,
+    options: FieldOptions,
+    season: Season | None = None,
+) -> Frame:
+    """The frame in which values y (N,), less a plane, a line and waves over time, change alike in all directions and over time."""
     if not options.metric:
         return frame_of(X.numpy(), space, time)
-    trends = torch.cat([torch.ones(len(X), 1, dtype=X.dtype), X - X.mean(0)], dim=1)
+    waves = X[:, :0] if season is None else season(X)
+    trends = torch.cat([torch.ones(len(X), 1, dtype=X.dtype), X - X.mean(0), waves], dim=1)
     trends = trends / trends.abs().max(0).values.clamp_min(1e-300)
     left = y - trends @ torch.linalg.lstsq(trends, y[:, None], driver="gelsd").solution[:, 0]
     metric = ISOTROPIC if len(space) == 1 else learned_metric(X[:, list(space)], left, options.seed)

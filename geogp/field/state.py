@@ -8,15 +8,16 @@ from torch import Tensor
 
 from geogp.calibrate import Calibration
 from geogp.field.conditioned import Conditioned
-from geogp.field.drift import Drift
 from geogp.field.frame import Frame
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
+from geogp.field.mean.drift import Drift
+from geogp.field.mean.season import Season
+from geogp.field.mean.trend import Trend
 from geogp.field.noise.fit import SPREAD
 from geogp.field.noise.rows import RowNoise
 from geogp.field.noise.smooth import SmoothNoise, new_smooth_noise
 from geogp.field.options import FieldOptions
-from geogp.field.trend import Trend
 from geogp.field.variation import Variation
 from geogp.transforms import Warp
 
@@ -63,6 +64,7 @@ def state_of(
     facts = {
         "options": asdict(known.options),
         "frame": asdict(known.frame),
+        "season": None if known.drift.season is None else asdict(known.drift.season),
         "trend": {STORED.get(name, name): value for name, value in asdict(known.trend).items()},
         "has_counts": known.has_counts,
         "horizon": known.horizon,
@@ -94,7 +96,7 @@ def restored(
         frame=frame,
         has_counts=facts["has_counts"],
         trend=Trend(**_named_as_here(facts["trend"])),
-        drift=_drift(tensors, frame),
+        drift=_drift(tensors, facts.get("season"), frame),
         gp=gp,
         seen=gp.observed(X, tensors["seen.value"], counts),
         horizon=facts["horizon"],
@@ -128,7 +130,7 @@ def _frame(facts: dict[str, Any]) -> Frame:
     return frame
 
 
-def _drift(tensors: dict[str, Tensor], frame: Frame) -> Drift:
+def _drift(tensors: dict[str, Tensor], waves: dict[str, Any] | None, frame: Frame) -> Drift:
     if "drift.weights" not in tensors:  # before there was one
         X = tensors["seen.X"]
         none = Drift.over(X[:, :0], None)
@@ -136,7 +138,15 @@ def _drift(tensors: dict[str, Tensor], frame: Frame) -> Drift:
     axes = tuple(d for d in range(frame.n_axes) if d != frame.time_axis)
     if "drift.axes" in tensors:  # before, there were all
         axes = tuple(int(d) for d in tensors["drift.axes"])
-    if len(axes) + 1 != len(tensors["drift.weights"]) or not set(axes) <= set(range(frame.n_axes)):
+    season, q = None, 1 + len(axes)
+    if waves is not None:
+        nested = {name: tuple(map(tuple, waves[name])) for name in ("waves", "doubt")}
+        season = Season(**waves | nested)
+    n_waves = 0 if season is None else len(season.waves)
+    varies = n_waves > 0 and len(tensors["drift.weights"]) == q * (1 + n_waves)
+    if len(tensors["drift.weights"]) != q + n_waves * (q if varies else 1) or not set(axes) <= set(
+        range(frame.n_axes)
+    ):
         raise ValueError("its drift has other weights than columns")
     return Drift(
         tensors["drift.center"],
@@ -144,6 +154,8 @@ def _drift(tensors: dict[str, Tensor], frame: Frame) -> Drift:
         axes,
         tensors["drift.weights"],
         tensors["drift.covariance"],
+        season,
+        varies,
     )
 
 

@@ -1,8 +1,9 @@
-"""Student-t observations of a Gaussian process: each weighed by how well its neighbours bear it out."""
+"""Student-t observations of a Gaussian process, each weighed by how well its neighbours bear it out; and how few rows tell a variance."""
 
 from typing import TypeGuard
 
 import torch
+from scipy.special import ndtri, stdtrit
 from torch import Tensor
 
 from geogp.linalg import inverse_factors, with_diagonal
@@ -13,6 +14,8 @@ REWEIGHTINGS = 3
 GAUSSIAN_FROM = 30.0
 #: From this ratio of the smallest noise variance to the mean prior variance on, float32 tells the weights well enough.
 SINGLE_FROM = 1e-3
+#: The upper end of a 95% interval.
+UPPER = 0.975
 
 
 def heavy_tailed(degrees_of_freedom: float | None) -> TypeGuard[float]:
@@ -29,6 +32,26 @@ def variance_over_scale2(degrees_of_freedom: float | None) -> float:
     (2.0, 1.0)
     """
     return 1.0 if degrees_of_freedom is None else degrees_of_freedom / (degrees_of_freedom - 2.0)
+
+
+def left_open(n_rows: int, n_weights: int) -> float:
+    """By how much the variance of n rows about so many fitted weights must grow to be that of new ones, 95% of which lie
+    within 1.96 standard deviations: n / (n − q) for what the weights took, and the square of Student's t with n − q degrees
+    of freedom over the normal distribution's for how little n rows tell of a variance. 1 where they tell nothing of it.
+
+    References
+    ----------
+    Student 1908
+
+    Examples
+    --------
+    >>> [round(left_open(n, 1), 2) for n in (1, 4, 30, 400)]
+    [1.0, 3.52, 1.13, 1.01]
+    """
+    free = n_rows - n_weights
+    if free < 1:
+        return 1.0
+    return float(n_rows / free * (stdtrit(free, UPPER) / ndtri(UPPER)) ** 2)
 
 
 def student_weights(

@@ -10,10 +10,11 @@ import torch
 from geogp.calibrate import Calibration
 from geogp.field import FieldOptions, neighbours
 from geogp.field.conditioned import Conditioned
-from geogp.field.drift import Drift
 from geogp.field.frame import SPACINGS, frame_of
 from geogp.field.joint import FieldJoint
 from geogp.field.local_gp import LocalGP
+from geogp.field.mean.drift import Drift
+from geogp.field.mean.trend import Trend
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.noise.smooth import SecondPeak, new_smooth_noise
 from geogp.field.predict import pairs
@@ -22,7 +23,6 @@ from geogp.field.predict.outlook import noise_inputs, outlook, outlooks
 from geogp.field.predict.pairs import correlation
 from geogp.field.state import restored, state_of
 from geogp.field.surroundings import NAMES, survey
-from geogp.field.trend import Trend
 from geogp.field.variation import Variation
 from geogp.field.variation.told import Told
 from geogp.predictive import Predictive, standard_moments

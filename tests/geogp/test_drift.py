@@ -9,8 +9,8 @@ import torch
 from geogp.estimator import GPRegressor
 from geogp.field import FieldOptions, LocalField, LocalKernel
 from geogp.field.conditioned import Conditioned
-from geogp.field.drift import PRIOR_SD, Drift, Whitened
 from geogp.field.local_gp import LocalGP
+from geogp.field.mean.drift import PRIOR_SD, Drift, Whitened
 from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
 
@@ -42,7 +42,7 @@ def dense(C, y, noise, Phi):
 
 
 def test_with_all_earlier_rows_the_weights_are_those_of_generalised_least_squares(monkeypatch):
-    monkeypatch.setattr("geogp.field.drift.ANCESTORS", 60)
+    monkeypatch.setattr("geogp.field.mean.drift.ANCESTORS", 60)
     C, y, noise = rows()
     start = Drift.over(C, None)
     found = Whitened.of(C).drift(start, GP, Observations(C, y, torch.ones(60).double(), noise))
@@ -52,7 +52,7 @@ def test_with_all_earlier_rows_the_weights_are_those_of_generalised_least_square
 
 
 def test_rows_left_out_tell_the_drift_nothing(monkeypatch):
-    monkeypatch.setattr("geogp.field.drift.ANCESTORS", 60)
+    monkeypatch.setattr("geogp.field.mean.drift.ANCESTORS", 60)
     C, y, noise = rows()
     start, kept = Drift.over(C, None), torch.arange(0, 60, 2)
     seen = Observations(C, y, torch.ones(60).double(), noise)

@@ -12,14 +12,15 @@ import torch
 
 from geogp.densities import log_density
 from geogp.estimator import GPRegressor
-from geogp.field.drift import Drift, left_open
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import nearest_others
 from geogp.field.likelihood.conditional import conditional_log_density
 from geogp.field.likelihood.together import penalty
 from geogp.field.local_gp import LocalGP
+from geogp.field.mean.drift import Drift
 from geogp.field.observations import canonical, canonical_order
 from geogp.field.solve import conditional_moments
+from geogp.field.student import left_open
 
 FAR_M = 1e6
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from geogp.field import FieldOptions, LocalField, choose
+from geogp.field.mean.trend import fit_trend
 from geogp.field.predict.outlook import noise_inputs
-from geogp.field.trend import fit_trend
 from geogp.holdout import left_out_kinds
 from geogp.scores import binomial_band
 
@@ -104,7 +104,7 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
     assert set(tensors) == kernel | noise | drift | rows | {"shift", "seen.X", "seen.value", "seen.counts"}
     assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance", "newest", "span"}
     assert set(facts) == {
-        "options", "frame", "trend", "has_counts", "horizon", "learned_until", "smoothness", "tau2", "s2",
+        "options", "frame", "season", "trend", "has_counts", "horizon", "learned_until", "smoothness", "tau2", "s2",
         "degrees_of_freedom", "loss", "weighted", "variances", "calibration", "blended", "warp",
     }  # fmt: skip
     # Before there were updates nothing said until when the field had learned.

@@ -10,10 +10,11 @@ from geogp.calibrate import Calibration
 from geogp.field import FieldOptions, LocalField
 from geogp.field import fit as fit_module
 from geogp.field import local_field as module
-from geogp.field.drift import Drift, Whitened, left_open
 from geogp.field.frame import ISOTROPIC, frame_of
 from geogp.field.joint import FieldJoint
 from geogp.field.local_gp import LocalGP
+from geogp.field.mean.drift import Drift, Whitened
+from geogp.field.mean.trend import fit_trend
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.noise.smooth import new_smooth_noise
 from geogp.field.observations import canonical, canonical_order, typical_precision
@@ -21,7 +22,7 @@ from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import outlook, outlooks
 from geogp.field.predict.pairs import correlation
 from geogp.field.stages import Stages
-from geogp.field.trend import fit_trend
+from geogp.field.student import left_open
 from geogp.transforms import Warp
 from tests.geogp.test_conditioned import ahead, known_of
 

@@ -8,11 +8,13 @@ import torch
 from scipy import stats
 
 import geogp
-from geogp.field import LocalKernel, drift
-from geogp.field.drift import Drift, Whitened, left_open
+from geogp.field import LocalKernel
 from geogp.field.local_gp import LocalGP
+from geogp.field.mean import drift
+from geogp.field.mean.drift import Drift, Whitened
 from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
+from geogp.field.student import left_open
 
 
 def coordinates(n=40, seed=0):

@@ -15,7 +15,7 @@ from geogp.suggest import greedy, suggest_places
 def every_row_before():
     """All earlier rows tell the drift: nothing is approximated."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("geogp.field.drift.ANCESTORS", 500)
+        patch.setattr("geogp.field.mean.drift.ANCESTORS", 500)
         yield
 
 

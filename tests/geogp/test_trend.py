@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from geogp.field.trend import DOUBTED, Trend, fit_trend
+from geogp.field.mean.trend import DOUBTED, Trend, fit_trend
 
 
 def rows(quarters, n=50, seed=0):

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from geogp.calibrate import Calibration, fit_calibration
 from geogp.field.conditioned import Conditioned
-from geogp.field.drift import Drift
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, SIDES, LeftOut, most_at_once
+from geogp.field.mean.drift import Drift
 from geogp.field.noise.judged import surely_better
 from geogp.field.noise.members import Dealt
 from geogp.field.noise.smooth import HeldOutRows, Parts, SmoothNoise, fit_smooth_noise, new_smooth_noise

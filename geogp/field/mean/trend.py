@@ -63,8 +63,9 @@ class Trend:
         return (DOUBTED * self.slope * (taken - known).clamp_min(0.0)).square()
 
 
-def fit_trend(time: Tensor | None, y: Tensor, weight: Tensor) -> Trend:
-    """Weighted least squares; the drift from the changes between successive periods' means.
+def fit_trend(time: Tensor | None, y: Tensor, weight: Tensor, taken: int = 0) -> Trend:
+    """Weighted least squares; the drift from the changes between successive periods' means, of which weights of a season have
+    `taken` some.
 
     Examples
     --------
@@ -91,9 +92,10 @@ def fit_trend(time: Tensor | None, y: Tensor, weight: Tensor) -> Trend:
     middle = float((weight * time).sum() / total)
     slope = float((weight * (time - middle) * y).sum() / (weight * (time - middle).square()).sum())
     rest = means - mean - slope * (when - middle)
-    drift = float((rest.diff().square() / step).mean())
+    free = max(len(when) - 2 - taken, 1)
+    drift = float((rest.diff().square() / step).sum()) / (free + 1)
     spread = float((when - when.mean()).square().sum())
-    slope_variance = float(rest.square().sum() / (len(when) - 2) / spread)
+    slope_variance = float(rest.square().sum() / free / spread)
     return Trend(mean - slope * middle, slope, drift, slope_variance, newest, span)
 
 

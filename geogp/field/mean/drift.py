@@ -1,4 +1,5 @@
-"""The drift: a plane over space, linear in the covariates, whose weights are uncertain and known jointly with the field.
+"""The drift: a plane over space, linear in the covariates, and waves of a year where there are any, whose weights are uncertain
+and known jointly with the field.
 
     u = Φ(x)'w + r(x) + ε,   w ~ N(0, wide),   r ~ local GP
 
@@ -7,16 +8,16 @@ neighbours and s² what they leave open, (u_i − c'u_N) / s = ((φ_i − Φ_N'c
 neighbours' and what the drift adds to it: mean φ*'ŵ + c'(u_N − Φ_N ŵ), variance v + (φ* − Φ_N'c)' Cov(w) (φ* − Φ_N'c).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.special import ndtri, stdtrit
 from torch import Tensor
 
 from geogp.field.earlier import earlier, nearest
 from geogp.field.local_gp import LocalGP
+from geogp.field.mean.season import Season
 from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
 from geogp.field.student import heavy_tailed
@@ -38,8 +39,6 @@ SOLVES = 3
 TO_A_WEIGHT = 3
 #: Of more rows so many tell how they differ, or some more.
 SOME = 20_000
-#: The upper end of a 95% interval.
-UPPER = 0.975
 #: Beyond the data it levels off within about so many half extents, with covariates after so many more.
 REACH, STRAIGHT = 2.0, 2.0
 #: The first columns of coordinates are space.
@@ -54,9 +53,10 @@ class Drift:
 
     Of fewer than nine places (six on a line) it has no plane, of fewer than three rows to a weight nothing linear in the covariates.
 
-    center, scale : (q − 1,) of the columns of the coordinates but time
+    center, scale : (p,) of the columns of the coordinates but time
     axes : those columns
     weights, covariance : (q,), (q, q) of w given the observations
+    season : waves over time, or None; varies : whether their height is a plane, too
 
     Examples
     --------
@@ -70,9 +70,18 @@ class Drift:
     axes: tuple[int, ...]
     weights: Float[Tensor, " q"]
     covariance: Float[Tensor, "q q"]
+    season: Season | None = None
+    varies: bool = False
 
     @classmethod
-    def over(cls, C: Float[Tensor, "n D"], time_axis: int | None, *, n_space: int = 2) -> "Drift":
+    def over(
+        cls,
+        C: Float[Tensor, "n D"],
+        time_axis: int | None,
+        *,
+        n_space: int = 2,
+        season: Season | None = None,
+    ) -> "Drift":
         """The drift over coordinates C, nothing known of its weights: half the extent of a column is one unit.
 
         Of the first two columns, which are space, only as many count as positions have (n_space).
@@ -91,9 +100,12 @@ class Drift:
         if 0 in axes:
             along = half[: len(space)]
             half[: len(space)] = torch.where(along > 0, along, along.amax())
-        q = 1 + len(axes)
+        q, waves = 1 + len(axes), 0 if season is None else len(season.waves)
+        varies = bool(axes) and len(C) >= TO_A_WEIGHT * q * (1 + waves)
+        q += waves * (q if varies else 1)
         zero, wide = torch.zeros(q, dtype=C.dtype), PRIOR_SD**2 * torch.eye(q, dtype=C.dtype)
-        return cls(0.5 * (low + high), torch.where(half > 0, half, torch.ones_like(half)), axes, zero, wide)
+        unit = torch.where(half > 0, half, torch.ones_like(half))
+        return cls(0.5 * (low + high), unit, axes, zero, wide, season, varies and waves > 0)
 
     @property
     def n_weights(self) -> int:
@@ -104,13 +116,20 @@ class Drift:
         """Φ at coordinates C: beyond the data it levels off, so that far away it says nothing wild; with covariates it goes straight on
         before, as temperatures fall above the highest station."""
         inside, beyond = self._scaled(C)
-        return torch.cat([torch.ones(len(C), 1, dtype=C.dtype, device=C.device), inside + beyond], dim=1)
+        columns = [torch.ones(len(C), 1, dtype=C.dtype, device=C.device), inside + beyond]
+        if self.season is not None:
+            waves = self.season(C)
+            columns.append(waves)
+            if self.varies:
+                columns.append((waves[:, :, None] * inside[:, None, :]).flatten(1))
+        return torch.cat(columns, dim=1)
 
     def doubt(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N p"]:
         """One sd of what is said of p covariates beyond where they were measured, for each the same sign and share everywhere: half of
         how much it goes on, so that going on as before, and no more at all, are two of them apart."""
         some = ~self._over_space
-        return (DOUBTED * self._scaled(C)[1] * self.weights[1:].to(C.device))[:, some]
+        slopes = self.weights[1 : 1 + len(self.axes)].to(C.device)
+        return (DOUBTED * self._scaled(C)[1] * slopes)[:, some]
 
     @property
     def _over_space(self) -> Tensor:
@@ -158,37 +177,22 @@ class Drift:
         return self.given(phi.T @ (phi * weight[:, None]), phi.T @ (weight * y))
 
     def given(self, precision: Float[Tensor, "q q"], right: Float[Tensor, " q"]) -> "Drift":
-        """With the weights' posterior, from the normal equations of whitened rows."""
+        """With the weights' posterior, from the normal equations of whitened rows; what all rows of a time err together they do not
+        know, and the waves have their own doubt of it."""
         q = len(right)
         total = precision + torch.eye(q, dtype=precision.dtype) / PRIOR_SD**2
         L = cholesky(total, jitter=0.0, what="the drift's normal equations")
         covariance = torch.cholesky_inverse(L)
-        return Drift(self.center, self.scale, self.axes, covariance @ right, covariance)
+        weights = covariance @ right
+        if self.season is not None and self.season.doubt:
+            w = slice(1 + len(self.axes), 1 + len(self.axes) + len(self.season.waves))
+            covariance[w, w] += torch.tensor(self.season.doubt).to(covariance)
+        return replace(self, weights=weights, covariance=covariance)
 
 
 def _distinct(P: Float[Tensor, "n p"]) -> int:
     """How many rows differ from all others, of some of them: values that few of many have tell little."""
     return len(np.unique(P[:: max(len(P) // SOME, 1)].numpy(), axis=0))
-
-
-def left_open(n_rows: int, n_weights: int) -> float:
-    """By how much the variance of n rows about so many fitted weights must grow to be that of new ones, 95% of which lie
-    within 1.96 standard deviations: n / (n − q) for what the weights took, and the square of Student's t with n − q degrees
-    of freedom over the normal distribution's for how little n rows tell of a variance. 1 where they tell nothing of it.
-
-    References
-    ----------
-    Student 1908
-
-    Examples
-    --------
-    >>> [round(left_open(n, 1), 2) for n in (1, 4, 30, 400)]
-    [1.0, 3.52, 1.13, 1.01]
-    """
-    free = n_rows - n_weights
-    if free < 1:
-        return 1.0
-    return float(n_rows / free * (stdtrit(free, UPPER) / ndtri(UPPER)) ** 2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,175 @@
+"""What comes back each year: waves over time, where the means of the times surely show them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.special import fdtrc
+from torch import Tensor
+
+from geogp.field.student import left_open
+from geogp.linalg.distinct import distinct
+
+Array = NDArray[np.float64]
+
+#: Chance passes for waves in this share of tables.
+SURELY = 1e-2
+#: Times of a period that are told apart, of all periods together at most so many; fewer than the last leave nothing to tell by.
+A_PERIOD, MOST_TIMES, SPARE = 24, 1500, 3
+#: Waves: how often they come in a period, and quarters of their own by which they are late.
+WAVES = ((1, 0), (1, 1), (2, 0), (2, 1))
+#: A wave is another than those before if they leave so much of its length.
+ANOTHER = 0.1
+#: Variance that the mean gains from time to time as it walks, in those by which each mean errs by itself.
+WALKS = (0.0, 0.1, 1.0, 10.0)
+#: Rounds in which places and times take turns to explain.
+ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class Season:
+    """Waves cos(2π k (t − origin) / period − s π / 2) for each of the `waves` (k, s).
+
+    axis : the column with time; period, origin : in its unit
+    doubt : (w, w) covariance of the waves' heights by what the means of the times err, which all rows of a time err together
+
+    References
+    ----------
+    Harvey 1989, Forecasting, Structural Time Series Models and the Kalman Filter, section 2.3.4 (trigonometric seasons)
+
+    Examples
+    --------
+    >>> quarters = torch.tensor([[0.125], [0.375], [0.625], [0.875]])
+    >>> Season(0, 1.0, 0.125, ((1, 0), (1, 1)))(quarters).round().int().tolist()
+    [[1, 0], [0, 1], [-1, 0], [0, -1]]
+    """
+
+    axis: int
+    period: float
+    origin: float
+    waves: tuple[tuple[int, int], ...]
+    doubt: tuple[tuple[float, ...], ...] = ()
+
+    def __call__(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N w"]:
+        """The waves at rows C."""
+        turns = (C[:, self.axis] - self.origin) / self.period
+        return torch.stack([torch.cos(2 * np.pi * (k * turns - s / 4)) for k, s in self.waves], dim=1)
+
+    def measured_in(self, axis: int, origin: float, unit: float) -> "Season":
+        """The same of rows whose column `axis` is (t − origin) / unit."""
+        return replace(self, axis=axis, period=self.period / unit, origin=(self.origin - origin) / unit)
+
+    def fitted(self, C: Float[Tensor, "n D"], y: Float[Tensor, " n"], weight: Float[Tensor, " n"]) -> Tensor:
+        """What the waves say of (n,) weighted values y at rows C, least squares of them and a line over time."""
+        line = torch.stack([torch.ones_like(y), C[:, self.axis]], dim=1)
+        phi = torch.cat([line - line.mean(0) * torch.tensor([0.0, 1.0]).to(y), self(C)], dim=1)
+        root = weight.sqrt()
+        w = torch.linalg.lstsq(phi * root[:, None], (root * y)[:, None], driver="gelsd").solution[:, 0]
+        return phi[:, 2:] @ w[2:]
+
+
+def season_of(
+    X: Float[Tensor, "n D"],
+    y: Float[Tensor, " n"],
+    weight: Float[Tensor, " n"],
+    space: tuple[int, ...],
+    time: int | None,
+    period: float | None,
+) -> Season | None:
+    """The waves of a period in (n,) weighted values y at rows X, None where they do not surely show.
+
+    They are asked of the means of the times, less what is the places' own where these are seen again: an F test beside a line,
+    whatever part of the rest is a walk and what errs each time anew. At least two periods, and times in different parts of them.
+
+    Notes
+    -----
+    O(n + T³) for T times, 24 a period and 1,500 in all at most.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = torch.from_numpy(np.stack([rng.random(600), rng.random(600), 2020 + rng.integers(0, 12, 600) / 4], axis=1))
+    >>> warm, noise = torch.sin(2 * np.pi * X[:, 2]), torch.from_numpy(rng.normal(size=600))
+    >>> one = torch.ones(600, dtype=torch.float64)
+    >>> season_of(X, warm + noise, one, (0, 1), 2, 1.0).waves
+    ((1, 0), (1, 1), (2, 0))
+    >>> season_of(X, noise, one, (0, 1), 2, 1.0) is None
+    True
+    """
+    if time is None or not period:
+        return None
+    when = X[:, time].numpy()
+    first, last = float(when.min()), float(when.max())
+    periods = (last - first) / period
+    a_period = min(A_PERIOD, int(MOST_TIMES / max(periods, 1.0)))
+    if a_period < 2:
+        return None
+    at = np.unique(np.floor((when - first) / period * a_period + 0.5), return_inverse=True)[1]
+    mass = np.bincount(at, weight.numpy())
+    moments = np.bincount(at, weight.numpy() * when) / mass
+    # From the first to the last there is a step less than there are times.
+    if periods * len(moments) / max(len(moments) - 1, 1) < 2.0 - 1e-6:
+        return None
+    season = Season(time, period, first, WAVES)
+    line = np.stack([np.ones(len(moments)), (moments - first) / max(last - first, 1e-300)], axis=1)
+    table = torch.zeros(len(moments), X.shape[1], dtype=torch.float64)
+    table[:, time] = torch.from_numpy(moments)
+    waves = season(table).numpy()
+    kept = _independent(waves)
+    if not kept or len(moments) < 2 + len(kept) + SPARE:
+        return None
+    means = _means(distinct(X[:, list(space)].numpy())[1], at, y.numpy(), weight.numpy())
+    if not _surely(line, waves[:, kept], means, mass.mean() / mass):
+        return None
+    both = np.concatenate([line, waves[:, kept]], axis=1)
+    error = _left(both, means) / len(means) * left_open(len(means), both.shape[1])
+    doubt = error * np.linalg.inv(both.T @ both)[2:, 2:]
+    return replace(season, waves=tuple(WAVES[k] for k in kept), doubt=tuple(map(tuple, doubt.tolist())))
+
+
+def _independent(waves: Array) -> list[int]:
+    """Which of the columns are neither constant nor made of those before."""
+    basis, kept = [np.full(len(waves), len(waves) ** -0.5)], []
+    for k, wave in enumerate(waves.T):
+        left = wave - sum(b * (b @ wave) for b in basis)
+        if np.linalg.norm(left) > ANOTHER * np.sqrt(len(wave)):
+            kept.append(k)
+            basis.append(left / np.linalg.norm(left))
+    return kept
+
+
+def _means(place: NDArray[np.int64], at: NDArray[np.int64], y: Array, weight: Array) -> Array:
+    """(T,) of the times, less what is the places' own where most of these are seen at several."""
+    total = np.bincount(at, weight)
+    of_a_place = np.bincount(place, weight)
+    own = np.zeros(len(of_a_place))
+    means = np.bincount(at, weight * y) / total
+    if 2 * len(of_a_place) > len(y):
+        return means
+    for _ in range(ROUNDS):
+        own = np.bincount(place, weight * (y - means[at])) / of_a_place
+        means = np.bincount(at, weight * (y - own[place])) / total
+    return means
+
+
+def _surely(line: Array, waves: Array, means: Array, error: Array) -> bool:
+    """Whether the waves explain what a line leaves of the means better than by chance: T with independent errors of variance
+    1 + error, and a walk of each of the sizes."""
+    walk = np.minimum.outer(np.arange(len(means)), np.arange(len(means))).astype(float)
+    both = np.concatenate([line, waves], axis=1)
+    free = len(means) - both.shape[1]
+    for size in WALKS:
+        L = np.linalg.cholesky(np.diag(1.0 + error) + size * walk)
+        A, b = np.linalg.solve(L, both), np.linalg.solve(L, means)
+        with_waves, without = (_left(A[:, :q], b) for q in (both.shape[1], line.shape[1]))
+        ratio = (without - with_waves) / waves.shape[1] / max(with_waves / free, 1e-300)
+        if fdtrc(waves.shape[1], free, ratio) > SURELY:
+            return False
+    return True
+
+
+def _left(A: Array, b: Array) -> float:
+    """Sum of squares that columns leave."""
+    return float(np.square(b - A @ np.linalg.lstsq(A, b, rcond=None)[0]).sum())

@@ -48,10 +48,20 @@ def test_many_times_are_twenty_periods():
     trend = fit_trend(time, y, weight)
     first, last = quarters[0], quarters[-1]
     period = np.minimum(np.ceil(20 * (time.numpy() - first) / (last - first)).clip(1), 20)
-    expected = line(time.numpy(), y.numpy(), weight.numpy(), period)
+    intercept, slope, drift, slope_variance = line(time.numpy(), y.numpy(), weight.numpy(), period)
+    k = 41 / len(np.unique(period))  # times a period
+    expected = intercept, slope, drift / ((2 * k**2 + 1) / (3 * k**2)), slope_variance
     np.testing.assert_allclose(
         (trend.intercept, trend.slope, trend.drift, trend.slope_variance), expected, rtol=1e-9
     )
+
+
+@pytest.mark.parametrize("n", [30, 48, 400])
+def test_a_walk_has_its_own_pace_however_many_times_a_period_has(n):
+    time = torch.arange(n).double()
+    walks = np.cumsum(np.random.default_rng(0).standard_normal((300, n)), axis=1)
+    found = [fit_trend(time, torch.from_numpy(walk), torch.ones(n).double()).drift for walk in walks]
+    assert np.mean(found) == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize("quarters", [[1.0, 1.5], [0.0, 1.0, 3.0]])

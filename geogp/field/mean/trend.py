@@ -93,10 +93,17 @@ def fit_trend(time: Tensor | None, y: Tensor, weight: Tensor, taken: int = 0) ->
     slope = float((weight * (time - middle) * y).sum() / (weight * (time - middle).square()).sum())
     rest = means - mean - slope * (when - middle)
     free = max(len(when) - 2 - taken, 1)
-    drift = float((rest.diff().square() / step).sum()) / (free + 1)
+    drift = (
+        float((rest.diff().square() / step).sum()) / (free + 1) / _of_means(len(time.unique()) / len(when))
+    )
     spread = float((when - when.mean()).square().sum())
     slope_variance = float(rest.square().sum() / free / spread)
     return Trend(mean - slope * middle, slope, drift, slope_variance, newest, span)
+
+
+def _of_means(k: float) -> float:
+    """Squared change of means of k times each of a walk, over that of the walk itself in as long: 1 of one time, 2/3 of many."""
+    return (2.0 * k * k + 1.0) / (3.0 * k * k)
 
 
 def _period_means(time: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -143,6 +143,11 @@ class _File:
         counts = counts[~np.isnan(counts)]
         return bool(counts.size and ((counts >= 0) & (counts <= MOST_COUNT) & (counts % 1 == 0)).all())
 
+    def _unlike_values(self, name: str) -> int:
+        """0 of a column that may hold values, 1 of whole numbers, 2 of no numbers."""
+        kind = self.table.column(name).type
+        return 0 if pa.types.is_floating(kind) else 1 if pa.types.is_integer(kind) else 2
+
     def check(self) -> None:
         """Refuse roles that do not exist, are not named, or name no column."""
         path, names = self.fetched.path, self.table.column_names
@@ -156,7 +161,7 @@ class _File:
         for role in ("x", "y", "value") if self.xy is None else ("value",):
             if role not in self.columns:
                 free = [name for name in names if name not in self.columns.values()]
-                such = shlex.quote(f"{role}={free[0] if free else 'NAME'}")
+                such = shlex.quote(f"{role}={min(free, key=self._unlike_values, default='NAME')}")
                 raise InvalidInput(
                     f"Say which column of {path} is {role}, such as --columns {such}; it has {', '.join(names) or 'none'}."
                 )

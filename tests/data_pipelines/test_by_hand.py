@@ -140,6 +140,12 @@ def test_a_swapped_row_is_told_from_swapped_columns(file, out):
         ingest_table(file=file("lon,lat,value", *wrong), output=out)
 
 
+def test_numbers_are_suggested_for_values(file, out):
+    path = file("station,month,lon,lat,no2", "S1,202201,11.5,48.1,22.5", "S2,202202,11.6,48.2,20.5")
+    with pytest.raises(InvalidInput, match=r"is value, such as --columns value=no2; it has station, month"):
+        ingest_table(file=path, output=out)
+
+
 def test_the_suggested_option_can_be_pasted(file, out):
     with pytest.raises(InvalidInput, match=r"such as --columns 'value=Download \(Mbps\)'; it has"):
         ingest_table(file=file("lon,lat,Download (Mbps)", "1,1,2"), output=out)

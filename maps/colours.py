@@ -24,6 +24,9 @@ GREY = (222, 222, 222)  # where a value-suppressing palette gives up
 FADED = "faded"  # the median under a value-suppressing palette, named where a layer is
 NO_SUPPORT = "#c9ced6"  # hatch lines: inside the region, but the map says nothing
 
+#: Ends of a log scale this near have ticks at even steps: those of a decade may have none between.
+NARROW = 4.0
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -36,6 +39,8 @@ class Scale:
     [0.0, 0.5, 1.0]
     >>> scale.ticks()
     [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]
+    >>> Scale(15.0, 25.0, "log").ticks()
+    [16.0, 18.0, 20.0, 22.0, 24.0]
     """
 
     low: float
@@ -75,7 +80,7 @@ class Scale:
 
     def ticks(self, most: int = 8) -> list[float]:
         """At most `most` round values between the ends."""
-        if self.kind == "log":
+        if self.kind == "log" and self.high > NARROW * self.low:
             decades = range(int(np.floor(np.log10(self.low))) - 1, int(np.ceil(np.log10(self.high))) + 1)
             for steps in ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
                 ticks = [_round(s * 10.0**d) for d in decades for s in steps]

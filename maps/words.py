@@ -25,18 +25,33 @@ def number(value: float, significant: int = 3) -> str:
         return "0"
     if not positional(value):
         return _exponent(float(f"{value:.{significant}g}"))
-    decimals = max(0, significant - 1 - int(np.floor(np.log10(abs(value)))))
-    return np.format_float_positional(round(float(value), decimals), trim="-")
+    return np.format_float_positional(round(float(value), _decimals(value, significant)), trim="-")
 
 
-def signed(value: float, significant: int = 3) -> str:
-    """A difference as `number` writes it, with its sign.
+def padded(value: float, significant: int = 4) -> str:
+    """`value` as `number` writes it, but for the zeros at its end, which a column of numbers has.
+
+    >>> padded(19.0), padded(12.3456), padded(12345.6), padded(2.71828e9)
+    ('19.00', '12.35', '12346', '2.718e+9')
+    """
+    if not np.isfinite(value) or not positional(value) or value == 0:
+        return number(value, significant)
+    return f"{value:.{_decimals(value, significant)}f}"
+
+
+def signed(value: float, significant: int = 4) -> str:
+    """A difference as `padded` writes it, with its sign.
 
     >>> signed(12.34), signed(-0.5), signed(0.0)
-    ('+12.3', '-0.5', '+0')
+    ('+12.34', '-0.5000', '+0')
     """
-    said = number(value, significant)
+    said = padded(value, significant)
     return said if said.startswith("-") or not np.isfinite(value) else f"+{said}"
+
+
+def _decimals(value: float, significant: int) -> int:
+    """Digits behind the point of so many significant ones."""
+    return max(0, significant - 1 - int(np.floor(np.log10(abs(value)))))
 
 
 def exact(value: float) -> str:

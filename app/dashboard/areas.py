@@ -20,7 +20,7 @@ from app.workflow.steps.areas import names_of
 from geogp.targets import digits
 from maps.grid import continuous
 from maps.region import around
-from maps.words import number, signed
+from maps.words import padded, signed
 
 #: Kinds of files that people may bring.
 KINDS = (".geojson", ".json", ".gpkg", ".parquet", ".zip")
@@ -229,10 +229,10 @@ def sentence(found: Found, row: Row) -> str:
         p, word = v.get(found.p_better), "better" if found.p_better == "p_improved_0" else "higher"
         better = "" if p is None else f"; {word} at {100 * p:.0f}%"
         return (
-            f"{facts['from']} to {facts['to']}: mean level {signed(v['change'])}{unit} "
-            f"({signed(v['change_lower'])} to {signed(v['change_upper'])}){better}"
+            f"{facts['from']} to {facts['to']}: mean level {signed(v['change'], 3)}{unit} "
+            f"({signed(v['change_lower'], 3)} to {signed(v['change_upper'], 3)}){better}"
         )
     n = sum(other.inside for other in found.rows)
-    text = f"mean level {number(v['mean'])}{unit} ({number(v['lower'])} to {number(v['upper'])})"
+    text = f"mean level {padded(v['mean'], 3)}{unit} ({padded(v['lower'], 3)} to {padded(v['upper'], 3)})"
     text += f"; rank {v['rank']:.0f} of {n}" if n > 1 else ""
     return f"{text}; {v['evidence']}" if v.get("evidence") else text

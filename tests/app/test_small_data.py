@@ -86,7 +86,7 @@ def test_all_that_is_written_says_zinc_and_nothing_of_tiles(cli, survey, tmp_pat
         assert "zinc" in str(raster.tags()).lower()
     report = cli("report", survey, "-o", tmp_path / "r.html")
     words = (tmp_path / "r.html").read_text()
-    assert report.code == 0 and "the level of the zinc" in words and "service on offer" not in words
+    assert report.code == 0 and "the level of zinc" in words and "service on offer" not in words
     asked = cli("suggest", survey, "-n", 2, "-o", tmp_path / "p.geojson")
     assert asked.code == 0 and "Where to measure zinc next" in asked.out
 

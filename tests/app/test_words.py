@@ -148,6 +148,7 @@ def test_a_kernel_is_called_non_stationary_only_where_it_varies():
         (4.2e12, 1.23456e12, "4.2e+12", "1.235e+12"),
         (4e-7, 1.23456e-8, "4e-7", "1.235e-8"),
         (25000.0, 12345.6, "25000", "12346"),
+        (25.0, 19.0, "25", "19.00"),
     ],
 )
 def test_tables_and_sentences_write_numbers_one_way(limit, value, said, shown):

@@ -112,7 +112,7 @@ def test_the_page_shows_the_worst_first_and_links_each_to_the_map(shown: object,
     captions = "".join(c.value for c in page.caption).replace("\\", "")
     assert "1 more lies outside" in captions and LEVEL in captions
     assert "<th>level below 42</th>" in said
-    assert [h.value for h in page.subheader] == ["Mean level of the download speed, 2023 Q3"]
+    assert [h.value for h in page.subheader] == ["Mean level of download speed, 2023 Q3"]
     page.selectbox(key="order").set_value("the best first").run()
     assert html(page).split("<tbody>")[1].split("</tr>")[1] == rows[0]
     page.text_input(key="only").set_value("west").run()

@@ -16,7 +16,7 @@ from app.errors import InvalidInput
 from app.workflow.outputs import level_note, place_noun, shares_words
 from data_pipelines.words import many
 from geogp.targets import Target, target
-from maps.words import exact, number, signed
+from maps.words import exact, padded, signed
 
 #: Rows shown at once.
 SHOWN = 300
@@ -144,7 +144,7 @@ def _shown(atlas: Atlas, job: Job) -> None:
     title = "Change of the mean level" if found.is_change else "Mean level"
     when = str(found.facts.get("quarter") or "")
     when = _spaced(f"{found.facts['from']} to {found.facts['to']}" if found.is_change else when)
-    st.subheader(literal(f"{title} of the {atlas.run.target.words}, {when}".rstrip(", ")), anchor=False)
+    st.subheader(literal(f"{title} of {atlas.run.target.words}, {when}".rstrip(", ")), anchor=False)
     if chosen is not None:
         st.info(literal(f"{chosen.name}: {areas.sentence(found, chosen)}"), icon=None)
     left, right = st.columns([2, 3])
@@ -210,8 +210,8 @@ def _cells(found: areas.Found) -> tuple[list[str], Any]:
 
         def changed(row: areas.Row) -> list[str]:
             v = row.values
-            span = f"{signed(v['change_lower'])} to {signed(v['change_upper'])}"
-            return [number(v["mean_from"]), number(v["mean_to"]), signed(v["change"]), span, f"{100 * v[found.p_better]:.0f}%"]  # fmt: skip
+            span = f"{signed(v['change_lower'], 3)} to {signed(v['change_upper'], 3)}"
+            return [padded(v["mean_from"], 3), padded(v["mean_to"], 3), signed(v["change"], 3), span, f"{100 * v[found.p_better]:.0f}%"]  # fmt: skip
 
         return header, changed
     shares = [*found.limits, *(["share_either_missed"] if "with" in found.facts else [])]
@@ -228,7 +228,7 @@ def _cells(found: areas.Found) -> tuple[list[str], Any]:
 
     def averaged(row: areas.Row) -> list[str]:
         v = row.values
-        out = [number(v["mean"]), f"{number(v['lower'])} to {number(v['upper'])}"]
+        out = [padded(v["mean"], 3), f"{padded(v['lower'], 3)} to {padded(v['upper'], 3)}"]
         for name in shares:
             low, high = 100 * v[f"{name}_lower"], 100 * v[f"{name}_upper"]
             out.append(f"{100 * v[name]:.1f}% <small>{low:.1f} to {high:.1f}</small>")

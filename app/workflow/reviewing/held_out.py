@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from geogp.predictive import Predictive
+from maps.colours import Scale
 from maps.words import number
 
 Array = NDArray[np.float64]
@@ -103,13 +104,9 @@ def widths(predictive: Predictive, value: Any, groups: Mapping[str, Flags], unit
     axes.set_xticks(range(1, len(named) + 1), list(named), fontsize=8)
     ends = np.percentile(np.concatenate(logs), (0.5, 99.5))
     axes.set_ylim(ends[0] - 0.1, ends[1] + 0.1)
-    ticks = [
-        d + np.log10(s)
-        for d in range(-9, 10)
-        for s in (1, 3)
-        if ends[0] - 0.1 <= d + np.log10(s) <= ends[1] + 0.1
-    ]
-    axes.set_yticks(ticks, [number(10**v) for v in ticks])
+    low, high = axes.get_ylim()
+    ticks = Scale(10**low, 10**high, "log").ticks(6)
+    axes.set_yticks(np.log10(ticks), [number(v) for v in ticks])
     axes.set_ylabel(f"width{', ' + unit if unit else ''}", size=9)
     return Picture.of(
         figure, "Widths of the 95% prediction intervals of held-out rows, by group; the line is the median."

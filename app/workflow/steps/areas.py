@@ -41,7 +41,7 @@ from geogp.areas import p_below, surface
 from geogp.errors import check_level, check_threshold
 from geogp.run import Run
 from geogp.targets import Target, digits
-from maps.words import number
+from maps.words import padded
 
 if TYPE_CHECKING:
     import geopandas
@@ -100,7 +100,7 @@ class Areas:
         order = f", the {word} first" if len(self.table) > SHOWN else ""
         order = f", the {SHOWN} {word} of {known:,}" if known > SHOWN else order
         over = "the people of areas" if self.facts["ranked_by"] == PEOPLE else "areas"
-        return f"Mean level of the {self.facts['target_title']} over {over}{when}{order}"
+        return f"Mean level of {self.facts['target_title']} over {over}{when}{order}"
 
     def summary(self) -> str:
         """One line for people."""
@@ -132,7 +132,7 @@ class Areas:
             if not np.isfinite(row[f"{start}mean"]):
                 out.append([*cells, "no people known", *[""] * (len(self.header) - 3)])
                 continue
-            mean, low, high = (number(row[f"{start}{name}"], 4) for name in ("mean", "lower", "upper"))
+            mean, low, high = (padded(row[f"{start}{name}"]) for name in ("mean", "lower", "upper"))
             cells += [mean, f"{low} to {high}"]
             shares = [f"share_below_{digits(c)}" for c in self.facts["thresholds"]]
             shares += ["share_either_missed"] if "with" in self.facts else []

@@ -32,7 +32,7 @@ from geogp.run import Run
 from geogp.targets import digits, target
 from maps.raster import export as write_rasters
 from maps.sinks.base import Output
-from maps.words import exact, number, signed
+from maps.words import exact, padded, signed
 
 if TYPE_CHECKING:
     import geopandas
@@ -109,8 +109,8 @@ class Change:
                 out.append([name, "outside", *[""] * (len(self.header) - 2)])
                 continue
             word = self.facts["improved"]
-            cells = [name, *(number(row[f"mean_{end}"], 4) for end in ("from", "to"))]
-            change, low, high = (signed(row[f"change{end}"], 4) for end in ("", "_lower", "_upper"))
+            cells = [name, *(padded(row[f"mean_{end}"]) for end in ("from", "to"))]
+            change, low, high = (signed(row[f"change{end}"]) for end in ("", "_lower", "_upper"))
             cells += [change, f"{low} to {high}"]
             out.append([*cells, *(f"{row[f'p_{word}_{digits(x)}']:.3f}" for x in self.facts["at_least"])])
         return out

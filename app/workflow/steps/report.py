@@ -38,7 +38,7 @@ from geogp.errors import check_level, check_threshold
 from geogp.run import Run
 from maps.figures import map_figure
 from maps.render import in_memory
-from maps.words import exact, number
+from maps.words import exact, padded
 
 Array = NDArray[np.float64]
 
@@ -117,11 +117,12 @@ def report(
                 run, polygons, Path(folder) / "areas.parquet", key=key, weights=weights, quarter=quarter,
                 level=level, thresholds=chosen, data=data,
             )  # fmt: skip
+        note = level_note(found.facts)
         table = {
             "title": found.title,
             "header": found.header,
             "rows": found.rows(),
-            "note": level_note(found.facts),
+            "note": note[:1].upper() + note[1:],
         }
     spoken, certificate = _spoken(run, when, chosen, level), certificate_of(run)
     grid = grid_of(run)
@@ -210,10 +211,12 @@ class Spoken:
     def sentences(self, run: Run, certificate: Mapping[str, Any] | None) -> list[str]:
         """Three: how it is, how sure that is, what it rests on."""
         f, unit = self.facts, run.target.unit_words(run.unit)
-        middle, low, high = (number(f[name], 4) for name in ("mean", "mean_lower", "mean_upper"))
+        middle, low, high = (padded(f[name]) for name in ("mean", "mean_lower", "mean_upper"))
         mean = f"{middle} ({low} to {high}) {unit}".rstrip()
         side = "above" if run.target.better == "lower" else "below"
-        first = f"Over the ground the level of the {run.target.words}, {level_words(run.target)}, has the mean {mean}"
+        first = (
+            f"Over the ground the level of {run.target.words}, {level_words(run.target)}, has the mean {mean}"
+        )
         shares = [
             f"{side} {exact(row['threshold'])} {unit}".rstrip()
             + f" on {100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%)"

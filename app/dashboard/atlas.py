@@ -190,10 +190,13 @@ class Atlas:
             "finer": [export.document() for export in finer],
             "window": self.windows.document(),
             "closer": self.gazetteer.has_more(self.names.places),
-            "counties": any(
-                place["kind"] == "area" and place["about"] != "island" for place in self.names.places
-            ),
+            "area": self._area(),
         }
+
+    def _area(self) -> str:
+        """What a place lies in that has a name: "county", or "area" of those that were brought; "" where none has."""
+        kinds = {p["about"] for p in self.names.places if p["kind"] == "area"} - {"island"}
+        return "" if not kinds else "county" if kinds == {"county"} else "area"
 
     def _unlearned(self) -> dict[str, Any] | None:
         """Quarters that one can choose though all their rows were held out, and what is said of them rests on."""

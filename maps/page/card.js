@@ -43,12 +43,13 @@ function intervalBar(v, setting, log) {
   return svg;
 }
 
-/* Median and interval of each quarter; the one on the map in red. */
+/* Median and interval of each quarter; the one on the map in red. From 0, or from the least where 0 is far below. */
 function historyChart(rows, now, unit) {
-  const w = 288, h = 120, l = 34, b = 16, svg = draw("svg", { viewBox: `0 0 ${w} ${h}`, width: "100%", role: "img", "aria-label": "Median and interval by quarter" });
-  const top = Math.max(...rows.map((r) => r.upper)), x = (i) => l + 6 + (w - l - 14) * i / Math.max(1, rows.length - 1), y = (v) => h - b - (h - b - 12) * v / top;
+  const top = Math.max(...rows.map((r) => r.upper)), least = Math.min(...rows.map((r) => r.lower)), low = least >= 0 && least < top / 2 ? 0 : least;
+  const w = 288, h = 120, marks = [low, (low + top) / 2, top], l = Math.max(34, ...marks.map((v) => 7 * plain(v).length + 6)), b = 16, svg = draw("svg", { viewBox: `0 0 ${w} ${h}`, width: "100%", role: "img", "aria-label": "Median and interval by quarter" });
+  const x = (i) => l + 6 + (w - l - 14) * i / Math.max(1, rows.length - 1), y = (v) => h - b - (h - b - 12) * (v - low) / (top - low || 1);
   const line = (key) => rows.map((r, i) => `${x(i).toFixed(1)},${y(r[key]).toFixed(1)}`);
-  for (const v of [0, top / 2, top]) svg.append(draw("line", { x1: l, x2: w, y1: y(v), y2: y(v), class: "axis" }), draw("text", { x: l - 4, y: y(v) + 4, "text-anchor": "end" }, plain(v)));
+  for (const v of marks) svg.append(draw("line", { x1: l, x2: w, y1: y(v), y2: y(v), class: "axis" }), draw("text", { x: l - 4, y: y(v) + 4, "text-anchor": "end" }, plain(v)));
   svg.append(draw("polygon", { points: [...line("upper"), ...line("lower").reverse()].join(" "), class: "band" }), draw("polyline", { points: line("median").join(" "), class: "line" }));
   rows.forEach((r, i) => {
     const dot = draw("circle", { cx: x(i), cy: y(r.median), r: r.quarter === now ? 5 : 2.5, class: r.quarter === now ? "now" : "dot" });
@@ -68,7 +69,7 @@ function honesty(coverage, setting, awayKm) {
     const g = coverage.groups[name];
     if (g) found.push([words, (100 * g.achieved[at]).toFixed(1) + "% of " + g.n.toLocaleString("en-US") + (g.judged ? "" : ", too few to judge")]);
   };
-  if (awayKm !== undefined) add(awayKm > coverage.far_km ? "far" : "near", "Intervals that held, " + (awayKm > coverage.far_km ? "beyond " : "within ") + short(coverage.far_km) + " km of data");
+  if (awayKm !== undefined) add(awayKm > coverage.far_km ? "far" : "near", "Intervals that held, " + (awayKm > coverage.far_km ? "beyond " : "within ") + length(coverage.far_km) + " of data");
   for (const [name, low, high] of coverage.counts) if (setting.tests !== null && setting.tests >= low && setting.tests <= high) add(name, "Intervals that held, " + name);
   if (!found.length) add("all", "Intervals that held");
   return found;

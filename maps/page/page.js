@@ -529,7 +529,7 @@ async function geogpPage(spec, map) {
     if (area) { if (area !== chosenArea) chooseArea(area.key); $("place-facts").append(make("dt", "", area.name), make("dd", "", area.said)); }
     if (spec.details && v) ways.push({ text: "Chances, and what is similar to here", href: spec.details + having("finer", detail.name(s)) });
     if (area) ways.push({ text: "Its row in the table", href: "/pages/areas" + having("area", area.key) });
-    if (v && source.server) for (const [pick, text] of [...(spec.counties ? [["county", "The county around it"]] : []), ["hexagon", "The hexagon around it"]]) {
+    if (v && source.server) for (const [pick, text] of [...(spec.area ? [["county", "The " + spec.area + " around it"]] : []), ["hexagon", "The hexagon around it"]]) {
       ways.push({ text, press: () => drawing.ask({ pick, lat: state.mark?.[0], lon: state.mark?.[1] }) });
     }
     keepIn($("place-more"), ways);

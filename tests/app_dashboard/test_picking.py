@@ -13,7 +13,7 @@ from app.cli import main
 from app.dashboard import picking
 from app.dashboard.atlas import Atlas
 from app.errors import InvalidInput
-from app.workflow.naming import Brought
+from app.workflow.naming import Brought, Names
 
 from .conftest import HOSTILE, LAT, LEVEL, LON
 from .test_routes import application
@@ -79,3 +79,12 @@ def test_a_place_picks_what_lies_around_it(atlas: Atlas, monkeypatch: pytest.Mon
 def test_what_is_no_area_is_one_sentence(shown: object, asked: dict[str, str], said: str) -> None:
     answer = TestClient(application()).get("/geogp/area", params=asked)
     assert answer.status_code == 400 and said in answer.json()["error"]
+
+
+def test_what_is_brought_is_called_a_county_only_where_it_is_one(
+    atlas: Atlas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kinds, word in ((["county"], "county"), (["county", ""], "area"), (["island"], ""), ([], "")):
+        places = [{"name": "A", "kind": "area", "about": kind} for kind in kinds]
+        monkeypatch.setitem(atlas.__dict__, "names", Names(places, []))
+        assert atlas._area() == word

@@ -3,13 +3,14 @@
 import json
 import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from pyproj import Transformer
 
-import maps  # noqa: F401 - registers ds.geogp
+import maps
 from maps.web import write_html
 
 pytestmark = [
@@ -17,6 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]  # playwright's own pipes
 
+PAGE = Path(maps.__file__).parent / "page"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -358,3 +360,30 @@ def test_across_the_antimeridian(browser, make, islands, tmp_path) -> None:
     assert "prediction interval" in say(page, lon + 360, lat)
     assert re.search(r"° [EW]$", page.inner_text("#where-said"))
     page.context.close()
+
+
+@pytest.mark.parametrize(
+    ("medians", "low"),
+    [((20, 45), "0"), ((-12, 5), "-17"), ((-40, -35), "-45"), ((101300, 101400), "101,295")],
+)
+def test_the_chart_of_a_place_holds_values_of_any_sign(browser, medians, low):
+    """Its dots and labels lie within it, and its least mark is 0 only where values come near it."""
+    page = browser.new_context(offline=True).new_page()
+    page.set_content("<style>text { font: 11px sans-serif }</style><div id=chart style='width: 288px'></div>")
+    for name in ("words", "card"):
+        page.add_script_tag(path=PAGE / f"{name}.js")
+    rows = [
+        {"quarter": f"2022Q{k}", "median": m, "lower": m - 5, "upper": m + 5}
+        for k, m in enumerate(medians, 1)
+    ]
+    page.evaluate(
+        "(rows) => document.querySelector('#chart').append(historyChart(rows, '2022Q1', 'K'))", rows
+    )
+    told = page.evaluate(
+        "() => [...document.querySelectorAll('circle')].map((c) => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])"
+    )
+    assert all(34 <= x <= 288 and 12 <= y <= 104 for x, y in told) and told[0][1] > told[1][1]
+    texts = page.evaluate(
+        "() => [...document.querySelectorAll('text')].map((t) => [t.textContent, t.getBBox().x])"
+    )
+    assert texts[0][0] == low and all(x >= 0 for _, x in texts)

@@ -75,8 +75,7 @@ def test_the_page_says_what_the_run_says(cli, evaluated, file, tmp_path):
     assert page.tags.count("img") == told["n_figures"] >= 6
     row = told["missed"][0]
     assert (
-        "the level of download speed, what many tests at each place would average to, has the mean"
-        in words
+        "the level of download speed, what many tests at each place would average to, has the mean" in words
     )
     assert (
         f"it lies below 100 Mbit/s on {100 * row['share']:.0f}% ({100 * row['lower']:.0f} to {100 * row['upper']:.0f}%) of the "

@@ -10,9 +10,10 @@ from torch import Tensor
 from geogp.field import neighbours
 from geogp.field.frame import SPACINGS, Frame
 from geogp.field.kernel import LocalKernel
+from geogp.field.likelihood.averaged import Averaged
 from geogp.field.likelihood.repeated import repeat
 from geogp.field.local_gp import LocalGP
-from geogp.field.mean.drift import Drift, Whitened
+from geogp.field.mean.drift import Drift, Whitened, learned
 from geogp.field.mean.trend import Trend
 from geogp.field.observations import Observations
 from geogp.field.options import FieldOptions
@@ -50,6 +51,7 @@ class Conditioned:
     device : where the neighbourhoods are solved; everything else, the neighbour search included, is on the CPU
     lengths : what lengthscale and variance were learned to follow; None where they follow nothing, and in a run that
         was opened
+    averaged : kernels and noises that few rows bear out beside `gp`, which is in their middle; None of many
     """
 
     options: FieldOptions
@@ -63,6 +65,7 @@ class Conditioned:
     learned_until: float
     device: str = "cpu"
     lengths: Told | None = None
+    averaged: Averaged | None = None
 
     # -- what is found once and kept -----------------------------------------------------------------
 
@@ -119,6 +122,21 @@ class Conditioned:
     def left(self) -> Observations:
         """The observations less the drift, too: what r is conditioned on."""
         return replace(self.seen, value=self.seen.value - self.columns @ self.drift.weights)
+
+    @cached_property
+    def members(self) -> list[tuple[float, "Conditioned"]]:
+        """Weights, and the same with each kernel and noise that the rows bear out; none of many rows."""
+        if self.averaged is None:
+            return []
+        return [
+            (
+                w,
+                replace(self, gp=gp, averaged=None).told(
+                    gp.observed(self.seen.X, self.seen.value, self.seen.counts)
+                ),
+            )
+            for w, gp in self.averaged.of(self.gp)
+        ]
 
     @cached_property
     def on_device(self) -> tuple[LocalKernel, Observations]:
@@ -240,8 +258,8 @@ class Conditioned:
 
     def told(self, seen: Observations) -> "Conditioned":
         """Conditioned on other observations, the drift's weights learned from them alone."""
-        whitened = Whitened.of(self.frame.near(seen.X), self.options.seed)
-        return replace(self, drift=whitened.drift(self.drift, self.gp, seen), seen=seen)
+        drift = learned(self.drift, self.gp, seen, self.frame.near(seen.X), self.options.seed)
+        return replace(self, drift=drift, seen=seen)
 
     def level(self, C: Tensor, counts: Tensor) -> Tensor:
         """(N,) trend and count shift."""

@@ -7,7 +7,8 @@ from geogp.field.choose import Trials, best_local_gp
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import Frame
 from geogp.field.left_out import LeftOut, horizon_of
-from geogp.field.mean.drift import Drift, Whitened
+from geogp.field.likelihood.averaged import averaged
+from geogp.field.mean.drift import PRIOR_SD, Drift, learned
 from geogp.field.mean.season import Season
 from geogp.field.mean.trend import fit_trend
 from geogp.field.noise.rows import ToldNoise
@@ -64,13 +65,19 @@ def fit_conditioned(
         lengths=lengths,
     )
     gp = best_local_gp(trials, options.starting_kernel(frame))
-    if trials.few:
-        gp = gp.less_sure(left_open(len(y), plane.n_weights))
     value = y - gp.b(counts)
     trend = fit_trend(time, value - waves, weight, n_waves)
     value = value - trend(time, len(y))
+    apart = trials.distinct.cpu()
+    beside = averaged(
+        gp, gp.observed(C[apart], value[apart], counts[apart]), plane.columns(C[apart]), PRIOR_SD
+    )
+    if beside is not None:
+        gp, beside = beside.centred(gp)
+    elif trials.few:
+        gp = gp.less_sure(left_open(len(y), plane.n_weights))
     seen = gp.observed(C, value, counts)
-    drift = Whitened.of(frame.near(C), options.seed).drift(plane, gp, seen)
+    drift = learned(plane, gp, seen, frame.near(C), options.seed)
     return Conditioned(
         options=options,
         frame=frame,
@@ -83,4 +90,5 @@ def fit_conditioned(
         learned_until=frame.newest(C),
         device=device,
         lengths=None if gp.follows is None else lengths,
+        averaged=beside,
     )

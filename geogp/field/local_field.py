@@ -7,7 +7,7 @@
 Nothing is tuned by hand: lengths are measured in spacings of the places, times in spans of the data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +23,7 @@ from geogp.field.conditioned import Conditioned
 from geogp.field.fit import fit_conditioned
 from geogp.field.frame import ISOTROPIC, Frame, at_one_place, frame_of
 from geogp.field.joint import FieldJoint
+from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import leave_out, leave_out_again
 from geogp.field.likelihood.metric import learned_metric
 from geogp.field.likelihood.pace import learned_pace
@@ -44,9 +45,9 @@ from geogp.field.observations import (
     typical_precision,
 )
 from geogp.field.options import FieldOptions
+from geogp.field.predict.averaged import moments_at
 from geogp.field.predict.cells import near_each_other
-from geogp.field.predict.moments import PLACES_AT_ONCE, FieldMoments, by_pieces, moments_of
-from geogp.field.predict.outlook import outlooks
+from geogp.field.predict.moments import PLACES_AT_ONCE, FieldMoments, by_pieces
 from geogp.field.predict.pairs import correlation
 from geogp.field.stages import Stages
 from geogp.field.state import restored, state_of
@@ -169,9 +170,8 @@ class LocalField:
         n = [counted(each, len(X)) for each in counts]
 
         def told(rows: Tensor) -> list[FieldMoments]:
-            here = outlooks(self.known, X[rows].double(), [each[rows] for each in n])
-            said = (moments_of(self.known, places, noise) for places in here)
-            return [m.calibrated(self.calibration, places.group) for m, places in zip(said, here)]
+            said = moments_at(self.known, X[rows].double(), [each[rows] for each in n], noise)
+            return [m.calibrated(self.calibration, group) for m, group in said]
 
         noise = self._noise_on_device
         return by_pieces(told, X[:, list(self.space)], self.known.device)
@@ -186,14 +186,21 @@ class LocalField:
         """Before neighbours, (N,): k(x, x) and what is uncertain of the drift."""
         with torch.no_grad():
             C = self.frame.coordinates(X.double())
-            own = self._prior_factor() * self.gp.kernel.prior_at(C)
+            own = self._prior_factor() * self._mean_of_members(lambda kernel: kernel.prior_at(C))
             return own + self.known.drift.covariance_of(C, C, diagonal=True)
 
     def prior_covariance(self, X: Tensor, X_ref: Tensor) -> Tensor:
         """Before neighbours, (N, M): k(x, x_ref) and what is uncertain of the drift."""
         with torch.no_grad():
             A, B = self.frame.coordinates(X.double()), self.frame.coordinates(X_ref.double())
-            return self._prior_factor() * self.gp.kernel(A, B) + self.known.drift.covariance_of(A, B)
+            own = self._prior_factor() * self._mean_of_members(lambda kernel: kernel(A, B))
+            return own + self.known.drift.covariance_of(A, B)
+
+    def _mean_of_members(self, asked: Callable[[LocalKernel], Tensor]) -> Tensor:
+        """Of what kernels say that the rows bear out, of many rows the one."""
+        if not self.known.members:
+            return asked(self.gp.kernel)
+        return torch.stack([w * asked(member.gp.kernel) for w, member in self.known.members]).sum(0)
 
     def _prior_factor(self) -> float:
         return 1.0 if self.noise is None else self.noise.prior_factor()

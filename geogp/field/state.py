@@ -10,6 +10,7 @@ from geogp.calibrate import Calibration
 from geogp.field.conditioned import Conditioned
 from geogp.field.frame import Frame
 from geogp.field.kernel import LocalKernel
+from geogp.field.likelihood.averaged import Averaged
 from geogp.field.local_gp import LocalGP
 from geogp.field.mean.drift import Drift
 from geogp.field.mean.season import Season
@@ -59,6 +60,8 @@ def state_of(
             "row_noise.scale": gp.rows.scale,
             "row_noise.coefficients": gp.rows.coefficients,
         }
+    if known.averaged is not None:
+        tensors |= {"averaged.weight": known.averaged.weight, "averaged.times": known.averaged.times}
     if noise is not None:
         tensors |= {NOISE + STORED.get(name, name): value for name, value in noise.state_dict().items()}
     facts = {
@@ -102,6 +105,7 @@ def restored(
         horizon=facts["horizon"],
         learned_until=frame.newest(X) if learned_until is None else learned_until,
         device=device,
+        averaged=_averaged(tensors),
     )
     bent = facts.get("warp")  # absent before there were any
     warp = None if bent is None else Warp.from_dict(bent)
@@ -188,6 +192,12 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
         _row_noise(tensors),
         variances=facts.get("variances", False),  # absent before
     )
+
+
+def _averaged(tensors: dict[str, Tensor]) -> Averaged | None:
+    if "averaged.weight" not in tensors:
+        return None
+    return Averaged(tensors["averaged.weight"], tensors["averaged.times"])
 
 
 def _row_noise(tensors: dict[str, Tensor]) -> RowNoise | None:

@@ -9,11 +9,11 @@ from scipy import sparse
 
 from geogp.field import LocalField
 from geogp.field.noise.smooth import new_smooth_noise
+from geogp.field.predict.blend import blended
 from geogp.field.predict.moments import FieldMoments
 from geogp.field.predict.outlook import outlook
 from geogp.field.regions import MergedField, Rows, fit_field, restored_field
 from geogp.field.regions import merged_field as module
-from geogp.field.regions.blend import blended
 from geogp.field.regions.cuts import Cuts
 from geogp.field.regions.joint import MergedJoint, Part
 from tests.geogp.test_conditioned import known_of

@@ -19,16 +19,16 @@ from geogp.field.earlier import earlier, nearest
 from geogp.field.local_gp import LocalGP
 from geogp.field.mean.season import Season
 from geogp.field.observations import Observations
-from geogp.field.solve import conditional_moments
-from geogp.field.student import heavy_tailed
-from geogp.linalg import cholesky
+from geogp.field.solve import JITTER, conditional_moments
+from geogp.field.student import heavy_tailed, student_weights
+from geogp.linalg import cholesky, with_diagonal
 from geogp.linalg.threads import side_by_side
 
 #: Prior sd of each weight: the targets are standardised and so are the columns.
 PRIOR_SD = 3.0
 #: Earlier rows that a row is whitened with, and rows whitened at once.
 ANCESTORS, ROWS_AT_ONCE = 24, 1024
-#: Of so few rows all earlier ones: no approximation, and no time.
+#: Of so few rows all at once: no approximation, and no time.
 ALL_OF = 150
 #: More rows than this say nothing more of a plane.
 MOST = 200_000
@@ -176,6 +176,27 @@ class Drift:
         phi = self.columns(C)
         return self.given(phi.T @ (phi * weight[:, None]), phi.T @ (weight * y))
 
+    def given_all(self, gp: LocalGP, seen: Observations) -> "Drift":
+        """With the weights' posterior given all observations.
+
+        Notes
+        -----
+        O(n³), exact for Gaussian observations. Student-t ones are weighed by how well they agree, anew after each solve.
+        """
+        K, phi, own = gp.kernel(seen.X, seen.X), self.columns(seen.X), seen.noise_variance
+        out = self.least_squares(seen.X, seen.value, 1.0 / own)
+        tails = gp.tails
+        for _ in range(SOLVES if heavy_tailed(tails) else 1):
+            noise = own
+            if heavy_tailed(tails):
+                left = seen.value - phi @ out.weights
+                noise = own / student_weights(K[None], own[None], left[None], tails)[0]
+            L = cholesky(with_diagonal(K, noise), jitter=JITTER, what="the rows' covariance")
+            both = torch.linalg.solve_triangular(L, torch.cat([seen.value[:, None], phi], dim=1), upper=False)
+            Z = both[:, 1:]
+            out = self.given(Z.T @ Z, Z.T @ both[:, 0])
+        return out
+
     def given(self, precision: Float[Tensor, "q q"], right: Float[Tensor, " q"]) -> "Drift":
         """With the weights' posterior, from the normal equations of whitened rows; what all rows of a time err together they do not
         know, and the waves have their own doubt of it."""
@@ -188,6 +209,13 @@ class Drift:
             w = slice(1 + len(self.axes), 1 + len(self.axes) + len(self.season.waves))
             covariance[w, w] += torch.tensor(self.season.doubt).to(covariance)
         return replace(self, weights=weights, covariance=covariance)
+
+
+def learned(like: Drift, gp: LocalGP, seen: Observations, near: Float[Tensor, "n d"], seed: int) -> Drift:
+    """A drift made of the same columns, its weights given the observations, of which `near` says who is near."""
+    if len(seen) <= ALL_OF:
+        return like.given_all(gp, seen)
+    return Whitened.of(near, seed).drift(like, gp, seen)
 
 
 def _distinct(P: Float[Tensor, "n p"]) -> int:
@@ -215,8 +243,7 @@ class Whitened:
         O(m k log m).
         """
         order = np.random.default_rng(seed).permutation(len(P))[:most]
-        k = max(1, len(order) - 1 if len(order) <= ALL_OF else ANCESTORS)
-        found = earlier(P.numpy()[order], k, nearest)
+        found = earlier(P.numpy()[order], ANCESTORS, nearest)
         return cls(torch.from_numpy(order), torch.from_numpy(np.where(found >= 0, order[found], -1)))
 
     def among(self, n: int, reference: Int[Tensor, " m"]) -> "Whitened":

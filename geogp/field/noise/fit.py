@@ -18,9 +18,10 @@ from geogp.field.noise.judged import surely_better
 from geogp.field.noise.members import Dealt
 from geogp.field.noise.smooth import HeldOutRows, Parts, SmoothNoise, fit_smooth_noise, new_smooth_noise
 from geogp.field.noise.warped import learned_warp
-from geogp.field.observations import canonical
+from geogp.field.observations import canonical, counted
 from geogp.field.options import FieldOptions
 from geogp.field.predict.around import around
+from geogp.field.predict.averaged import moments_at
 from geogp.field.predict.moments import moments_of
 from geogp.field.predict.outlook import noise_inputs, outlook
 from geogp.field.stages import Stages
@@ -332,9 +333,9 @@ def calibration_of(
     """Conformal factors of a noise and a warp that are fitted already, from rows these did not learn from."""
     X, y, counts = validation
     X = X.double()
-    places = outlook(known, X, counts)
-    miss = moments_of(known, places, noise).misses(bent(y.double(), places.counts, warp))
-    return fit_calibration(miss, places.group, cluster=squares(known.frame, X))
+    n = counted(counts, len(X))
+    ((said, group),) = moments_at(known, X, [n], noise)
+    return fit_calibration(said.misses(bent(y.double(), n, warp)), group, cluster=squares(known.frame, X))
 
 
 def squares(frame: Frame, X: Tensor) -> NDArray[np.int64]:

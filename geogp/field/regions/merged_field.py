@@ -13,8 +13,8 @@ from geogp.field.local_field import LocalField
 from geogp.field.noise.fit import Validation
 from geogp.field.observations import canonical, counted
 from geogp.field.options import FieldOptions
+from geogp.field.predict.blend import blended
 from geogp.field.predict.moments import FieldMoments, by_pieces
-from geogp.field.regions.blend import blended
 from geogp.field.regions.cuts import Cuts
 from geogp.field.regions.fit import Task, fit_region
 from geogp.field.regions.joint import MergedJoint, Part

@@ -1,4 +1,4 @@
-"""What several regions say of places, as one distribution each."""
+"""What several fields say of places, as one distribution each: regions that meet there, or kernels that the rows bear out alike."""
 
 import torch
 from jaxtyping import Float, Int

@@ -1,0 +1,165 @@
+"""Kernels and noises that few rows bear out about as well as the best: predictions are averaged over them.
+
+Few rows leave open how far a surface reaches and what of them is noise, and the likeliest answer is often an extreme one: all noise, or
+none. Here the answers are weighed by the rows' likelihood and by a prior, on a grid of three numbers: the lengths, the surface's sd
+and the noise's sd; what else was learned stays.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geogp.field.frame import SPACINGS
+from geogp.field.likelihood.together import LARGE, SHORT
+from geogp.field.local_gp import LocalGP
+from geogp.field.observations import Observations
+from geogp.field.student import heavy_tailed, student_weights
+
+Array = NDArray[np.float64]
+
+#: Fewer rows are averaged over, all of which predictions rest on; still fewer have no say.
+BELOW, FROM = 128, 5
+#: Lengths of the widest term from so many spacings to so many extents of the data, sds of the surface and of the noise for values
+#: whose sd is about 1.
+SHORTEST, LONGEST = 0.5, 2.0
+SURFACE, NOISE = (0.1, 3.0), (0.04, 1.5)
+#: How many of each are asked, and how many then where these have more than such a share of all.
+COARSE, FINE, MATTERS = (12, 9, 10), (8, 12, 12), 1e-3
+#: Rate of the noise's sd.
+LOUD = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Averaged:
+    """Answers beside a local GP: weights (M,) that sum to one, and (M, 3) logarithms of how many times its lengths, its surface's
+    variance and its noise's variance they have.
+
+    References
+    ----------
+    Handcock and Stein 1993, A Bayesian analysis of kriging; Fuglstad, Simpson, Lindgren and Rue 2019 (the prior)
+    """
+
+    weight: Float[Tensor, " M"]
+    times: Float[Tensor, "M 3"]
+
+    def of(self, gp: LocalGP) -> list[tuple[float, LocalGP]]:
+        """Each, with its weight."""
+        return [(w, _times(gp, *each)) for w, each in zip(self.weight.tolist(), self.times.tolist())]
+
+    def centred(self, gp: LocalGP) -> tuple[LocalGP, "Averaged"]:
+        """The local GP in their middle, and they beside that one."""
+        middle = self.weight @ self.times
+        return _times(gp, *middle.tolist()), replace(self, times=self.times - middle)
+
+
+def _times(gp: LocalGP, length: float, surface: float, noise: float) -> LocalGP:
+    kernel = replace(
+        gp.kernel,
+        log_lengthscale=gp.kernel.log_lengthscale + length,
+        log_variance=gp.kernel.log_variance + surface,
+    )
+    return replace(gp, kernel=kernel, tau2=math.exp(noise) * gp.tau2, s2=math.exp(noise) * gp.s2)
+
+
+def averaged(
+    gp: LocalGP, seen: Observations, columns: Float[Tensor, "n q"], prior_sd: float
+) -> Averaged | None:
+    """What rows bear out beside a local GP that was fitted to them; None where they are too many, too few or all the same.
+
+    columns, prior_sd : of the drift, whose weights are integrated out
+
+    Notes
+    -----
+    O(n³) for each of 20 lengths: sds of surface and noise are told apart by the eigenvalues of one matrix.
+
+    Examples
+    --------
+    >>> from geogp.field.kernel import LocalKernel
+    >>> X = torch.rand(30, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> gp = LocalGP(LocalKernel(torch.zeros(1, 2), torch.zeros(1), ("matern32",)), 0.1, 0.0, None, torch.zeros(0), ())
+    >>> found = averaged(gp, gp.observed(X, X[:, 0].sin(), torch.ones(30).double()), torch.ones(30, 1).double(), 3.0)
+    >>> round(float(found.weight.sum()), 6), found.times.shape[1]
+    (1.0, 3)
+    """
+    n = len(seen)
+    if not FROM <= n < BELOW or bool((seen.value == seen.value[0]).all()):
+        return None
+    kernel, noise = gp.kernel, seen.noise_variance
+    if heavy_tailed(tails := gp.tails):
+        K, left = kernel(seen.X, seen.X), seen.value - columns @ torch.linalg.pinv(columns) @ seen.value
+        noise = noise / student_weights(K[None], noise[None], left[None], tails)[0]
+    alike = float(seen.noise_variance.mean())
+    own = float(kernel.prior_at(seen.X).mean())
+    widest = int(kernel.log_variance.argmax())
+    length = float(kernel.log_lengthscale[widest, :2].mean())
+    space = seen.X[:, :2]
+    extent = float((space.amax(0) - space.amin(0)).norm())
+    spacing = 1.0 / SPACINGS
+    root = (alike / noise).sqrt()
+    value, phi = ((root[:, None] * v).numpy() for v in (seen.value[:, None], columns))
+
+    def bearing(lengths: Array, surface: Array, noise: Array) -> Array:
+        """How likely all these are, prior included: densities by logarithms of lengths and sds."""
+        out = np.empty((len(lengths), len(surface), len(noise)))
+        for i, reach in enumerate(lengths):
+            among = _times(gp, math.log(reach) - length, 0.0, 0.0).kernel(seen.X, seen.X)
+            K = (root[:, None] * among * root / own).numpy()
+            out[i] = _evidence(K, value[:, 0], phi, surface, noise, prior_sd) - SHORT * spacing / reach
+        out += np.log(surface)[:, None] - LARGE * surface[:, None] + np.log(noise) - LOUD * noise
+        return np.asarray(np.exp(out - out.max()))
+
+    ends = (SHORTEST * spacing, max(LONGEST * extent, 2.0 * SHORTEST * spacing)), SURFACE, NOISE
+    grid = [np.geomspace(*end, n) for end, n in zip(ends, COARSE)]
+    grid = [np.geomspace(*end, n) for end, n in zip(_where_it_matters(grid, bearing(*grid)), FINE)]
+    lengths, surface, noises = _points(grid, bearing(*grid)).T
+    at = np.stack([lengths - length, 2.0 * surface - math.log(own), 2.0 * noises - math.log(alike)], axis=1)
+    return Averaged(torch.full((len(at),), 1.0 / len(at), dtype=torch.float64), torch.from_numpy(at))
+
+
+def _evidence(K: Array, value: Array, phi: Array, surface: Array, noise: Array, prior_sd: float) -> Array:
+    """Log density of values (n,) with covariance s² K + t² I + prior_sd² φφ', for all s of the surface and t of the noise."""
+    size, axes = np.linalg.eigh(K)
+    value, phi = axes.T @ value, axes.T @ phi
+    variance = surface[:, None, None] ** 2 * size.clip(0.0) + noise[:, None] ** 2
+    weighted = phi / variance[..., None]
+    precision = phi.T @ weighted + np.eye(phi.shape[1]) / prior_sd**2
+    told = (weighted.swapaxes(-1, -2) @ value)[..., None]
+    explained = (told * np.linalg.solve(precision, told)).sum((-1, -2))
+    volume = np.log(variance).sum(-1) + np.linalg.slogdet(precision)[1]
+    return np.asarray(-0.5 * (volume + (value**2 / variance).sum(-1) - explained))
+
+
+def _where_it_matters(grid: list[Array], mass: Array) -> list[tuple[float, float]]:
+    """Along each axis the ends of what has more than a little of the mass, and a step beyond."""
+    ends = []
+    for axis, values in enumerate(grid):
+        others = tuple(a for a in range(mass.ndim) if a != axis)
+        along = np.flatnonzero(mass.sum(others) > MATTERS * mass.sum())
+        ends.append((values[max(along[0] - 1, 0)], values[min(along[-1] + 1, len(values) - 1)]))
+    return ends
+
+
+def _points(grid: list[Array], mass: Array) -> Array:
+    """Logarithms (2 d, d) whose mean and covariance are those of the mass of a grid of d axes: on either side of the mean along
+    each principal axis, √d sd away. They stand for all of it up to polynomials of degree three, for a normal distribution.
+
+    References
+    ----------
+    Stroud 1971, Approximate calculation of multiple integrals; Arasaratnam and Haykin 2009, Cubature Kalman filters
+
+    Examples
+    --------
+    >>> _points([np.exp([-1.0, 0.0, 1.0]), np.exp([2.0])], np.ones((3, 1))).round(3).tolist()
+    [[0.0, 2.0], [1.155, 2.0], [0.0, 2.0], [-1.155, 2.0]]
+    """
+    share = mass.ravel() / mass.sum()
+    logs = np.stack(np.meshgrid(*map(np.log, grid), indexing="ij"), axis=-1).reshape(-1, len(grid))
+    middle = share @ logs
+    size, axes = np.linalg.eigh((share[:, None] * (logs - middle)).T @ (logs - middle))
+    steps = (axes * np.sqrt(len(grid) * size.clip(0.0))).T
+    return np.concatenate([middle + steps, middle - steps])

@@ -29,6 +29,10 @@ from geogp.linalg.threads import side_by_side
 ROWS, ROWS_SEEN_ONCE = 2.0, 8.0 / 3.0
 #: Rows that they share at most, where places are measured again and again at one time.
 MOST_ROWS = 512
+#: Times at which a place may be seen before a cell takes more rows: else they are of the few places in its middle.
+SEEN_AGAIN = 20.0
+#: Share of the places that rows are of which a cell may hold, and of how many rows that is asked.
+HELD, ASKED = 0.8, 64
 #: Observations that tell how the drift would have been without those left out.
 SAMPLE = 2000
 #: Places whose neighbours are looked for in one thread at once.
@@ -101,7 +105,9 @@ class Conditioned:
     def rows_a_cell(self) -> int:
         """How many observations the places of a cell share."""
         rows = round(self.options.neighbours * max(ROWS, ROWS_SEEN_ONCE * self._once))
-        return min(len(self.seen), max(rows, min(round(rows * self._repeats), MOST_ROWS)))
+        times = 1.0 / (self._once * self._repeats)  # at which a place is seen
+        more = max(1.0, times / SEEN_AGAIN) * self._repeats
+        return min(len(self.seen), max(rows, min(round(rows * more), MOST_ROWS)))
 
     @cached_property
     def cells(self) -> Cells:
@@ -111,7 +117,16 @@ class Conditioned:
             return Cells.over(P, 0)
         # Half of the places that its rows stand for where these are seen again and again, all where they are seen once.
         nth = max(k // 3, round(k * self._once * max(0.5 * ROWS, ROWS_SEEN_ONCE * self._once)))
-        return Cells.over(P, max(2, min(nth, len(P) // 3)))
+        return Cells.over(P, max(2, min(nth, len(P) // 3, self._places_held)))
+
+    @cached_property
+    def _places_held(self) -> int:
+        """Of how many places a cell may be, for its rows to be of those around it, too: of places that are seen many times they are of few."""
+        some = np.linspace(0, len(self.seen) - 1, min(ASKED, len(self.seen))).astype(np.int64)
+        rows = neighbours.query(self.search, self.frame.near(self.seen.X[some]).numpy(), self.rows_a_cell)
+        at = np.empty(len(self.seen), np.int64)
+        at[self.search.row] = np.cumsum(begins(list(self.seen.X.numpy()[self.search.row, :2].T))) - 1
+        return int(HELD * np.median([len(np.unique(at[found[found >= 0]])) for found in rows]))
 
     @property
     def hears_in_detail(self) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from geogp.field import neighbours
+from geogp.field import FieldOptions, LocalField, LocalKernel, neighbours
 from geogp.field.predict import around as module
 from geogp.field.predict.around import around, asked_of
 from geogp.field.solve import conditional_moments
@@ -183,3 +183,30 @@ def test_rows_that_are_not_there_say_nothing():
     torch.testing.assert_close(few.features, ten.features, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(few.leaning, ten.leaning)
     assert (few.variance > around(known, C).variance).all()
+
+
+def test_stations_that_measure_many_times_leave_no_squares_on_a_map():
+    """96 rows near a cell's centre would be of eight stations, and a cell of sixteen."""
+    rng = np.random.default_rng(0)
+    P, times = rng.uniform(0, 10.0, (60, 2)), np.arange(46.0) / 46
+    X = np.column_stack([np.repeat(P, 46, axis=0), np.tile(times, 60)])
+    d = np.linalg.norm(P[:, None] - P[None], axis=-1)
+    f = np.linalg.cholesky(np.exp(-d / 4.0) + 1e-9 * np.eye(60)) @ rng.standard_normal(60)
+    y = np.repeat(f, 46) + 0.2 * rng.standard_normal(len(X))
+    options = FieldOptions(smooth=False, steps=1, n_targets=50, metric=False)
+    field = LocalField.fit(torch.from_numpy(X), torch.from_numpy(y), None, time=2, options=options)
+    known = field.known
+    lengths = torch.tensor([[4.0, 4.0, 100.0]]).double()
+    kernel = LocalKernel((lengths / known.frame.space_unit).log(), torch.zeros(1).double(), ("matern12",), 2)
+    known = replace(
+        known, gp=replace(known.gp, kernel=kernel, tau2=0.04, s2=0.0, weighted=False, degrees_of_freedom=None)
+    )
+    known = known.told(known.gp.observed(known.seen.X, known.seen.value, known.seen.counts))
+    E, N = np.meshgrid(np.linspace(0, 10, 40), np.linspace(0, 10, 40))
+    C = known.frame.coordinates(torch.from_numpy(np.column_stack([E.ravel(), N.ravel(), np.ones(1600)])))
+    left = known.left
+    K = kernel(left.X, left.X) + torch.diag(left.noise_variance)
+    exact = kernel(C, left.X) @ torch.linalg.solve(K, left.value)
+    error = around(known, C).mean - exact
+    assert error.square().mean().sqrt() < 0.07 * exact.std()  # .10 with as many rows and as large cells as elsewhere
+    assert error.abs().max() < 0.32 * exact.std()

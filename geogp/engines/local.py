@@ -57,6 +57,7 @@ class LocalEngine(Engine):
         "Φ(x, t)'w a plane, the covariates, and waves of a year, along the plane, where the means of the times surely show them; w uncertain "
         "and known jointly with r (universal kriging)",
         "p(r | data) from the k nearest observations on all sides; far from all of them the prior",
+        "fewer than 128 rows: averaged over the lengths and the sds of r and ε that these bear out (Handcock and Stein 1993)",
         "with the smooth noise: a new average of n is W_n⁻¹(y), where rows left out gain by a scale W_n that is bent where values pile up "
         "(Snelson et al. 2004)",
         "and where rows left out gain by it, too, ε is from a second peak with probability q(x, n) < 1/2: Gaussian, its place and width "

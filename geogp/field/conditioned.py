@@ -109,11 +109,16 @@ class Conditioned:
         more = max(1.0, times / SEEN_AGAIN) * self._repeats
         return min(len(self.seen), max(rows, min(round(rows * more), MOST_ROWS)))
 
+    @property
+    def rests_on_all(self) -> bool:
+        """Whether every prediction rests on all observations."""
+        return self.rows_a_cell == len(self.seen)
+
     @cached_property
     def cells(self) -> Cells:
         """Whose places share their neighbours; one where these are all observations."""
         P, k = self.search.place_space, self.options.neighbours
-        if self.rows_a_cell == len(self.seen) or len(P) < 2:
+        if self.rests_on_all or len(P) < 2:
             return Cells.over(P, 0)
         # Half of the places that its rows stand for where these are seen again and again, all where they are seen once.
         nth = max(k // 3, round(k * self._once * max(0.5 * ROWS, ROWS_SEEN_ONCE * self._once)))

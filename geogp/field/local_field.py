@@ -45,7 +45,7 @@ from geogp.field.observations import (
     typical_precision,
 )
 from geogp.field.options import FieldOptions
-from geogp.field.predict.averaged import moments_at
+from geogp.field.predict.averaged import between, moments_at
 from geogp.field.predict.cells import near_each_other
 from geogp.field.predict.moments import PLACES_AT_ONCE, FieldMoments, by_pieces
 from geogp.field.predict.pairs import correlation
@@ -213,6 +213,7 @@ class LocalField:
         C = self.frame.coordinates(X.double())
         index = self.known.neighbours_of(C)
         made = self.known.predictors(C, index)
+        common = self.known.common_factor(C, made.of(self.known.columns, index))
         return FieldJoint(
             self.gp.kernel,
             self.known.left,
@@ -220,7 +221,7 @@ class LocalField:
             index,
             made,
             variance=latent_variance.double().numpy(),
-            common=self.known.common_factor(C, made.of(self.known.columns, index)),
+            common=torch.cat([between(self.known, C), common], dim=1),
         )
 
     def correlation(self, before: Tensor, after: Tensor, variance: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ FLAT = LocalKernel(KERNEL.log_lengthscale[:, :2], KERNEL.log_variance, KERNEL.sm
 def plain(model):
     """The model with a Gaussian local field of constant noise: what a dense GP can check."""
     known = model.engine_.field.known
-    return knowing(model, gp=replace(known.gp, weighted=False, degrees_of_freedom=None))
+    return knowing(model, gp=replace(known.gp, weighted=False, degrees_of_freedom=None), averaged=None)
 
 
 def knowing(model, **changes):

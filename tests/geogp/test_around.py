@@ -208,5 +208,7 @@ def test_stations_that_measure_many_times_leave_no_squares_on_a_map():
     K = kernel(left.X, left.X) + torch.diag(left.noise_variance)
     exact = kernel(C, left.X) @ torch.linalg.solve(K, left.value)
     error = around(known, C).mean - exact
-    assert error.square().mean().sqrt() < 0.07 * exact.std()  # .10 with as many rows and as large cells as elsewhere
+    assert (
+        error.square().mean().sqrt() < 0.07 * exact.std()
+    )  # .10 with as many rows and as large cells as elsewhere
     assert error.abs().max() < 0.32 * exact.std()

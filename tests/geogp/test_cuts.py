@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from geogp.field.noise.smooth import SecondPeak
+from geogp.field.predict import blend
 from geogp.field.predict.moments import FieldMoments
-from geogp.field.regions import blend
 from geogp.field.regions.cuts import LOPSIDED, WEIGHED, Cut, Cuts
 
 NAMES = (

@@ -216,7 +216,8 @@ def test_a_local_field_of_all_neighbours_is_the_dense_gp(name, tolerance):
         X, y, counts, validation=EVERY
     )
     field = fitted.engine_.field
-    known = replace(field.known, gp=replace(field.gp, weighted=False, degrees_of_freedom=None))
+    one = replace(field.gp, weighted=False, degrees_of_freedom=None)
+    known = replace(field.known, gp=one, averaged=None)
     fitted.engine_.field = field = replace(field, known=known)
     z = torch.as_tensor((y - fitted.target_mean_) / fitted.target_sd_)
     C, at = (field.frame.coordinates(torch.as_tensor(A)) for A in (X, new))

@@ -339,7 +339,7 @@ def test_pieces_side_by_side_say_what_one_after_another_do(
         ran.add(threading.current_thread().name)
         return honest(*asked)
 
-    monkeypatch.setattr("geogp.field.local_field.moments_of", noted)
+    monkeypatch.setattr("geogp.field.predict.averaged.moments_of", noted)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

@@ -200,3 +200,34 @@ def test_a_kernel_far_from_what_rows_say_is_left_behind():
             np.log(middle.tau2),
         )
     np.testing.assert_allclose(seen[1.0], seen[4.0], atol=1e-6)
+
+
+def test_what_kernels_differ_by_does_not_average_out_over_an_area():
+    P, _, y = rows(25, noise=0.6)
+    field = fitted(P, y)
+    E, N = np.meshgrid(np.linspace(0, 100, 12), np.linspace(0, 100, 12))
+    X = torch.from_numpy(np.column_stack([E.ravel(), N.ravel()]))
+    m = field.moments(X)
+    S = field.posterior_covariance(X)
+    torch.testing.assert_close(S.diagonal(), m.latent_variance, rtol=1e-8, atol=1e-10)
+    means = torch.stack([replace(field, known=member).moments(X).mean for _, member in field.known.members])
+    weight = torch.tensor([w for w, _ in field.known.members]).double()
+    together = means.mean(1)  # of the whole area
+    spread = float(weight @ (together - weight @ together) ** 2)
+    assert spread > 1e-4 and float(S.mean()) > spread
+    draws = field.joint(X, m.latent_variance).draw(4000, torch.Generator().manual_seed(0))
+    assert np.var(draws.mean(0)) == pytest.approx(float(S.mean()), rel=0.15)
+
+
+def test_a_wild_value_pulls_less_on_a_plane_of_students_rows():
+    P, _, y = rows(30, noise=0.1)
+    y[3] += 50.0
+    C = torch.from_numpy(P) / 20.0
+    kernel = LocalKernel(torch.zeros(1, 2).double(), torch.zeros(1).double() - 1.0, ("matern32",))
+    seen = Observations(C, torch.from_numpy(y), torch.ones(30).double(), 0.05 * torch.ones(30).double())
+    normal = LocalGP(kernel, 0.05, 0.0, None, torch.zeros(0).double(), ())
+    start = Drift.over(C, None)
+    wild, tame = (
+        start.given_all(gp, seen).weights for gp in (normal, replace(normal, degrees_of_freedom=4.0))
+    )
+    assert tame.norm() < 0.5 * wild.norm()

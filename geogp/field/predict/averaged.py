@@ -10,6 +10,7 @@ from torch import Tensor
 
 from geogp.field.conditioned import Conditioned
 from geogp.field.noise.smooth import SmoothNoise
+from geogp.field.predict.around import around
 from geogp.field.predict.blend import blended
 from geogp.field.predict.moments import FieldMoments, moments_of
 from geogp.field.predict.outlook import Outlook, outlooks
@@ -39,23 +40,39 @@ def moments_at(
     return [(m, here.group) for m, here in zip(mixed, places)]
 
 
+def between(known: Conditioned, C: Float[Tensor, "N D"]) -> Float[Tensor, "N M"]:
+    """How far the M members' means at coordinates C lie from that of all, times the roots of their weights: the factor of the covariance
+    that not knowing the kernel brings, which does not average out; (N, 0) where there is nothing to average over."""
+    if not known.members:
+        return torch.zeros(len(C), 0, dtype=C.dtype)
+    weight = torch.tensor([w for w, _ in known.members], dtype=C.dtype)
+    means = torch.stack([_mean_of(member, C) for _, member in known.members], dim=1)
+    return (means - (means @ weight)[:, None]) * weight.sqrt()
+
+
+def _mean_of(member: Conditioned, C: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+    """Of the drift and of r."""
+    mean = _by_all(member, C)[0] if member.rests_on_all else around(member, C).mean
+    return mean + member.drift(C)
+
+
 def _seen_by(member: Conditioned, places: list[Outlook], X: Tensor) -> list[Outlook]:
     """Places, for each of several counts, as a member sees them."""
-    if member.rows_a_cell < len(member.seen):  # told of many others since the fit
+    if not member.rests_on_all:  # told of many others since the fit
         return outlooks(member, X, [here.counts for here in places])
     C = places[0].coordinates
     mean, variance, leaning = _by_all(member, C)
-    around = replace(places[0].around, mean=mean, variance=variance, leaning=leaning)
+    here = replace(places[0].around, mean=mean, variance=variance, leaning=leaning)
     return [
         replace(
-            here,
-            around=around,
-            prior_mean=member.prior_mean(C, here.counts),
+            each,
+            around=here,
+            prior_mean=member.prior_mean(C, each.counts),
             drift_variance=member.drift.extra(C, leaning)[1],
             prior_variance=member.gp.kernel.prior_at(C).expand(len(C)),
             open_variance=member.drift.covariance_of(C, C, diagonal=True),
         )
-        for here in places
+        for each in places
     ]
 
 

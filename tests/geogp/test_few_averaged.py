@@ -9,7 +9,7 @@ from scipy import stats
 
 import geogp
 from geogp.field import FieldOptions, LocalField, LocalKernel
-from geogp.field.likelihood.averaged import BELOW, _evidence, _points, averaged
+from geogp.field.likelihood.averaged import BELOW, _evidence, _points, _with_mean_square, averaged
 from geogp.field.local_gp import LocalGP
 from geogp.field.mean.drift import PRIOR_SD, Drift
 from geogp.field.observations import Observations
@@ -53,6 +53,20 @@ def test_points_have_the_mean_and_the_covariance_of_the_grid():
     share = mass.ravel() / mass.sum()
     np.testing.assert_allclose(points.mean(0), share @ logs, atol=1e-12)
     np.testing.assert_allclose(np.cov(points.T, ddof=0), np.cov(logs.T, aweights=share, ddof=0), atol=1e-12)
+
+
+def test_points_moved_together_have_the_mean_square():
+    logs, values, mass = np.log([0.1, 0.5, 2.0]), np.array([0.2, 0.4, 3.0]), np.array([1.0, 5.0, 2.0])
+    moved = _with_mean_square(logs, values, mass)
+    assert np.exp(2 * moved).mean() == pytest.approx(mass @ values**2 / 8.0)
+    np.testing.assert_allclose(np.diff(moved), np.diff(logs))
+
+
+def test_values_without_noise_are_met():
+    P = rows(100)[0]
+    ridge = np.exp(-(((P[:, 0] - 50.0) / 12.0) ** 2))
+    model = geogp.GPRegressor(random_state=0).fit(P[:90], ridge[:90])
+    assert np.sqrt(np.square(model.predict(P[90:]) - ridge[90:]).mean()) < 0.01 * ridge.std()
 
 
 def test_weights_of_the_drift_given_all_rows_are_those_of_generalised_least_squares():

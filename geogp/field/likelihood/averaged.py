@@ -27,9 +27,9 @@ BELOW, FROM = 128, 5
 #: Lengths of the widest term from so many spacings to so many extents of the data, sds of the surface and of the noise for values
 #: whose sd is about 1.
 SHORTEST, LONGEST = 0.5, 2.0
-SURFACE, NOISE = (0.1, 3.0), (0.04, 1.5)
+SURFACE, NOISE = (0.1, 3.0), (1e-4, 1.5)
 #: How many of each are asked, and how many then where these have more than such a share of all.
-COARSE, FINE, MATTERS = (12, 9, 10), (8, 12, 12), 1e-3
+COARSE, FINE, MATTERS = (12, 9, 20), (8, 12, 16), 1e-3
 #: Rate of the noise's sd.
 LOUD = 1.0
 
@@ -75,7 +75,8 @@ def averaged(
 
     Notes
     -----
-    O(n³) for each of 20 lengths: sds of surface and noise are told apart by the eigenvalues of one matrix.
+    O(n³) for each of 20 lengths: sds of surface and noise are told apart by the eigenvalues of one matrix. The points stand for the
+    mean and covariance of the logarithms, moved together so that the variances have their own means, too.
 
     Examples
     --------
@@ -116,7 +117,11 @@ def averaged(
     ends = (SHORTEST * spacing, max(LONGEST * extent, 2.0 * SHORTEST * spacing)), SURFACE, NOISE
     grid = [np.geomspace(*end, n) for end, n in zip(ends, COARSE)]
     grid = [np.geomspace(*end, n) for end, n in zip(_where_it_matters(grid, bearing(*grid)), FINE)]
-    lengths, surface, noises = _points(grid, bearing(*grid)).T
+    mass = bearing(*grid)
+    lengths, surface, noises = _points(grid, mass).T
+    # A long tail towards no noise at all is none towards much: the variances have their own means.
+    surface = _with_mean_square(surface, grid[1], mass.sum((0, 2)))
+    noises = _with_mean_square(noises, grid[2], mass.sum((0, 1)))
     at = np.stack([lengths - length, 2.0 * surface - math.log(own), 2.0 * noises - math.log(alike)], axis=1)
     return Averaged(torch.full((len(at),), 1.0 / len(at), dtype=torch.float64), torch.from_numpy(at))
 
@@ -163,3 +168,9 @@ def _points(grid: list[Array], mass: Array) -> Array:
     size, axes = np.linalg.eigh((share[:, None] * (logs - middle)).T @ (logs - middle))
     steps = (axes * np.sqrt(len(grid) * size.clip(0.0))).T
     return np.concatenate([middle + steps, middle - steps])
+
+
+def _with_mean_square(logs: Array, values: Array, mass: Array) -> Array:
+    """Logarithms of points moved together, so that the mean of their squares is that of values under a mass."""
+    wanted = mass @ np.square(values) / mass.sum()
+    return logs + 0.5 * np.log(wanted / np.exp(2.0 * logs).mean())

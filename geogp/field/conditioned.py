@@ -29,9 +29,10 @@ from geogp.linalg.threads import side_by_side
 ROWS, ROWS_SEEN_ONCE = 2.0, 8.0 / 3.0
 #: Rows that they share at most, where places are measured again and again at one time.
 MOST_ROWS = 512
-#: Times at which a place may be seen before a cell takes more rows: else they are of the few places in its middle.
-SEEN_AGAIN = 20.0
-#: Share of the places that rows are of which a cell may hold, and of how many rows that is asked.
+#: Times at which a place may be seen before it is asked whether a cell's rows are of the places around it, too; from twice as many on
+#: there are more rows.
+OFTEN = 10.0
+#: Share of the places that rows are of which a cell may hold then, and of how many rows that is asked.
 HELD, ASKED = 0.8, 64
 #: Observations that tell how the drift would have been without those left out.
 SAMPLE = 2000
@@ -101,12 +102,16 @@ class Conditioned:
         apart = int(begins(list(rows.T)).sum())
         return len(rows) / apart if repeat(len(rows), apart) else 1.0
 
+    @property
+    def _times(self) -> float:
+        """At which a place is seen, on average."""
+        return 1.0 / (self._once * self._repeats)
+
     @cached_property
     def rows_a_cell(self) -> int:
         """How many observations the places of a cell share."""
         rows = round(self.options.neighbours * max(ROWS, ROWS_SEEN_ONCE * self._once))
-        times = 1.0 / (self._once * self._repeats)  # at which a place is seen
-        more = max(1.0, times / SEEN_AGAIN) * self._repeats
+        more = max(1.0, self._times / (2.0 * OFTEN)) * self._repeats
         return min(len(self.seen), max(rows, min(round(rows * more), MOST_ROWS)))
 
     @property
@@ -122,7 +127,8 @@ class Conditioned:
             return Cells.over(P, 0)
         # Half of the places that its rows stand for where these are seen again and again, all where they are seen once.
         nth = max(k // 3, round(k * self._once * max(0.5 * ROWS, ROWS_SEEN_ONCE * self._once)))
-        return Cells.over(P, max(2, min(nth, len(P) // 3, self._places_held)))
+        held = self._places_held if self._times > OFTEN else nth
+        return Cells.over(P, max(2, min(nth, len(P) // 3, held)))
 
     @cached_property
     def _places_held(self) -> int:

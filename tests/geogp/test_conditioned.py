@@ -119,7 +119,7 @@ def test_what_errs_together_is_the_drifts_doubt_and_the_walk():
         (40, 5, 24, 2),
         (40, 2, 24, 2),
         (96, 12, 24, 4),
-        (40, 1, 24, 0),
+        (40, 1, 40, 0),
         (20, None, 20, 0),
     ],
 )

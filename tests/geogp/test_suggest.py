@@ -30,7 +30,7 @@ def model():
     ).fit(X, y)
     field = model.engine_.field
     gp = replace(field.gp, weighted=False, degrees_of_freedom=None)
-    known = replace(field.known, gp=gp)
+    known = replace(field.known, gp=gp, averaged=None)
     model.engine_.field = replace(
         field, known=known.told(known.seen)
     )  # the drift, too, of Gaussian observations

@@ -66,9 +66,7 @@ def test_a_boundary_draws_places_to_where_it_is_undecided(cli, run, tmp_path):
 
     assert undecided(near) > undecided(plain)
     result = cli("suggest", run, "-o", tmp_path / "q.geojson", "--boundary", 1e9)
-    assert (
-        result.code == 3 and "one side of 1e+9" in result.err and not (tmp_path / "q.geojson").exists()
-    )
+    assert result.code == 3 and "one side of 1e+9" in result.err and not (tmp_path / "q.geojson").exists()
 
 
 def test_places_are_those_of_the_file(cli, run, world, tmp_path):

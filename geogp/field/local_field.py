@@ -198,9 +198,9 @@ class LocalField:
 
     def _mean_of_members(self, asked: Callable[[LocalKernel], Tensor]) -> Tensor:
         """Of what kernels say that the rows bear out, of many rows the one."""
-        if not self.known.members:
+        if self.known.averaged is None:
             return asked(self.gp.kernel)
-        return torch.stack([w * asked(member.gp.kernel) for w, member in self.known.members]).sum(0)
+        return torch.stack([w * asked(gp.kernel) for w, gp in self.known.averaged.of(self.gp)]).sum(0)
 
     def _prior_factor(self) -> float:
         return 1.0 if self.noise is None else self.noise.prior_factor()

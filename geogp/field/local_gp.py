@@ -109,10 +109,18 @@ class LocalGP:
         weighed = self.weighted and heavy_tailed(self.degrees_of_freedom)
         return 1.0 if weighed or not self.variances else variance_over_scale2(self.degrees_of_freedom)
 
+    def times(self, length: float, surface: float, noise: float) -> "LocalGP":
+        """With lengths, and variances of the surface and of the noise, so many times as large."""
+        kernel = replace(
+            self.kernel,
+            log_lengthscale=self.kernel.log_lengthscale + math.log(length),
+            log_variance=self.kernel.log_variance + math.log(surface),
+        )
+        return replace(self, kernel=kernel, tau2=noise * self.tau2, s2=noise * self.s2)
+
     def less_sure(self, factor: float) -> "LocalGP":
         """With all variances so many times as large."""
-        kernel = replace(self.kernel, log_variance=self.kernel.log_variance + math.log(factor))
-        return replace(self, kernel=kernel, tau2=factor * self.tau2, s2=factor * self.s2)
+        return self.times(1.0, factor, factor)
 
     def without_tails(self) -> "LocalGP":
         """With Gaussian noise of the variance that a Student-t has."""

@@ -147,10 +147,8 @@ def _drift(tensors: dict[str, Tensor], waves: dict[str, Any] | None, frame: Fram
         nested = {name: tuple(map(tuple, waves[name])) for name in ("waves", "doubt")}
         season = Season(**waves | nested)
     n_waves = 0 if season is None else len(season.waves)
-    varies = n_waves > 0 and len(tensors["drift.weights"]) == q * (1 + n_waves)
-    if len(tensors["drift.weights"]) != q + n_waves * (q if varies else 1) or not set(axes) <= set(
-        range(frame.n_axes)
-    ):
+    known = len(tensors["drift.weights"]) in (q + n_waves, q * (1 + n_waves))
+    if not known or not set(axes) <= set(range(frame.n_axes)):
         raise ValueError("its drift has other weights than columns")
     return Drift(
         tensors["drift.center"],
@@ -159,7 +157,6 @@ def _drift(tensors: dict[str, Tensor], waves: dict[str, Any] | None, frame: Fram
         tensors["drift.weights"],
         tensors["drift.covariance"],
         season,
-        varies,
     )
 
 

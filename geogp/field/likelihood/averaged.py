@@ -49,21 +49,12 @@ class Averaged:
 
     def of(self, gp: LocalGP) -> list[tuple[float, LocalGP]]:
         """Each, with its weight."""
-        return [(w, _times(gp, *each)) for w, each in zip(self.weight.tolist(), self.times.tolist())]
+        return [(w, gp.times(*each)) for w, each in zip(self.weight.tolist(), self.times.exp().tolist())]
 
     def centred(self, gp: LocalGP) -> tuple[LocalGP, "Averaged"]:
         """The local GP in their middle, and they beside that one."""
         middle = self.weight @ self.times
-        return _times(gp, *middle.tolist()), replace(self, times=self.times - middle)
-
-
-def _times(gp: LocalGP, length: float, surface: float, noise: float) -> LocalGP:
-    kernel = replace(
-        gp.kernel,
-        log_lengthscale=gp.kernel.log_lengthscale + length,
-        log_variance=gp.kernel.log_variance + surface,
-    )
-    return replace(gp, kernel=kernel, tau2=math.exp(noise) * gp.tau2, s2=math.exp(noise) * gp.s2)
+        return gp.times(*middle.exp().tolist()), replace(self, times=self.times - middle)
 
 
 def averaged(
@@ -108,7 +99,7 @@ def averaged(
         """How likely all these are, prior included: densities by logarithms of lengths and sds."""
         out = np.empty((len(lengths), len(surface), len(noise)))
         for i, reach in enumerate(lengths):
-            among = _times(gp, math.log(reach) - length, 0.0, 0.0).kernel(seen.X, seen.X)
+            among = gp.times(reach / math.exp(length), 1.0, 1.0).kernel(seen.X, seen.X)
             K = (root[:, None] * among * root / own).numpy()
             out[i] = _evidence(K, value[:, 0], phi, surface, noise, prior_sd) - SHORT * spacing / reach
         out += np.log(surface)[:, None] - LARGE * surface[:, None] + np.log(noise) - LOUD * noise

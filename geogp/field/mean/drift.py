@@ -56,7 +56,7 @@ class Drift:
     center, scale : (p,) of the columns of the coordinates but time
     axes : those columns
     weights, covariance : (q,), (q, q) of w given the observations
-    season : waves over time, or None; varies : whether their height is a plane, too
+    season : waves over time, or None
 
     Examples
     --------
@@ -71,7 +71,6 @@ class Drift:
     weights: Float[Tensor, " q"]
     covariance: Float[Tensor, "q q"]
     season: Season | None = None
-    varies: bool = False
 
     @classmethod
     def over(
@@ -105,12 +104,18 @@ class Drift:
         q += waves * (q if varies else 1)
         zero, wide = torch.zeros(q, dtype=C.dtype), PRIOR_SD**2 * torch.eye(q, dtype=C.dtype)
         unit = torch.where(half > 0, half, torch.ones_like(half))
-        return cls(0.5 * (low + high), unit, axes, zero, wide, season, varies and waves > 0)
+        return cls(0.5 * (low + high), unit, axes, zero, wide, season)
 
     @property
     def n_weights(self) -> int:
         """q"""
         return len(self.weights)
+
+    @property
+    def varies(self) -> bool:
+        """Whether the height of the waves is a plane, too."""
+        alone = 1 + len(self.axes) + (0 if self.season is None else len(self.season.waves))
+        return self.n_weights > alone
 
     def columns(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N q"]:
         """Φ at coordinates C: beyond the data it levels off, so that far away it says nothing wild; with covariates it goes straight on

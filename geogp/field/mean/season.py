@@ -54,7 +54,11 @@ class Season:
 
     def __call__(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N w"]:
         """The waves at rows C."""
-        turns = (C[:, self.axis] - self.origin) / self.period
+        return self.at(C[:, self.axis])
+
+    def at(self, time: Float[Tensor, " N"]) -> Float[Tensor, "N w"]:
+        """The waves at times."""
+        turns = (time - self.origin) / self.period
         return torch.stack([torch.cos(2 * np.pi * (k * turns - s / 4)) for k, s in self.waves], dim=1)
 
     def measured_in(self, axis: int, origin: float, unit: float) -> "Season":
@@ -63,8 +67,8 @@ class Season:
 
     def fitted(self, C: Float[Tensor, "n D"], y: Float[Tensor, " n"], weight: Float[Tensor, " n"]) -> Tensor:
         """What the waves say of (n,) weighted values y at rows C, least squares of them and a line over time."""
-        line = torch.stack([torch.ones_like(y), C[:, self.axis]], dim=1)
-        phi = torch.cat([line - line.mean(0) * torch.tensor([0.0, 1.0]).to(y), self(C)], dim=1)
+        time = C[:, self.axis]
+        phi = torch.cat([torch.stack([torch.ones_like(y), time - time.mean()], dim=1), self.at(time)], dim=1)
         root = weight.sqrt()
         w = torch.linalg.lstsq(phi * root[:, None], (root * y)[:, None], driver="gelsd").solution[:, 0]
         return phi[:, 2:] @ w[2:]
@@ -114,9 +118,7 @@ def season_of(
         return None
     season = Season(time, period, first, WAVES)
     line = np.stack([np.ones(len(moments)), (moments - first) / max(last - first, 1e-300)], axis=1)
-    table = torch.zeros(len(moments), X.shape[1], dtype=torch.float64)
-    table[:, time] = torch.from_numpy(moments)
-    waves = season(table).numpy()
+    waves = season.at(torch.from_numpy(moments)).numpy()
     kept = _independent(waves)
     if not kept or len(moments) < 2 + len(kept) + SPARE:
         return None
@@ -144,7 +146,6 @@ def _means(place: NDArray[np.int64], at: NDArray[np.int64], y: Array, weight: Ar
     """(T,) of the times, less what is the places' own where most of these are seen at several."""
     total = np.bincount(at, weight)
     of_a_place = np.bincount(place, weight)
-    own = np.zeros(len(of_a_place))
     means = np.bincount(at, weight * y) / total
     if 2 * len(of_a_place) > len(y):
         return means

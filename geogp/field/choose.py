@@ -2,8 +2,6 @@
 
 import functools
 import itertools
-import math
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from geogp.field.candidate import Candidate, better, surely_better
 from geogp.field.frame import SPACINGS
 from geogp.field.kernel import LocalKernel
-from geogp.field.left_out import GAPS, HOLD_OUT_FROM, SIDES, LeftOut, nearest_others
+from geogp.field.left_out import GAPS, HOLD_OUT_FROM, LeftOut, nearest_others
+from geogp.field.likelihood.apart import apart_from_places
 from geogp.field.likelihood.conditional import among, conditional_log_density
 from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
 from geogp.field.likelihood.repeated import Places, first_of_copies
@@ -48,7 +48,7 @@ RATE = 0.04
 #: Noise variance that few rows begin with where counts do not differ: where it begins far below what it is, tails pass for
 #: heavy before it has grown. Of many rows the networks tell the tails.
 ALIKE = 0.5
-#: Others that each of few rows is given; so many times fewer steps, since all rows together come after.
+#: Others that each of few rows is given; so many times fewer steps where all rows together come after each candidate.
 OTHERS, SHORTER = 32, 2
 #: Lengths along covariates that few rows begin with, too, in those they begin with; still fewer tell no waves.
 SHORT, SHORT_FROM = 0.125, 300
@@ -58,39 +58,6 @@ OF_A_PLACE, OF_A_PLACE_FROM = 0.3, 300
 ROWS_BETWEEN = 2
 #: About so many targets of a kind judge the candidates.
 JUDGES = 800
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A local GP, and the log densities (m,) it gives held-out rows of each kind of missing data."""
-
-    gp: LocalGP
-    each: dict[str, Tensor]
-
-    @property
-    def densities(self) -> dict[str, float]:
-        """Their means."""
-        return {kind: float(each.mean()) for kind, each in self.each.items()}
-
-    @property
-    def density(self) -> float:
-        """All kinds count alike, but for sides."""
-        return sum(_share(kind) * d for kind, d in self.densities.items())
-
-    def doubt_beside(self, other: "Candidate") -> float:
-        """Standard error of how much denser one of the two is."""
-        gain = {kind: other.each[kind] - each for kind, each in self.each.items()}
-        return math.sqrt(sum(_share(kind) ** 2 * float(g.var()) / len(g) for kind, g in gain.items()))
-
-    def never_loses_to(self, other: "Candidate", kinds: Collection[str] | None = None) -> bool:
-        """Whether no kind of missing data, or none of these, speaks for the other."""
-        return all(
-            d >= other.densities[kind] for kind, d in self.densities.items() if kinds is None or kind in kinds
-        )
-
-
-def _share(kind: str) -> float:
-    return SIDES if kind == "sides" else 1.0
 
 
 @dataclass(frozen=True)
@@ -228,7 +195,10 @@ class Trials:
     def _fit(
         self, targets: list[Targets], start: LocalKernel, weighted: bool, follows: Following | None
     ) -> LocalGP:
-        o = self.options
+        o, alike = self.options, start.variation is None and follows is None
+        searched = self.each_together and alike  # over all rows, from where this has come
+        hasty = self.few or searched
+        steps = 0 if len(self.y) == 1 else -(-o.steps // (SHORTER if hasty else 1))  # one has no others
         made = fit_local_gp(
             self.X,
             self.y,
@@ -240,22 +210,21 @@ class Trials:
             follows=follows,
             weighted=weighted,
             per_count=self.per_count,
-            steps=self._steps,
-            learning_rate=RATE * SHORTER if self.few else RATE,
+            steps=steps,
+            learning_rate=RATE * SHORTER if hasty else RATE,
             batch=min(o.batch, len(self.y) if self.few else max(len(self.y) // FEW_IN_A_BATCH, 8)),
             noise=ALIKE if self.each_together and not self.per_count else NOISE,
             seed=o.seed,
             tick=self.stages.tick,
         )
-        alike = start.variation is None and follows is None
-        return self._together(self._read_simply(made)) if self.each_together and alike else made
+        return self._together(self._read_simply(made)) if searched else made
 
     def _read_simply(self, gp: LocalGP) -> LocalGP:
         """Its observations read as Gaussian ones, unless held-out rows surely gain by weighing them."""
         if not (gp.weighted and heavy_tailed(gp.degrees_of_freedom)):
             return gp
         plain = replace(gp, weighted=False)
-        return _surely_better(self.judged(plain), self.judged(gp)).gp
+        return surely_better(self.judged(plain), self.judged(gp)).gp
 
     def likelier(self, gp: LocalGP, stage: str, smoothness: str) -> LocalGP:
         """A local GP of few rows with terms of another smoothness instead, fitted to all rows together, or as it is where
@@ -315,7 +284,7 @@ class Trials:
         if options.smooth and gp.kernel.variation is None:
             noisiness = Noisiness.over(self.X[self.distinct])
         other = self._varied("noisier", gp, noisiness, SURELY_NOISIER)
-        best = plain if other is None else _surely_better(plain, other)
+        best = plain if other is None else surely_better(plain, other)
         if not heavy_tailed(gp.degrees_of_freedom):
             return best
         # A noise of two sizes passes for one with tails, which trusts the noisier half too much where observations are weighed.
@@ -323,7 +292,7 @@ class Trials:
             other = self._varied("noisier, without tails", gp.without_tails(), noisiness, SURELY_NOISIER)
         elif other is not None:
             other = self.judged(other.gp.without_tails())
-        return best if other is None else _surely_better(best, other)
+        return best if other is None else surely_better(best, other)
 
     def _varied(
         self, stage: str, gp: LocalGP, crowding: Crowding | Noisiness | None, nats: float, **how: Any
@@ -334,7 +303,7 @@ class Trials:
             return None
 
         def surely() -> dict[str, Tensor]:
-            other, gain = self._likelier(gp, crowding=crowding, **how)
+            other, gain = self._likelier(gp, crowding=crowding, wanted=nats, **how)
             return (other if gain > nats else gp).tensors()
 
         made = self.stages.once(stage, surely)
@@ -343,16 +312,12 @@ class Trials:
         bent = replace(gp.kernel, variation=crowding.bumps)
         return self.judged(LocalGP.from_tensors(made, bent, gp.rows))
 
-    @property
-    def _steps(self) -> int:
-        """Of a fit; one row has nothing to say of how far others lie from it."""
-        if len(self.y) == 1:
-            return 0
-        return -(-self.options.steps // SHORTER) if self.few else self.options.steps
-
-    @property
+    @cached_property
     def _columns(self) -> Tensor | None:
-        return count_columns(self.counts) if self.per_count else None
+        if not self.per_count:
+            return None
+        columns = count_columns(self.counts)
+        return apart_from_places(self.X[:, :2], columns) if self.each_together else columns
 
     def judged(self, gp: LocalGP) -> Candidate:
         """What held-out rows say of it."""
@@ -398,11 +363,11 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
         best = _or_alone(trials, best, alone)
     if blocks and start.time_axis is None and not trials.tell_together:
         mixed = _in_turns(rows, [*blocks, *trials.left_out["sides"]], 1)
-        best = _better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
+        best = better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
     if places := _places_to_vary_at(trials, start):
         flat = Variation.flat(trials.X[:, :2], places, trials.options.seed)
         bent = replace(best.gp.kernel, variation=flat.to(trials.X.device))
-        best = _better(best, trials.fitted("varying", rows, bent, weighted=best.gp.weighted))
+        best = better(best, trials.fitted("varying", rows, bent, weighted=best.gp.weighted))
     if trials.follows is not None and best.gp.kernel.variation is None:
         # The kernel of every gap a map may have: it must not lose in one of them what it gains in others.
         gaps = [] if start.time_axis is not None else trials.left_out["sides"]
@@ -420,7 +385,9 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     if not trials.per_count:
         return gp
     still = replace(gp, count_shift=torch.zeros_like(gp.count_shift))
-    return _surely_better(trials.judged(still), best if gp is best.gp else trials.judged(gp)).gp
+    if trials.each_together and trials.nats(still, gp) <= SURELY:
+        return still
+    return surely_better(trials.judged(still), best if gp is best.gp else trials.judged(gp)).gp
 
 
 def _best_of(
@@ -435,32 +402,21 @@ def _best_of(
             candidates = trials.rivals(again, rows, weighted=False)
     by_name = dict(zip(starts, candidates))
     short, alone = by_name.pop("short", None), by_name.pop("places", None)
-    best = functools.reduce(_better, by_name.values())
-    return best if short is None else _surely_better(best, short), alone
+    best = functools.reduce(better, by_name.values())
+    return best if short is None else surely_better(best, short), alone
 
 
 def _or_alone(trials: Trials, best: Candidate, alone: Candidate | None) -> Candidate:
     """That which began with single places, where all rows are surely likelier: of few that tells more than what they leave out."""
     if alone is None or trials.nats(best.gp, alone.gp) <= SURELY:
         return best
-    return _surely_better(alone, best)
+    return surely_better(alone, best)
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:
     """So many sets of single rows, then one of a gap, until each gap has had its turn."""
     turn = itertools.cycle(rows)
     return [s for gap in gaps for s in (*itertools.islice(turn, between), gap)]
-
-
-def _better(one: Candidate, other: Candidate) -> Candidate:
-    """The other, if it is."""
-    return other if other.density > one.density else one
-
-
-def _surely_better(simple: Candidate, other: Candidate) -> Candidate:
-    """The other, if it gains more than the standard error of its gain (Breiman et al. 1984, section 3.4.3)."""
-    gain = other.density - simple.density
-    return other if gain > simple.doubt_beside(other) else simple
 
 
 def _places_to_vary_at(trials: Trials, start: LocalKernel) -> int:

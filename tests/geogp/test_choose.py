@@ -11,15 +11,18 @@ import torch
 import geogp
 from geogp.densities import log_density
 from geogp.field import FieldOptions, LocalKernel, choose
-from geogp.field.choose import Candidate, Trials, best_local_gp, held_out_densities
+from geogp.field.candidate import Candidate, better, surely_better
+from geogp.field.choose import Trials, best_local_gp, held_out_densities
 from geogp.field.frame import SPACINGS
 from geogp.field.left_out import LeftOut
+from geogp.field.likelihood.apart import apart_from_places
 from geogp.field.likelihood.repeated import first_of_copies
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.options import ROUGH
 from geogp.field.solve import conditional_moments
 from geogp.field.stages import Stages
+from geogp.field.variation import Variation
 from geogp.field.variation.told import Told
 
 
@@ -83,8 +86,8 @@ def test_another_that_is_level_takes_nothing():
     )
     assert one.never_loses_to(level) and not one.never_loses_to(less)
     assert one.never_loses_to(less, ("blocks", "sides")) and not less.never_loses_to(one, ("blocks",))
-    assert choose._better(one, level) is one and choose._better(less, one) is one
-    assert choose._better(one, candidate(rows=[1.1], blocks=[2.0])) is not one
+    assert better(one, level) is one and better(less, one) is one
+    assert better(one, candidate(rows=[1.1], blocks=[2.0])) is not one
 
 
 @pytest.mark.parametrize(("gain", "taken"), [(0.49, False), (0.51, True)])
@@ -92,8 +95,8 @@ def test_a_gain_within_its_standard_error_is_none(gain, taken):
     simple = candidate(rows=[0.0, 0.0, 0.0, 0.0])
     spread = math.sqrt(0.75)  # of two above and two below: a variance of 1, a standard error of 1/2
     other = candidate(rows=[gain + spread, gain - spread, gain + spread, gain - spread])
-    assert (choose._surely_better(simple, other) is other) == taken
-    assert choose._surely_better(simple, candidate(rows=[0.0] * 4)) is simple
+    assert (surely_better(simple, other) is other) == taken
+    assert surely_better(simple, candidate(rows=[0.0] * 4)) is simple
 
 
 def test_two_sets_of_single_rows_then_a_gap():
@@ -241,14 +244,29 @@ def test_a_line_has_one_northing():
     assert not replace(t, X=flat).on_a_line
 
 
-@pytest.mark.parametrize(("n", "steps"), [(1, 0), (2, 3), (399, 3), (400, 5)])
-def test_of_few_rows_half_the_steps_of_one_none(n, steps):
-    assert trials_of(n, options=FieldOptions(steps=5))._steps == steps
+@pytest.mark.parametrize(
+    ("n", "bends", "steps"), [(1, False, 0), (2, False, 3), (399, True, 3), (400, True, 5), (999, False, 3), (1000, False, 5)]
+)  # fmt: skip
+def test_half_the_steps_where_a_search_comes_after_none_of_one_row(monkeypatch, n, bends, steps):
+    asked = {}
+
+    def fit(X, y, counts, sets, start, **how):
+        asked.update(how)
+        return LocalGP(start, 0.3, 0.2, None, torch.zeros(0).double(), (1.0,))
+
+    monkeypatch.setattr(choose, "fit_local_gp", fit)
+    monkeypatch.setattr(Trials, "_together", lambda trials, gp: gp)
+    monkeypatch.setattr(Trials, "judged", lambda trials, gp: Candidate(gp, {}))
+    t, kernel = trials_of(n, options=FieldOptions(steps=5)), kernel_of()
+    if bends:
+        kernel = replace(kernel, variation=Variation.flat(t.X[:, :2], 4, 0))
+    t.fitted("some", SETS["rows"], kernel, weighted=True)
+    assert asked["steps"] == steps
 
 
 @pytest.mark.parametrize(
     ("n", "per_count", "rate", "batch", "noise"),
-    [(50, False, 0.08, 50, 0.5), (50, True, 0.08, 50, 0.1), (399, False, 0.08, 128, 0.5), (400, False, 0.04, 40, 0.5),
+    [(50, False, 0.08, 50, 0.5), (50, True, 0.08, 50, 0.1), (399, False, 0.08, 128, 0.5), (400, False, 0.08, 40, 0.5),
      (1000, False, 0.04, 100, 0.1), (5000, False, 0.04, 128, 0.1)],
 )  # fmt: skip
 def test_how_a_candidate_is_fitted(monkeypatch, n, per_count, rate, batch, noise):
@@ -384,7 +402,7 @@ def test_all_rows_are_the_distinct_ones_and_what_is_said_of_them(monkeypatch):
     keep = t.distinct
     assert len(keep) == 39 and torch.equal(asked["X"], t.X[keep]) and torch.equal(asked["y"], t.y[keep])
     assert torch.equal(asked["counts"], t.counts[keep]) and torch.equal(
-        asked["columns"], choose.count_columns(t.counts)[keep]
+        asked["columns"], apart_from_places(t.X[:, :2], choose.count_columns(t.counts))[keep]
     )
     assert torch.equal(asked["told"].says, t.told.says[keep]) and asked["passes"] == 3 and asked["seed"] == 2
     assert asked["per_count"] is True and found.tau2 == 0.1

@@ -10,6 +10,7 @@ from scipy import sparse
 import geogp
 from geogp.densities import log_density
 from geogp.field import FieldOptions, LocalField, LocalKernel, choose
+from geogp.field.candidate import Candidate
 from geogp.field.joint.kernel_sums import kernel_quadratic
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.solve import conditional_moments
@@ -249,7 +250,7 @@ def test_no_kind_of_missing_data_may_speak_against_it():
     gp = LocalField.fit(*world(1.0, n=50)[:2], None, options=replace(QUICK, steps=2)).gp
 
     def candidate(rows, blocks):
-        return choose.Candidate(gp, {"rows": torch.full((2,), rows), "blocks": torch.full((3,), blocks)})
+        return Candidate(gp, {"rows": torch.full((2,), rows), "blocks": torch.full((3,), blocks)})
 
     plain, better, mixed = candidate(-1.0, -2.0), candidate(-0.9, -2.0), candidate(-0.1, -2.1)
     assert better.never_loses_to(plain) and not mixed.never_loses_to(plain)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 DENSE_BELOW = 600
 #: The search's passes over the rows.
 PASSES = 20
+#: It ends before where two of them make the rows likelier by fewer nats, and where so many promise too little.
+SETTLED, GIVEN_UP_AFTER = 0.01, 8
 #: How far the logarithm of a length or a variance goes from where it begins; that of a noise may fall farther.
 FARTHEST, NOISELESS = 5.0, 14.0
 #: Rates of a term's prior: of a spacing of places over its length, of a covariate's sd over its length along that, and of
@@ -47,6 +49,7 @@ def fit_all_together(
     told: ToldNoise | None = None,
     per_count: bool = True,
     crowding: Crowding | Noisiness | None = None,
+    wanted: float = 0.0,
     passes: int = PASSES,
     dense_below: int = DENSE_BELOW,
     seed: int = 0,
@@ -64,6 +67,7 @@ def fit_all_together(
     gp : as `fit_local_gp` gives it, its kernel the same everywhere; X, y, counts, columns, told, per_count : as there
     crowding : of X, which lengthscale, variance and noise may follow, or the places among which the noise alone may differ; None
         where they are the same everywhere
+    wanted : nats that must be gained for it to be of any use: given up where a quarter is not in sight
     passes : of the search, at most; dense_below : so many rows are factorised as a whole; seed : of the order of more rows than are factorised at once
 
     Raises
@@ -116,12 +120,33 @@ def fit_all_together(
     noises = {id(model.tau2), id(model.s2)}
     down = [NOISELESS if id(p) in noises else FARTHEST for p in learned for _ in range(p.numel())]
     reach = [(v - least, v + FARTHEST) for v, least in zip(start, down)]
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=reach, options={"maxiter": passes})
+    found = minimize(
+        loss,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=reach,
+        callback=_until_settled(losses, wanted),
+        options={"maxiter": passes},
+    )
     with torch.no_grad():
         vector_to_parameters(torch.from_numpy(found.x).to(X.device), learned)
     made = model.cpu().learned(list(gp.loss), gp.weighted)
     scale = 1.0 / gp.variance_factor
     return replace(made, tau2=scale * made.tau2, s2=scale * made.s2), losses[0] - float(found.fun)
+
+
+def _until_settled(losses: list[float], wanted: float) -> Callable[[OptimizeResult], None]:
+    """What ends a search where two passes gain next to nothing, or the first of them less than a quarter of what is wanted."""
+    reached: list[float] = []
+
+    def after_a_pass(intermediate_result: OptimizeResult) -> None:
+        reached.append(intermediate_result.fun)
+        little = len(reached) > 2 and reached[-3] - reached[-1] < SETTLED
+        if little or (len(reached) == GIVEN_UP_AFTER and losses[0] - reached[-1] < wanted / 4):
+            raise StopIteration
+
+    return after_a_pass
 
 
 def penalty(kernel: LocalKernel) -> Tensor:

@@ -241,7 +241,7 @@ class Conditioned:
 
     def common_factor(self, C: Tensor, leaning: Tensor) -> Tensor:
         """(N, q + p + 2) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
-        weights, its p axes beyond the data, and its walks ahead of the data and before them bring. `leaning` is what the
+        weights, its p covariates beyond the data, and its walks ahead of the data and before them bring. `leaning` is what the
         predictions' weights make of the drift's columns (N, q)."""
         size, axes = torch.linalg.eigh(self.drift.covariance)  # zero where a run knows of no drift
         L = axes * size.clamp_min(0.0).sqrt()

@@ -43,9 +43,8 @@ SOME = 20_000
 REACH, STRAIGHT = 2.0, 2.0
 #: The first columns of coordinates are space.
 N_SPACE = 2
-#: Of what goes on with a covariate beyond the data so much is one sd; and of what levelling off takes from the plane over space: it may
-#: as well go on.
-DOUBTED, LEVELLED = 0.5, 0.8
+#: Of what goes on with a covariate beyond the data so much is one sd.
+DOUBTED = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,23 +130,21 @@ class Drift:
         return torch.cat(columns, dim=1)
 
     def doubt(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N p"]:
-        """One sd of what is said along each of p axes beyond the data, the same sign and share everywhere. Over space it is some of what
-        levelling off takes, as of a trend; of a covariate half of how much it goes on, so that going on as before, and no more at
-        all, are two of them apart."""
-        inside, beyond = self._scaled(C)
-        taken = self._in_units(C) - inside - beyond
-        over_space = torch.tensor([d < N_SPACE for d in self.axes], dtype=torch.bool, device=C.device)
-        share = torch.where(over_space, LEVELLED * taken, DOUBTED * beyond)
-        return share * self.weights[1 : 1 + len(self.axes)].to(C.device)
+        """One sd of what is said of p covariates beyond where they were measured, for each the same sign and share everywhere: half of
+        how much it goes on, so that going on as before, and no more at all, are two of them apart."""
+        some = ~self._over_space
+        slopes = self.weights[1 : 1 + len(self.axes)].to(C.device)
+        return (DOUBTED * self._scaled(C)[1] * slopes)[:, some]
 
-    def _in_units(self, C: Tensor) -> Tensor:
-        """(N, p) in half extents from the middle of the data."""
-        return (C[:, self.axes] - self.center.to(C.device)) / self.scale.to(C.device)
+    @property
+    def _over_space(self) -> Tensor:
+        """Which of the axes are space."""
+        return torch.tensor([d < N_SPACE for d in self.axes], dtype=torch.bool)
 
     def _scaled(self, C: Tensor) -> tuple[Tensor, Tensor]:
         """(N, p) each, in half extents: where C lie or the data end before, and how far it goes on beyond."""
-        P = self._in_units(C)
-        straight = torch.tensor([0.0 if d < N_SPACE else STRAIGHT for d in self.axes]).to(P)
+        P = (C[:, self.axes] - self.center.to(C.device)) / self.scale.to(C.device)
+        straight = torch.where(self._over_space.to(C.device), 0.0, STRAIGHT)
         beyond = (P.abs() - 1.0).clamp_min(0.0)
         late = (beyond - straight).clamp_min(0.0)
         return P.clamp(-1.0, 1.0), P.sign() * (beyond - late - REACH * torch.expm1(-late / REACH))

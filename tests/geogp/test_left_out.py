@@ -7,6 +7,7 @@ import torch
 
 import geogp
 from geogp.field import FieldOptions, choose, left_out, neighbours
+from geogp.field.candidate import _share
 from geogp.field.frame import frame_of
 from geogp.field.noise import fit as noise_fit
 from geogp.holdout import left_out_kinds
@@ -141,4 +142,4 @@ def test_the_horizon_is_the_farthest_that_was_left_out():
 
 def test_sides_count_less_than_what_most_predictions_are_like():
     kinds = ("rows", "blocks", "future", "sides")
-    assert [choose._share(kind) for kind in kinds] == [1.0, 1.0, 1.0, 0.3]
+    assert [_share(kind) for kind in kinds] == [1.0, 1.0, 1.0, 0.3]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import geogp
-from geogp.field import FieldOptions, choose, left_out, neighbours
+from geogp.field import FieldOptions, left_out, neighbours
 from geogp.field.candidate import _share
 from geogp.field.frame import frame_of
 from geogp.field.noise import fit as noise_fit

@@ -333,7 +333,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     together tell of both), and rough ones beside smooth ones where no kernel was asked for: of few rows the likelihood tells which, on a
     line beside smoother ones, too, and plain reading is left only where weighing surely gains; they begin with short lengths, too. In time
     one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and variance may vary over space, or
-    follow what places say, if no missing data speak against it. A mean that shifts with the count must gain more than chance does.
+    follow what places say, if no missing data speak against it. A mean that shifts with the count must gain more than chance does,
+    of few rows by what counts differ from those around, too: a row left out gains by counts that follow the surface.
     """
     rows, blocks = trials.left_out["rows"], trials.left_out["blocks"]
     if start.time_axis is not None and blocks:

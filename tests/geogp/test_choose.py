@@ -244,19 +244,25 @@ def test_a_line_has_one_northing():
     assert not replace(t, X=flat).on_a_line
 
 
-@pytest.mark.parametrize(
-    ("n", "bends", "steps"), [(1, False, 0), (2, False, 3), (399, True, 3), (400, True, 5), (999, False, 3), (1000, False, 5)]
-)  # fmt: skip
-def test_half_the_steps_where_a_search_comes_after_none_of_one_row(monkeypatch, n, bends, steps):
-    asked = {}
+@pytest.fixture
+def asked(monkeypatch):
+    """What a fit by minibatches was asked for, and what was searched for `together` after; nothing is fitted."""
+    out = {"together": []}
 
     def fit(X, y, counts, sets, start, **how):
-        asked.update(how)
+        out.update(how, sets=sets)
         return LocalGP(start, 0.3, 0.2, None, torch.zeros(0).double(), (1.0,))
 
     monkeypatch.setattr(choose, "fit_local_gp", fit)
-    monkeypatch.setattr(Trials, "_together", lambda trials, gp: gp)
+    monkeypatch.setattr(Trials, "_together", lambda trials, gp: (out["together"].append(gp), gp)[1])
     monkeypatch.setattr(Trials, "judged", lambda trials, gp: Candidate(gp, {}))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("n", "bends", "steps"), [(1, False, 0), (2, False, 3), (399, True, 3), (400, True, 5), (999, False, 3), (1000, False, 5)]
+)  # fmt: skip
+def test_half_the_steps_where_a_search_comes_after_none_of_one_row(asked, n, bends, steps):
     t, kernel = trials_of(n, options=FieldOptions(steps=5)), kernel_of()
     if bends:
         kernel = replace(kernel, variation=Variation.flat(t.X[:, :2], 4, 0))
@@ -269,24 +275,14 @@ def test_half_the_steps_where_a_search_comes_after_none_of_one_row(monkeypatch, 
     [(50, False, 0.08, 50, 0.5), (50, True, 0.08, 50, 0.1), (399, False, 0.08, 128, 0.5), (400, False, 0.08, 40, 0.5),
      (1000, False, 0.04, 100, 0.1), (5000, False, 0.04, 128, 0.1)],
 )  # fmt: skip
-def test_how_a_candidate_is_fitted(monkeypatch, n, per_count, rate, batch, noise):
-    asked = {}
-
-    def fit(X, y, counts, sets, start, **how):
-        asked.update(how, sets=sets)
-        return LocalGP(start, 0.3, 0.2, None, torch.zeros(0).double(), (1.0,))
-
-    monkeypatch.setattr(choose, "fit_local_gp", fit)
-    together = []
-    monkeypatch.setattr(Trials, "_together", lambda trials, gp: (together.append(gp), gp)[1])
-    monkeypatch.setattr(Trials, "judged", lambda trials, gp: Candidate(gp, {}))
+def test_how_a_candidate_is_fitted(asked, monkeypatch, n, per_count, rate, batch, noise):
     t = trials_of(n, per_count=per_count, options=FieldOptions(steps=6, seed=3))
     made = t.fitted("some", SETS["rows"], kernel_of(), weighted=False)
     assert made.gp.tau2 == 0.3 and asked["sets"] is SETS["rows"]
     assert (asked["learning_rate"], asked["batch"], asked["noise"]) == (rate, batch, noise)
     assert asked["seed"] == 3 and asked["weighted"] is False and asked["per_count"] is per_count
     assert (asked["columns"] is not None) == per_count and asked["tick"] == t.stages.tick
-    assert len(together) == (n < 1000)
+    assert len(asked["together"]) == (n < 1000)
     # Kept as a stage of that name.
     again = replace(t, stages=Stages(t.stages.known))
     monkeypatch.setattr(choose, "fit_local_gp", None)

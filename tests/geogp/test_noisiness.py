@@ -97,7 +97,10 @@ def test_a_noise_of_many_sizes_is_none_with_tails(weighted, monkeypatch):
     nll = [-m.predictive(X).log_density(y).mean() for m in (model, tailed)]
     assert nll[0] < nll[1] - 0.03
     inside = [(np.abs(m.predictive(X[loud]).cdf(y[loud]) - 0.5) < 0.475).mean() for m in (model, tailed)]
-    assert inside[0] > inside[1]
+    # Of observations that are not weighed the other holds nearly as much, and is told apart by its densities.
+    assert inside[0] > inside[1] + (0.02 if weighted else 0.0)
+    missed = [-m.predictive(X[loud]).log_density(y[loud]).mean() for m in (model, tailed)]
+    assert missed[0] < missed[1] - 0.03
 
 
 def test_networks_hear_of_it(monkeypatch):

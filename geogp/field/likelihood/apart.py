@@ -38,15 +38,15 @@ def apart_from_places(P: Float[Tensor, "N 2"], columns: Float[Tensor, "N q"]) ->
     [True, False]
     """
     places = Places.of(P)
-    often = places.summed(torch.ones_like(columns[:, 0]))[:, None]
-    means = torch.stack([places.summed(column) for column in columns.T], dim=1) / often
+    often = places.summed(torch.ones_like(columns[:, :1]))
+    means = places.summed(columns) / often
     if places.repeat:
         return columns - means[places.at]
     at = P[places.first]
     extent = float((at.amax(0) - at.amin(0)).norm())
     away = torch.cdist(at, at) / extent
     best = torch.full_like(means[0], torch.inf)
-    surface = means.mean(0).expand_as(means).clone()
+    surface = torch.zeros_like(means)
     for length, noise in itertools.product(LENGTHS, NOISES):
         K = matern(away / length, "matern32")
         L = cholesky(with_diagonal(K, noise / often[:, 0]), jitter=JITTER, what="the counts' covariance")

@@ -82,8 +82,8 @@ class Places:
         return repeat(len(self.at), len(self.first))
 
     def summed(self, values: Tensor) -> Tensor:
-        """(P,) sums of values (N,) of the rows at each."""
-        return values.new_zeros(len(self.first)).index_add(0, self.at, values)
+        """Sums of values (N, ...) of the rows at each: (P, ...)."""
+        return values.new_zeros(len(self.first), *values.shape[1:]).index_add(0, self.at, values)
 
 
 @dataclass(frozen=True)

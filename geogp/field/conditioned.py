@@ -240,13 +240,13 @@ class Conditioned:
         )
 
     def common_factor(self, C: Tensor, leaning: Tensor) -> Tensor:
-        """(N, q + p + 2) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain
-        weights, its p covariates beyond the data, and its walks ahead of the data and before them bring. `leaning` is what the
-        predictions' weights make of the drift's columns (N, q)."""
+        """(N, q + 2) factor F of what predictions at C err together: F F' is the covariance that the drift's uncertain weights,
+        and its walks ahead of the data and before them bring. `leaning` is what the predictions' weights make of the
+        drift's columns (N, q)."""
         size, axes = torch.linalg.eigh(self.drift.covariance)  # zero where a run knows of no drift
         L = axes * size.clamp_min(0.0).sqrt()
         open_ = self.drift.columns(C) - leaning
-        return torch.cat([open_ @ L, self.drift.doubt(C), self._walks(C).sqrt()], dim=1)
+        return torch.cat([open_ @ L, self._walks(C).sqrt()], dim=1)
 
     def regional_given(self, rows: Tensor) -> RegionalSurface | None:
         """The regional surface given some of the observations."""

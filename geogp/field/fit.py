@@ -77,7 +77,7 @@ def fit_conditioned(
     elif trials.few:
         gp = gp.less_sure(left_open(len(y), plane.n_weights))
     seen = gp.observed(C, value, counts)
-    drift = learned(plane, gp, seen, frame.near(C), options.seed)
+    drift = learned(plane, gp, seen, frame.near(C), options.seed).doubting_beyond()
     return Conditioned(
         options=options,
         frame=frame,

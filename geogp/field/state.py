@@ -12,7 +12,7 @@ from geogp.field.frame import Frame
 from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood.averaged import Averaged
 from geogp.field.local_gp import LocalGP
-from geogp.field.mean.drift import Drift
+from geogp.field.mean.drift import N_SPACE, Drift
 from geogp.field.mean.season import Season
 from geogp.field.mean.trend import Trend
 from geogp.field.noise.fit import SPREAD
@@ -44,6 +44,7 @@ def state_of(
         "drift.scale": known.drift.scale,
         "drift.weights": known.drift.weights,
         "drift.covariance": known.drift.covariance,
+        "drift.slopes": known.drift.slopes,
     }
     if (bumps := gp.kernel.variation) is not None:
         tensors |= {
@@ -147,17 +148,18 @@ def _drift(tensors: dict[str, Tensor], waves: dict[str, Any] | None, frame: Fram
         nested = {name: tuple(map(tuple, waves[name])) for name in ("waves", "doubt")}
         season = Season(**waves | nested)
     n_waves = 0 if season is None else len(season.waves)
-    known = len(tensors["drift.weights"]) in (q + n_waves, q * (1 + n_waves))
+    weights, slopes = tensors["drift.weights"], tensors.get("drift.slopes")
+    beyond = 0 if slopes is None else len(slopes)
+    known = len(weights) - beyond in (q + n_waves, q * (1 + n_waves)) and beyond in (0, len(axes))
     if not known or not set(axes) <= set(range(frame.n_axes)):
         raise ValueError("its drift has other weights than columns")
-    return Drift(
-        tensors["drift.center"],
-        tensors["drift.scale"],
-        axes,
-        tensors["drift.weights"],
-        tensors["drift.covariance"],
-        season,
+    drift = Drift(
+        tensors["drift.center"], tensors["drift.scale"], axes, weights, tensors["drift.covariance"], season
     )
+    if slopes is not None:
+        return replace(drift, slopes=slopes)
+    # Before, the doubt beyond the data was of covariates alone.
+    return drift.doubting_beyond(drift.weights[1:q] * torch.tensor([float(d >= N_SPACE) for d in axes]))
 
 
 def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> LocalGP:

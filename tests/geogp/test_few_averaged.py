@@ -95,7 +95,7 @@ def test_predictions_are_those_of_exact_processes_averaged():
     means, variances, weights = [], [], []
     for w, member in known.members:
         seen, phi, at = member.seen, member.drift.columns(member.seen.X), member.drift.columns(C)
-        k, wide = member.gp.kernel, PRIOR_SD**2
+        k, wide = member.gp.kernel, member.drift.prior_variance
         K = k(seen.X, seen.X) + torch.diag(seen.noise_variance) + wide * phi @ phi.T
         across = k(C, seen.X) + wide * at @ phi.T
         own = (k(C, C) + wide * at @ at.T).diagonal()

@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 import geogp
+from geogp import run as runs
 from geogp.field import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.mean import drift
@@ -15,6 +16,7 @@ from geogp.field.mean.drift import Drift, Whitened
 from geogp.field.observations import Observations
 from geogp.field.solve import conditional_moments
 from geogp.field.student import left_open
+from geogp.update import recondition
 
 
 def coordinates(n=40, seed=0):
@@ -49,7 +51,8 @@ def test_columns_but_time_run_from_minus_one_to_one(unit):
 
 
 def test_beyond_the_data_the_plane_levels_off_after_two_half_extents_and_covariates_after_two_more(plane):
-    d = plane
+    d = plane.doubting_beyond()
+    torch.testing.assert_close(d.slopes, plane.weights[1:])
     for beyond in (0.3, 2.0, 3.0, 50.0):
         for side in (-1.0, 1.0):
             C = torch.zeros(1, 5).double()
@@ -57,12 +60,63 @@ def test_beyond_the_data_the_plane_levels_off_after_two_half_extents_and_covaria
             level = 2.0 * (1.0 - np.exp(-beyond / 2.0))
             on = min(beyond, 2.0) + 2.0 * (1.0 - np.exp(-max(beyond - 2.0, 0.0) / 2.0))
             wanted = side * (1.0 + torch.tensor([level, level, on, on])).double()
-            torch.testing.assert_close(d.columns(C)[0, 1:], wanted)
-            # As far from going on as from standing still.
-            torch.testing.assert_close(d.doubt(C)[0], 0.5 * side * on * d.weights[3:])
-    assert (d.doubt(coordinates()) == 0.0).all() and d.doubt(coordinates()).shape == (40, 2)
-    line = Drift.over(coordinates()[:, :2], None)
-    assert line.doubt(2.0 * coordinates()[:, :2]).shape == (40, 0)
+            torch.testing.assert_close(d.columns(C)[0, 1:5], wanted)
+            # A covariate as far from going on as from standing still, space so that going on is well within two sd.
+            share = side * torch.tensor([0.8 * (beyond - level)] * 2 + [0.5 * on] * 2).double()
+            torch.testing.assert_close(d.columns(C)[0, 5:], share * plane.weights[1:])
+    assert (d.columns(coordinates())[:, 5:] == 0.0).all() and d.columns(coordinates()).shape == (40, 9)
+    assert (d.weights[5:] == 0.0).all() and torch.equal(d.covariance[5:, 5:], torch.eye(4).double())
+    assert d.n_weights == 9 and (d.covariance[5:, :5] == 0.0).all()
+
+
+def test_what_is_otherwise_beyond_the_data_is_learned_from_there(plane):
+    """By its own prior, of sd 1; the data themselves say nothing of it."""
+    d, C = plane.doubting_beyond(), coordinates(60, 5)
+    inside = d.least_squares(coordinates(), torch.ones(40).double(), torch.ones(40).double())
+    assert (inside.weights[5:] == 0.0).all()
+    torch.testing.assert_close(inside.covariance[5:, 5:], torch.eye(4).double())
+    C[:, :2] *= 4.0
+    phi, y = d.columns(C), torch.from_numpy(np.random.default_rng(6).normal(size=60))
+    prior = torch.diag(torch.tensor([1 / 9.0] * 5 + [1.0] * 4).double())
+    found = d.least_squares(C, y, 2.0 * torch.ones(60).double())
+    torch.testing.assert_close(found.covariance, torch.linalg.inv(2.0 * phi.T @ phi + prior))
+    torch.testing.assert_close(found.weights, found.covariance @ (2.0 * phi.T @ y))
+
+
+def sloping(seed, n=150):
+    """A slope of 20 across a square under a noise of 5, and the square east of it."""
+    rng = np.random.default_rng(seed)
+    X, beyond = rng.uniform(0, 100_000, (2, n, 2))
+    beyond[:, 0] += 100_000
+    return X, 20.0 * X[:, 0] / 100_000 + 5.0 * rng.normal(size=n), beyond, 20.0 * beyond[:, 0] / 100_000
+
+
+def test_a_plane_that_goes_on_beyond_the_data_is_in_the_surfaces_interval():
+    """A slope across a square, asked in the next one: the mean levels off, and says so."""
+    held, width = [], []
+    for seed in range(4):
+        X, y, beyond, surface = sloping(seed)
+        model = geogp.GPRegressor(random_state=0).fit(X, y)
+        low, high = model.interval(beyond, 0.95, latent=True)
+        held.append(((low <= surface) & (surface <= high)).mean())
+        width.append((high - low).mean())
+    assert np.mean(held) > 0.85 and np.mean(width) < 16.0
+
+
+def test_measurements_from_beyond_the_data_take_away_the_doubt_that_was_there(tmp_path):
+    """A run told of them knows whether the plane goes on, also where it has been written and read between."""
+    X, y, beyond, surface = sloping(1)
+    model = geogp.GPRegressor(random_state=0).fit(X, y)
+    run = runs.save(tmp_path / "run", model)
+    told, asked = beyond[:75], beyond[75:]
+    values = surface[:75] + 5.0 * np.random.default_rng(9).normal(size=75)
+    before = model.interval(asked, 0.95, latent=True)
+    wide, error = before[1] - before[0], np.abs(model.predict(asked) - surface[75:])
+    for m in (recondition(model, told, values), recondition(run.model, told, values)):
+        low, high = m.interval(asked, 0.95, latent=True)
+        assert ((low <= surface[75:]) & (surface[75:] <= high)).mean() > 0.9
+        assert (high - low).mean() < 0.6 * wide.mean()
+        assert np.abs(m.predict(asked) - surface[75:]).mean() < 0.5 * error.mean()
 
 
 @pytest.mark.parametrize(("n", "n_space", "axes"), [(9, 2, (0, 1)), (8, 2, ()), (6, 1, (0,)), (5, 1, ())])
@@ -106,26 +160,25 @@ def test_only_some_of_many_rows_are_counted(monkeypatch):
 
 
 def test_what_it_says_and_how_it_errs_are_products_of_its_columns(plane):
+    plane = plane.doubting_beyond()
     A, B = coordinates(6, 2), coordinates(4, 3)
-    phi, psi = plane.columns(A), plane.columns(B)
-    torch.testing.assert_close(plane(A), phi @ plane.weights)
     A[0, 3:], B[1, 3:] = torch.tensor([4.0, -20.0]), torch.tensor([-1.0, -30.0])
-    phi, psi, beyond = plane.columns(A), plane.columns(B), plane.doubt(A)
-    assert (beyond[0].abs() > 0.01).all() and (plane.doubt(B)[1].abs() > 0.01).all()
-    both = phi @ plane.covariance @ psi.T + beyond @ plane.doubt(B).T
-    torch.testing.assert_close(plane.covariance_of(A, B), both)
+    A[0, :2], B[1, :2] = torch.tensor([30.0, 9.0]), torch.tensor([-40.0, -20.0])
+    phi, psi = plane.columns(A), plane.columns(B)
+    assert (phi[0, 5:].abs() > 0.01).all() and (psi[1, 5:].abs() > 0.01).all()
+    torch.testing.assert_close(plane(A), phi @ plane.weights)
+    torch.testing.assert_close(plane.covariance_of(A, B), phi @ plane.covariance @ psi.T)
     own = plane.covariance_of(A, A, diagonal=True)
-    torch.testing.assert_close(own, (phi @ plane.covariance @ phi.T + beyond @ beyond.T).diagonal())
-    leaning = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(own, (phi @ plane.covariance @ phi.T).diagonal())
+    leaning = torch.randn(6, 9, generator=torch.Generator().manual_seed(0)).double()
     open_ = phi - leaning
     change, variance = plane.extra(A, leaning)
     assert (change == 0).all()
-    torch.testing.assert_close(variance, (open_ @ plane.covariance @ open_.T + beyond @ beyond.T).diagonal())
+    torch.testing.assert_close(variance, (open_ @ plane.covariance @ open_.T).diagonal())
     other = replace(plane, weights=plane.weights + 1.0, covariance=4.0 * plane.covariance)
     change, wider = plane.extra(A, leaning, other)
     torch.testing.assert_close(change, open_.sum(1))
-    further = other.doubt(A).square().sum(1) - 4.0 * beyond.square().sum(1)
-    torch.testing.assert_close(wider, 4.0 * variance + further)
+    torch.testing.assert_close(wider, 4.0 * variance)
 
 
 def test_a_temperature_goes_on_falling_above_the_highest_station():

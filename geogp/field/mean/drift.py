@@ -8,7 +8,7 @@ neighbours and s² what they leave open, (u_i − c'u_N) / s = ((φ_i − Φ_N'c
 neighbours' and what the drift adds to it: mean φ*'ŵ + c'(u_N − Φ_N ŵ), variance v + (φ* − Φ_N'c)' Cov(w) (φ* − Φ_N'c).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -43,8 +43,8 @@ SOME = 20_000
 REACH, STRAIGHT = 2.0, 2.0
 #: The first columns of coordinates are space.
 N_SPACE = 2
-#: Of what goes on with a covariate beyond the data so much is one sd.
-DOUBTED = 0.5
+#: Of what goes on with a covariate beyond the data so much is one sd; and of what levelling off takes from the plane over space.
+DOUBTED, LEVELLED = 0.5, 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +57,7 @@ class Drift:
     axes : those columns
     weights, covariance : (q,), (q, q) of w given the observations
     season : waves over time, or None
+    slopes : (s,) that the axes had when they were fitted, s = p, see `doubting_beyond`; before, s = 0
 
     Examples
     --------
@@ -71,6 +72,7 @@ class Drift:
     weights: Float[Tensor, " q"]
     covariance: Float[Tensor, "q q"]
     season: Season | None = None
+    slopes: Float[Tensor, " s"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
     @classmethod
     def over(
@@ -112,42 +114,69 @@ class Drift:
         return len(self.weights)
 
     @property
+    def prior_variance(self) -> Float[Tensor, " q"]:
+        """Of each weight before anything was measured."""
+        out = torch.full_like(self.weights, PRIOR_SD**2)
+        out[self.n_weights - len(self.slopes) :] = 1.0
+        return out
+
+    @property
     def varies(self) -> bool:
         """Whether the height of the waves is a plane, too."""
         alone = 1 + len(self.axes) + (0 if self.season is None else len(self.season.waves))
-        return self.n_weights > alone
+        return self.n_weights - len(self.slopes) > alone
+
+    def doubting_beyond(self, slopes: Float[Tensor, " p"] | None = None) -> "Drift":
+        """With p more weights, of what may be otherwise beyond the data than Φ says: nothing is known of them but their prior until
+        measurements come from there, and then they are learned as all others are.
+
+        Over space the plane may go on: some of what levelling off takes from it is one sd. Of how much it goes on with a covariate half is,
+        so that going on as before, and no more at all, are two of them apart. Both in proportion to the slopes, by default its own.
+        """
+        slopes = self.weights[1 : 1 + len(self.axes)] if slopes is None else slopes
+        unit = torch.ones_like(slopes)
+        return replace(
+            self,
+            weights=torch.cat([self.weights, torch.zeros_like(slopes)]),
+            covariance=torch.block_diag(self.covariance, torch.diag(unit)),
+            slopes=slopes.clone(),
+        )
+
+    def sure(self) -> "Drift":
+        """Without the weights of what may be otherwise beyond the data."""
+        q = self.n_weights - len(self.slopes)
+        return replace(
+            self, weights=self.weights[:q], covariance=self.covariance[:q, :q], slopes=self.slopes[:0]
+        )
 
     def columns(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N q"]:
         """Φ at coordinates C: beyond the data it levels off, so that far away it says nothing wild; with covariates it goes straight on
         before, as temperatures fall above the highest station."""
-        inside, beyond = self._scaled(C)
+        inside, beyond, taken = self._scaled(C)
         columns = [torch.ones(len(C), 1, dtype=C.dtype, device=C.device), inside + beyond]
         if self.season is not None:
             waves = self.season(C)
             columns.append(waves)
             if self.varies:
                 columns.append((waves[:, :, None] * inside[:, None, :]).flatten(1))
+        if len(self.slopes):
+            share = torch.where(self._over_space.to(C.device), LEVELLED * taken, DOUBTED * beyond)
+            columns.append(share * self.slopes.to(C.device))
         return torch.cat(columns, dim=1)
-
-    def doubt(self, C: Float[Tensor, "N D"]) -> Float[Tensor, "N p"]:
-        """One sd of what is said of p covariates beyond where they were measured, for each the same sign and share everywhere: half of
-        how much it goes on, so that going on as before, and no more at all, are two of them apart."""
-        some = ~self._over_space
-        slopes = self.weights[1 : 1 + len(self.axes)].to(C.device)
-        return (DOUBTED * self._scaled(C)[1] * slopes)[:, some]
 
     @property
     def _over_space(self) -> Tensor:
         """Which of the axes are space."""
         return torch.tensor([d < N_SPACE for d in self.axes], dtype=torch.bool)
 
-    def _scaled(self, C: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, p) each, in half extents: where C lie or the data end before, and how far it goes on beyond."""
+    def _scaled(self, C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(N, p) each, in half extents: where C lie or the data end before, how far it goes on beyond, and how far it does not."""
         P = (C[:, self.axes] - self.center.to(C.device)) / self.scale.to(C.device)
         straight = torch.where(self._over_space.to(C.device), 0.0, STRAIGHT)
         beyond = (P.abs() - 1.0).clamp_min(0.0)
         late = (beyond - straight).clamp_min(0.0)
-        return P.clamp(-1.0, 1.0), P.sign() * (beyond - late - REACH * torch.expm1(-late / REACH))
+        on = beyond - late - REACH * torch.expm1(-late / REACH)
+        return P.clamp(-1.0, 1.0), P.sign() * on, P.sign() * (beyond - on)
 
     def __call__(self, C: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
         """Φ ŵ at coordinates C."""
@@ -157,8 +186,7 @@ class Drift:
         self, A: Float[Tensor, "N D"], B: Float[Tensor, "M D"], *, diagonal: bool = False
     ) -> Tensor:
         """Covariance of the drift at A and at B given the observations: (N, M), or its diagonal (N,)."""
-        left = torch.cat([self.columns(A) @ self.covariance, self.doubt(A)], dim=1)
-        right = torch.cat([self.columns(B), self.doubt(B)], dim=1)
+        left, right = self.columns(A) @ self.covariance, self.columns(B)
         return (left * right).sum(-1) if diagonal else left @ right.T
 
     def extra(
@@ -171,7 +199,7 @@ class Drift:
         """
         known = self if other is None else other
         open_ = self.columns(C) - leaning
-        variance = ((open_ @ known.covariance) * open_).sum(-1) + known.doubt(C).square().sum(-1)
+        variance = ((open_ @ known.covariance) * open_).sum(-1)
         return open_ @ (known.weights - self.weights), variance.clamp_min(0.0)
 
     def least_squares(
@@ -205,11 +233,14 @@ class Drift:
     def given(self, precision: Float[Tensor, "q q"], right: Float[Tensor, " q"]) -> "Drift":
         """With the weights' posterior, from the normal equations of whitened rows; what all rows of a time err together they do not
         know, and the waves have their own doubt of it."""
-        q = len(right)
-        total = precision + torch.eye(q, dtype=precision.dtype) / PRIOR_SD**2
+        covariance = self.prior_variance.diag()
+        told = precision.diagonal() != 0.0  # else, where columns are zero, what is known is the prior
+        total = (precision + covariance.inverse())[told][:, told]
         L = cholesky(total, jitter=0.0, what="the drift's normal equations")
-        covariance = torch.cholesky_inverse(L)
-        weights = covariance @ right
+        known = torch.cholesky_inverse(L)
+        weights = torch.zeros_like(right)
+        weights[told] = known @ right[told]
+        covariance[torch.outer(told, told)] = known.flatten()
         if self.season is not None and self.season.doubt:
             w = slice(1 + len(self.axes), 1 + len(self.axes) + len(self.season.waves))
             covariance[w, w] += torch.tensor(self.season.doubt).to(covariance)
@@ -218,6 +249,9 @@ class Drift:
 
 def learned(like: Drift, gp: LocalGP, seen: Observations, near: Float[Tensor, "n d"], seed: int) -> Drift:
     """A drift made of the same columns, its weights given the observations, of which `near` says who is near."""
+    slopes, q = like.slopes, like.n_weights - len(like.slopes)
+    if len(slopes) and not bool((like.columns(seen.X)[:, q:] != 0.0).any()):
+        return learned(like.sure(), gp, seen, near, seed).doubting_beyond(slopes)
     if len(seen) <= ALL_OF:
         return like.given_all(gp, seen)
     return Whitened.of(near, seed).drift(like, gp, seen)

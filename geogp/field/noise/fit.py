@@ -52,9 +52,11 @@ Validation = tuple[Tensor, Tensor, Tensor | None]
 
 @dataclass(frozen=True)
 class LeveledRows(HeldOutRows):
-    """Held-out rows that know what their values are above: (N,) the prior mean there."""
+    """Held-out rows that know what their values are above, the prior mean there, and whether they lie beyond a side of the others: (N,)
+    each."""
 
     level: Tensor
+    beyond: Tensor
 
 
 def held_out_rows(
@@ -98,6 +100,7 @@ def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> LeveledRows:
         weight=weight,
         square=_square(C, SQUARE_SPACINGS),
         vote=weight * min(1.0, VOTES_OF_A_SIDE / len(out.rows)) if one_side else weight,
+        beyond=torch.full((len(out.rows),), one_side),
     )
 
 
@@ -154,6 +157,7 @@ def fit_noise(
     dealt: Dealt | None = None,
 ) -> Learned:
     """The smooth noise of a field, with a second peak where rows that members have not learned from surely gain by it, and the warp.
+    Beyond a side of the data a second peak passes for what the mean misses there: such rows do not say whether there is one.
 
     Each kind of missing data counts alike, however many rows it found, but for sides; of validation rows (`asked`)
     none counts more than those rows do on average, or than `ASKED` of them do where the table is small, so that a few cannot outvote
@@ -175,8 +179,10 @@ def fit_noise(
     plain, *peaked = side_by_side(with_warp, noises)
     if not peaked:
         return plain[0]
-    n, likely = min(len(judges), JUDGES), judges.weight.numpy() / float(judges.weight.sum())
-    drawn = np.sort(np.random.default_rng(o.seed).choice(len(judges), n, replace=False, p=likely))
+    likely = torch.where(judges.beyond, 0.0, judges.weight).numpy()
+    n = min(int((likely > 0.0).sum()), JUDGES)
+    drawn = np.random.default_rng(o.seed).choice(len(judges), n, replace=False, p=likely / likely.sum())
+    drawn = np.sort(drawn)
     some = judges.at(torch.from_numpy(drawn))
     new, old = (
         parts.at(torch.from_numpy(drawn)).predictive(_bent(learned.warp, some.counts))
@@ -295,6 +301,7 @@ def fit_noise_and_calibration(
         # Not those of the training rows, which are of another size.
         square=-1 - _square(known.frame.coordinates(X), CLUSTER_SPACINGS),
         vote=one,
+        beyond=torch.zeros(len(y), dtype=torch.bool),
     )
     dealt = _dealt(known, [*kinds, asked])
     learned = fit_noise(known, kinds, stages, asked, dealt)

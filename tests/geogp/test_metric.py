@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import geogp
 from geogp.field.frame import ISOTROPIC
 from geogp.field.likelihood import metric
 from geogp.field.likelihood.metric import learned_metric
@@ -45,7 +46,9 @@ def test_the_metric_undoes_what_is_done_to_the_axes(turn):
 def test_few_rows_or_an_isotropic_field_keep_the_metric_of_the_map():
     P, y = lump()
     assert learned_metric(torch.from_numpy(P), torch.from_numpy(y)) == ISOTROPIC
-    assert learned_metric(torch.from_numpy(P[:50]), torch.from_numpy(y[:50])) == ISOTROPIC
+    assert learned_metric(torch.from_numpy(P[:49]), torch.from_numpy(y[:49])) == ISOTROPIC
+    for n in (50, 100, 300, 499):
+        assert learned_metric(torch.from_numpy(P[:n]), torch.from_numpy(y[:n])) == ISOTROPIC
 
 
 def test_units_are_nothing_to_it():
@@ -56,17 +59,56 @@ def test_units_are_nothing_to_it():
         assert other == pytest.approx(one, rel=1e-6)
 
 
-def test_it_is_learned_from_500_rows_on_and_of_the_first_draw():
+def test_it_is_learned_from_50_rows_on_and_of_many_of_the_first_draw():
     P, y = waves(500)
     found = learned_metric(P, y)
     assert found != ISOTROPIC and found == learned_metric(P, y, seed=0) != learned_metric(P, y, seed=1)
-    assert learned_metric(P[:499], y[:499]) == ISOTROPIC
+    assert learned_metric(P[:50], y[:50]) != ISOTROPIC == learned_metric(P[:49], y[:49])
+
+
+def turned(n, seed, ratio=5.0):
+    """Lengths that differ so many times, the longer one along the diagonal."""
+    rng = np.random.default_rng(seed)
+    P = rng.uniform(0, 100.0, (n, 2))
+    root = np.diag([ratio**0.5, ratio**-0.5]) @ np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2.0)
+    d = np.linalg.norm((P[:, None] - P[None]) @ root.T, axis=-1) / 20.0
+    K = 100.0 * (1 + 3**0.5 * d) * np.exp(-(3**0.5) * d)
+    f = np.linalg.cholesky(K + 1e-6 * np.eye(n)) @ rng.standard_normal(n)
+    return P, f + 3.0 * rng.standard_normal(n), f, K
+
+
+@pytest.mark.parametrize("n", [100, 200, 400])
+def test_few_rows_tell_of_axes_that_are_turned(n):
+    P, y, _, _ = turned(n, 1)
+    M = np.reshape(learned_metric(torch.from_numpy(P), torch.from_numpy(y)), (2, 2))
+    (short, long), axes = np.linalg.eigh(M)
+    assert 3.0 < long / short < 9.0
+    across = axes[:, 1] @ [1.0, -1.0] / np.sqrt(2.0)  # the direction in which the field is rough
+    assert abs(across) > np.cos(np.radians(12.0))
+
+
+def test_a_fit_of_few_rows_is_nearly_as_good_as_one_that_knows_the_axes():
+    error, best = 0.0, 0.0
+    for seed in range(3):
+        P, y, f, K = turned(400, seed)
+        seen, new = np.arange(400) < 200, np.arange(400) >= 200
+        model = geogp.GPRegressor(random_state=0).fit(P[seen], y[seen])
+        error += np.mean((model.predict(P[new]) - f[new]) ** 2)
+        A = K[seen][:, seen] + 9.0 * np.eye(200)
+        best += np.mean((K[new][:, seen] @ np.linalg.solve(A, y[seen]) - f[new]) ** 2)
+    assert error < 1.2 * best
 
 
 @pytest.mark.parametrize(("gain", "learned"), [(19.5, False), (20.0, True), (20.5, True)])
 def test_it_must_gain_twenty_nats(monkeypatch, gain, learned):
     monkeypatch.setattr(metric._Fit, "log_likelihood", lambda fit, P: gain if fit.bends else 0.0)
     assert (learned_metric(*waves(500)) != ISOTROPIC) == learned
+
+
+@pytest.mark.parametrize(("gain", "learned"), [(4.9, False), (5.0, True)])
+def test_of_few_rows_it_must_gain_five(monkeypatch, gain, learned):
+    monkeypatch.setattr(metric._Fit, "log_likelihood", lambda fit, P: gain if fit.bends else 0.0)
+    assert (learned_metric(*waves(200)) != ISOTROPIC) == learned
 
 
 @pytest.mark.parametrize(("nats", "bends"), [(1.5, False), (2.5, True)])

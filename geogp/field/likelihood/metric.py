@@ -10,18 +10,20 @@ from geogp.field.earlier import earlier, nearest
 from geogp.field.frame import ISOTROPIC
 from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood.conditional import conditional_log_density
-from geogp.field.likelihood.sketch import ANCESTORS, descend, total
+from geogp.field.likelihood.sketch import ANCESTORS, descend, settle, total
 from geogp.holdout import spacing
 
 #: Fewer rows say too little about two more numbers; more than the second add nothing but time.
-METRIC_FROM, SAMPLE = 500, 3000
+METRIC_FROM, SAMPLE = 50, 3000
 STEPS, ROUNDS = 40, 2
+#: Fewer rows are taken all at once, in so many passes, which magnify the last digits of values: none of these are left in the metric.
+ALL_BELOW, PASSES, DIGITS = 500, 15, 3
 #: Logarithms of lengthscale in spacings, variance and noise variance that a fit starts from.
 START = torch.tensor([10.0, 0.7, 0.3], dtype=torch.float64).log()
 #: Rate of the exponential prior on the log of the square root of the ratio of axes: isotropy is the simple case.
 SIMPLE = 2.0
-#: Total log likelihood, of the sample, that a metric must gain.
-GAIN = 20.0
+#: Total log likelihood, of the sample, that a metric must gain; of rows that are taken all at once, which leave no steps to chance.
+GAIN, GAIN_OF_ALL = 20.0, 5.0
 #: Places so many times as far spread along one axis as along the other may have axes in different units: the metric in which
 #: they are spread alike is tried, too; few rows are enough to tell it, by as much.
 SLENDER, SLENDER_FROM, SLENDER_GAIN = 30.0, 50, 4.0
@@ -39,7 +41,7 @@ def learned_metric(P: Tensor, y: Tensor, seed: int = 0) -> Metric:
     Notes
     -----
     Vecchia likelihood of an exponential covariance with M = exp([[a, b], [b, -a]]) on up to 3,000 of the rows, about
-    a second whatever N; isotropic where rows are few or the likelihood gains nothing.
+    a second whatever N, of fewer than 500 some tenths of one; isotropic where rows are few or the likelihood gains nothing.
 
     References
     ----------
@@ -73,7 +75,8 @@ def learned_metric(P: Tensor, y: Tensor, seed: int = 0) -> Metric:
         for fit in bends[-2:] * ROUNDS:
             fit.improve(P)
     gains = [bent.log_likelihood(P) - straight.log_likelihood(P) for bent in bends]
-    if max(gains) < (SLENDER_GAIN if slender else GAIN):
+    least = SLENDER_GAIN if slender else GAIN_OF_ALL if len(P) < ALL_BELOW else GAIN
+    if max(gains) < least:
         return ISOTROPIC
     a, b, c, d = bends[int(np.argmax(gains))].metric().detach().ravel().tolist()
     return a, b, c, d
@@ -121,7 +124,13 @@ class _Fit:
             simple = SIMPLE * (self.shape.square().sum() + 1e-12).sqrt() / len(P)
             return simple - self._density(P, rows, before[rows]).mean()
 
-        descend(loss, parameters, n=len(P), steps=STEPS, generator=self.generator)
+        if len(P) < ALL_BELOW:
+            every = torch.arange(len(P))
+            settle(lambda: len(P) * loss(every), parameters, PASSES)
+            with torch.no_grad():
+                self.shape.round_(decimals=DIGITS)
+        else:
+            descend(loss, parameters, n=len(P), steps=STEPS, generator=self.generator)
 
     def log_likelihood(self, P: Tensor) -> float:
         """Of all rows."""

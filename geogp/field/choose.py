@@ -14,6 +14,7 @@ from geogp.field.frame import SPACINGS
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, LeftOut, nearest_others
 from geogp.field.likelihood.apart import apart_from_places
+from geogp.field.likelihood.averaged import BELOW as HARDLY_TELL
 from geogp.field.likelihood.conditional import among, conditional_log_density
 from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
 from geogp.field.likelihood.repeated import Places, first_of_copies
@@ -41,6 +42,9 @@ REPEATED_BELOW = 50_000
 SURELY = 4.0
 #: And by so many where the noise differs from place to place: a surface that is rougher in places gains half as much by it.
 SURELY_NOISIER = 8.0
+#: By how many where terms are smoother than usual, and by how many less where they are rough, of rows so few that they hardly tell:
+#: a surface that is rougher than its kernel is held by too narrow intervals, one that is smoother by somewhat wide ones.
+SMOOTHLY, ROUGHLY = 2.0, 1.0
 #: Of rows of which some are left out a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches.
@@ -156,6 +160,11 @@ class Trials:
         return len(places.first) if places.repeat else len(self.y)
 
     @property
+    def least_for_rough(self) -> float:
+        """Nats that rows must be likelier by where terms are rough."""
+        return -ROUGHLY if len(self.y) < HARDLY_TELL else 0.0
+
+    @property
     def on_a_line(self) -> bool:
         """Whether all places lie along the first axis."""
         return bool((self.X[:, 1] == self.X[0, 1]).all())
@@ -226,14 +235,14 @@ class Trials:
         plain = replace(gp, weighted=False)
         return surely_better(self.judged(plain), self.judged(gp)).gp
 
-    def likelier(self, gp: LocalGP, stage: str, smoothness: str) -> LocalGP:
+    def likelier(self, gp: LocalGP, stage: str, smoothness: str, by: float = 0.0) -> LocalGP:
         """A local GP of few rows with terms of another smoothness instead, fitted to all rows together, or as it is where
-        these make the rows less likely; a stage."""
+        these do not make the rows likelier by more than so many nats; a stage."""
         kernel = replace(gp.kernel, smoothness=(smoothness,) * len(gp.kernel.smoothness))
         other = replace(gp, kernel=kernel)
         made = self.stages.once(stage, lambda: self._together(other).tensors())
         other = LocalGP.from_tensors(made, kernel, gp.rows)
-        return other if self.nats(gp, other) > 0.0 else gp
+        return other if self.nats(gp, other) > by else gp
 
     def nats(self, one: LocalGP, other: LocalGP) -> float:
         """By how many the other makes all rows likelier."""
@@ -330,8 +339,8 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
 
     Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they are right. Over space
     alone, rows left out singly ask for short lengths and left-out blocks for long ones: both kernels are tried (rows that are taken
-    together tell of both), and rough ones beside smooth ones where no kernel was asked for: of few rows the likelihood tells which, on a
-    line beside smoother ones, too, and plain reading is left only where weighing surely gains; they begin with short lengths, too. In time
+    together tell of both), and rough ones beside smooth ones where no kernel was asked for: of few rows the likelihood tells which, beside
+    smoother ones, too, and plain reading is left only where weighing surely gains; they begin with short lengths, too. In time
     one kernel learns from single rows and blocks. Where rows are many or it is asked for, lengths and variance may vary over space, or
     follow what places say, if no missing data speak against it. A mean that shifts with the count must gain more than chance does,
     of few rows by what counts differ from those around, too: a row left out gains by counts that follow the surface.
@@ -353,9 +362,9 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     best, alone = _best_of(trials, rows, starts)
     if open_smoothness:
         if trials.each_together:
-            gp = trials.likelier(best.gp, "rough", ROUGH)
-            if trials.on_a_line and gp is best.gp:
-                gp = trials.likelier(gp, "smooth", SMOOTHER)
+            gp = trials.likelier(best.gp, "rough", ROUGH, by=trials.least_for_rough)
+            if gp is best.gp:
+                gp = trials.likelier(gp, "smooth", SMOOTHER, by=SMOOTHLY)
             if alone is not None and trials.nats(best.gp, alone.gp) > SURELY:
                 alone = trials.judged(trials.likelier(alone.gp, "places, rough", ROUGH))
             best = trials.noisier(trials.crowded(_or_alone(trials, trials.judged(gp), alone)))

@@ -379,6 +379,10 @@ def test_another_smoothness_is_taken_where_rows_are_likelier_under_either_weight
     gp = LocalGP(kernel_of(), 0.1, 0.0, None, torch.zeros(0).double(), ())
     t = trials_of(30, options=FieldOptions(seed=4))
     found = t.likelier(gp, "rough", "matern12")
+    gain = 2.0 * (1.0 - losses[1]) / 2.0
+    assert t.likelier(gp, "rough", "matern12", by=gain) is gp
+    assert t.likelier(gp, "rough", "matern12", by=gain - 1e-6) is not gp
+    del asked[4:]
     assert (found.kernel.smoothness == ("matern12",) * 2 and found.tau2 == 0.7) == other
     assert (found is gp) != other
     assert sorted(asked) == sorted(
@@ -476,8 +480,8 @@ class Scripted(Trials):
             return self._of("places", gp)
         return self._of("plain" if not gp.weighted else "again", gp)
 
-    def likelier(self, gp, stage, smoothness):
-        self.asked.append((stage, smoothness))
+    def likelier(self, gp, stage, smoothness, by=0.0):
+        self.asked.append((stage, smoothness, by) if by else (stage, smoothness))
         return (
             replace(gp, tau2=0.9, kernel=replace(gp.kernel, smoothness=(smoothness,) * 2))
             if self.script.get(stage)
@@ -624,13 +628,22 @@ def test_heavy_tails_are_weighed_where_that_predicts_better(best):
 
 @pytest.mark.parametrize("on_a_line", [False, True])
 @pytest.mark.parametrize("rough", [False, True])
-def test_of_few_rows_the_likelihood_tells_how_rough_a_surface_is(best, on_a_line, rough):
+@pytest.mark.parametrize("smooth", [False, True])
+def test_of_few_rows_the_likelihood_tells_how_rough_a_surface_is(best, on_a_line, rough, smooth):
     t = trials_of(600)
     X = torch.stack([t.X[:, 0], torch.zeros(600).double()], 1) if on_a_line else t.X
-    gp, asked = best({"rough": rough, "plain": 9.0}, n=600, X=X)
-    wanted = [("rough", "matern12")] + ([("smooth", "matern52")] if on_a_line and not rough else [])
+    gp, asked = best({"rough": rough, "smooth": smooth, "plain": 9.0}, n=600, X=X)
+    wanted = [("rough", "matern12")] + ([] if rough else [("smooth", "matern52", 2.0)])
     assert asked[2:] == [*wanted, ("crowded",), ("noisier",)]
-    assert gp.kernel.smoothness == (("matern12",) if rough else ("matern32",)) * 2
+    assert (
+        gp.kernel.smoothness == (("matern12",) if rough else ("matern52",) if smooth else ("matern32",)) * 2
+    )
+
+
+@pytest.mark.parametrize(("n", "by"), [(127, -1.0), (128, 0.0)])
+def test_of_very_few_rows_a_surface_may_be_rough_unless_they_say_otherwise(best, n, by):
+    asked = best({"plain": 9.0}, n=n)[1]
+    assert ("rough", "matern12", *([by] if by else [])) in asked
 
 
 def test_of_more_rows_the_best_alone_is_taken_together(best):

@@ -63,6 +63,7 @@ def test_it_is_learned_from_50_rows_on_and_of_many_of_the_first_draw():
     P, y = waves(500)
     found = learned_metric(P, y)
     assert found != ISOTROPIC and found == learned_metric(P, y, seed=0) != learned_metric(P, y, seed=1)
+    y = torch.sin(12 * P[:, 0])
     assert learned_metric(P[:50], y[:50]) != ISOTROPIC == learned_metric(P[:49], y[:49])
 
 
@@ -103,6 +104,17 @@ def test_a_fit_of_few_rows_is_nearly_as_good_as_one_that_knows_the_axes():
 def test_it_must_gain_twenty_nats(monkeypatch, gain, learned):
     monkeypatch.setattr(metric._Fit, "log_likelihood", lambda fit, P: gain if fit.bends else 0.0)
     assert (learned_metric(*waves(500)) != ISOTROPIC) == learned
+
+
+@pytest.mark.parametrize(("length", "learned"), [(2.9, False), (3.1, True)])
+def test_of_few_rows_it_is_of_more_than_the_nearest_places(monkeypatch, length, learned):
+    monkeypatch.setattr(metric._Fit, "log_likelihood", lambda fit, P: 30.0 if fit.bends else 0.0)
+
+    def improve(fit, P):
+        fit.numbers.data[0], fit.shape.data[0] = np.log(length), 0.5 * fit.bends
+
+    monkeypatch.setattr(metric._Fit, "improve", improve)
+    assert (learned_metric(*waves(200)) != ISOTROPIC) == learned
 
 
 @pytest.mark.parametrize(("gain", "learned"), [(4.9, False), (5.0, True)])

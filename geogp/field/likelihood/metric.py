@@ -22,6 +22,8 @@ ALL_BELOW, PASSES, DIGITS = 500, 15, 3
 START = torch.tensor([10.0, 0.7, 0.3], dtype=torch.float64).log()
 #: Rate of the exponential prior on the log of the square root of the ratio of axes: isotropy is the simple case.
 SIMPLE = 2.0
+#: Lengthscale in spacings that few rows must have in a metric: directions of less are those of a few pairs of neighbours.
+LONG = 3.0
 #: Total log likelihood, of the sample, that a metric must gain; of rows that are taken all at once, which leave no steps to chance.
 GAIN, GAIN_OF_ALL = 20.0, 5.0
 #: Places so many times as far spread along one axis as along the other may have axes in different units: the metric in which
@@ -74,6 +76,8 @@ def learned_metric(P: Tensor, y: Tensor, seed: int = 0) -> Metric:
         bends += [_Fit(y, seed, bends=True, start=alike.numbers, shape=(slender, 0.0)), alike]
         for fit in bends[-2:] * ROUNDS:
             fit.improve(P)
+    if len(P) < ALL_BELOW and not slender and float(bends[0].numbers[0].detach()) < math.log(LONG):
+        return ISOTROPIC
     gains = [bent.log_likelihood(P) - straight.log_likelihood(P) for bent in bends]
     least = SLENDER_GAIN if slender else GAIN_OF_ALL if len(P) < ALL_BELOW else GAIN
     if max(gains) < least:

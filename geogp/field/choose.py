@@ -14,7 +14,6 @@ from geogp.field.frame import SPACINGS
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, LeftOut, nearest_others
 from geogp.field.likelihood.apart import apart_from_places
-from geogp.field.likelihood.averaged import BELOW as HARDLY_TELL
 from geogp.field.likelihood.conditional import among, conditional_log_density
 from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
 from geogp.field.likelihood.repeated import Places, first_of_copies
@@ -44,7 +43,7 @@ SURELY = 4.0
 SURELY_NOISIER = 8.0
 #: By how many where terms are smoother than usual, and by how many less where they are rough, of rows so few that they hardly tell:
 #: a surface that is rougher than its kernel is held by too narrow intervals, one that is smoother by somewhat wide ones.
-SMOOTHLY, ROUGHLY = 2.0, 1.0
+SMOOTHLY, ROUGHLY, HARDLY_TELL = 2.0, 1.0, 250
 #: Of rows of which some are left out a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches.

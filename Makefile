@@ -1,10 +1,10 @@
 # GeoGP: `make demo` shows what it does, `make test` proves it, `make check` reads it over.
-# Everything is installed into .venv with pip; nothing else is needed but Python >= 3.11.
+# Everything is installed into .venv, by uv where pip can get it; nothing else is needed but Python >= 3.11.
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALL := $(BIN)/python .ci/install.py
 # TORCH=cpu takes the CPU-only build (about 200 MB), TORCH=cuda insists on one with CUDA (several GB);
 # unset takes the CPU-only build where there is no NVIDIA driver and its index answers, else pip's own.
 TORCH  ?=
@@ -15,9 +15,12 @@ OUT    ?= demo
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: setup notebooks demo test test-fast test-faults test-demo test-notebooks check format docs bench bench-accuracy bench-app bench-maps clean
+.PHONY: setup tools notebooks demo test test-fast test-faults test-demo test-notebooks check format docs bench bench-accuracy bench-app bench-maps clean
 
 setup: $(VENV)/.installed
+
+# What `check`, `docs` and `test` need, so that these may run side by side: make tools && make -j2 check docs
+tools: $(VENV)/.installed-test $(VENV)/.installed-docs
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "GeoGP needs Python 3.11 or newer; set PYTHON=python3.11")'
@@ -26,13 +29,13 @@ $(VENV)/bin/python:
 $(VENV)/.torch-$(TORCH): constraints.txt | $(VENV)/bin/python
 ifeq ($(TORCH),cpu)
 	@echo "torch: the CPU build of $(TORCH_PIN) (TORCH=cpu)"
-	$(PIP) install --index-url $(CPU_INDEX) "$(TORCH_PIN)"
+	$(INSTALL) --index-url $(CPU_INDEX) "$(TORCH_PIN)"
 else ifeq ($(TORCH),cuda)
 	@echo "torch: a CUDA build of $(TORCH_PIN) (TORCH=cuda)"
-	$(PIP) install "$(TORCH_PIN)"
+	$(INSTALL) "$(TORCH_PIN)"
 	@$(BIN)/python -c 'import sys, torch; sys.exit(torch.version.cuda is None and "pip has a torch without CUDA here; remove $(VENV), or name an index that has one in PIP_INDEX_URL")'
 else ifeq ($(TORCH),)
-	@$(PIP) install $$($(BIN)/python .ci/torch_build.py $(CPU_INDEX)) "$(TORCH_PIN)"
+	@$(INSTALL) $$($(BIN)/python .ci/torch_build.py $(CPU_INDEX)) "$(TORCH_PIN)"
 else
 	@echo "TORCH must be cpu, cuda or unset; got '$(TORCH)'" >&2; exit 2
 endif
@@ -40,23 +43,23 @@ endif
 	@rm -f $(VENV)/.torch-*; touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch-$(TORCH)
-	$(PIP) install -c constraints.txt -e .
+	$(INSTALL) -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt $(VENV)/.installed
-	$(PIP) install -c constraints.txt -e ".[test,notebook]"
+	$(INSTALL) -c constraints.txt -e ".[test,notebook]"
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-test
-	$(PIP) install -c constraints.txt -e ".[test,notebook,bench]"
+	$(INSTALL) -c constraints.txt -e ".[test,notebook,bench]"
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	$(PIP) install -c constraints.txt -e ".[docs]"
+	$(INSTALL) -c constraints.txt -e ".[docs]"
 	@touch $@
 
 $(VENV)/.installed-lab: pyproject.toml constraints.txt $(VENV)/.installed
-	$(PIP) install -c constraints.txt -e ".[notebook,lab]"
+	$(INSTALL) -c constraints.txt -e ".[notebook,lab]"
 	@touch $@
 
 notebooks: $(VENV)/.installed-lab

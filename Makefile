@@ -11,6 +11,8 @@ TORCH  ?=
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 TORCH_PIN := $(shell sed -n 's/^\(torch==.*\)$$/\1/p' constraints.txt)
 OUT    ?= demo
+# Whatever runs here compiles what it imports once: tests start many processes.
+export PYTHONDONTWRITEBYTECODE =
 # Tests run in parallel, one thread each: more threads than cores make everything slower.
 JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder

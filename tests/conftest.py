@@ -43,6 +43,12 @@ def kernels_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`compare` fits in this process: each of its own takes seconds to import. `tests/app/test_apart.py` starts them."""
+    monkeypatch.setattr("app.workflow.steps.compare.apart", lambda work, what, /, **asked: work(**asked))
+
+
+@pytest.fixture
 def tolerance(request: pytest.FixtureRequest) -> float:
     """The bound that a test's mark `agrees` promises (`tests/agreement.py`)."""
     mark = request.node.get_closest_marker("agrees")

@@ -1,12 +1,14 @@
 """Work on a Dask cluster comes to the same files as work here, whoever does it and whoever is killed on the way."""
 
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,26 @@ def here(run, tmp_path_factory) -> dict[str, bytes]:
         patch.setenv("SOURCE_DATE_EPOCH", "1700000000")
         export(run, folder, **WANTED)
     return written(folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported_once():
+    """Workers are forked from a process that has imported what they work with: each took four seconds to."""
+    import dask
+    from distributed import utils
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([
+        "distributed", "distributed.nanny", "distributed.worker", "app.cluster.own", "app.workflow.steps.areas",
+        "app.workflow.steps.change", "app.workflow.steps.compare", "app.workflow.steps.export", "data_pipelines.observations",
+    ])  # fmt: skip
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        pytest.MonkeyPatch.context() as p,
+    ):
+        p.setattr(utils, "_forkserver_preload_set", True)
+        yield
+    forkserver._forkserver._stop()
 
 
 @pytest.fixture(scope="module")
@@ -174,9 +196,7 @@ def test_a_change_is_the_same(own, run, world, tmp_path):
     assert made == written(tmp_path / "here") and "areas.gpkg" in made
 
 
-def test_a_comparison_comes_to_the_same_scores(own, table, tmp_path, monkeypatch):
-    # Here, not in processes of their own, which other tests start.
-    monkeypatch.setattr("app.workflow.steps.compare.apart", lambda work, what, /, **asked: work(**asked))
+def test_a_comparison_comes_to_the_same_scores(own, table, tmp_path, compared_here):
     wanted = {"methods": ["sv-rbf", "knn"], "model": {"epochs": 1, "rank": 8}}
     here, there = (
         compare(table, keep=tmp_path / name, scheduler=scheduler, **wanted).document()["rows"]

@@ -66,9 +66,7 @@ def survey(tmp_path_factory):
     return folder
 
 
-def test_methods_and_peers_are_compared_on_what_they_learn_by(survey, cli, monkeypatch):
-    # Here, not in processes of their own, which other tests start.
-    monkeypatch.setattr("app.workflow.steps.compare.apart", lambda work, what, /, **asked: work(**asked))
+def test_methods_and_peers_are_compared_on_what_they_learn_by(survey, cli, compared_here):
     line = (
         "compare",
         survey / "s.parquet",

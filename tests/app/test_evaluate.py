@@ -245,7 +245,7 @@ def test_a_spoilt_run_is_refused(cli, run, tmp_path):
     assert cli("evaluate", tmp_path / "nowhere").code == 3
 
 
-def test_compare_ranks_methods_on_one_split(cli, table, tmp_path):
+def test_compare_ranks_methods_on_one_split(cli, table, tmp_path, compared_here):
     line = ("compare", table, "--methods", "dbk-silu,sv-rbf", "--split", "random", "--set", "epochs=4")
     result = cli(*line, "--set", "rank=32", "--set", "hidden=16", "--json", "-o", tmp_path / "runs")
     assert result.code == 0, result.err
@@ -275,9 +275,7 @@ def test_compare_refuses_with_a_sentence(options, status, fragment, cli, table):
     assert result.code == status and fragment in result.err and len(result.err.strip().splitlines()) == 1
 
 
-def test_compare_in_folds_scores_every_row_once(cli, table, tmp_path, monkeypatch):
-    # Here, not in processes of their own, which other tests start.
-    monkeypatch.setattr("app.workflow.steps.compare.apart", lambda work, what, /, **asked: work(**asked))
+def test_compare_in_folds_scores_every_row_once(cli, table, tmp_path, compared_here):
     line = (
         "compare",
         table,

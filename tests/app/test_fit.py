@@ -1,10 +1,11 @@
 """`geogp fit`: what the run holds, what is refused, and that a kill costs nothing but time."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
+import sys
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from app.cli import main
 from app.workflow.rows import read_rows
 from data_pipelines import geoparquet
 from data_pipelines.observations import read
@@ -20,6 +22,7 @@ from geogp import storage
 from geogp.basis.capacity import Capacity
 from geogp.engines import asked as planning
 from geogp.run import load
+from tests.faults.limiting import one_thread
 
 TINY = ("--rank", "32", "--hidden", "32", "--epochs", "20")
 LONG = ("--method", "dbk-silu", "--split", "random", "--rank", "16", "--hidden", "16", "--epochs", "90")
@@ -240,24 +243,29 @@ def test_a_column_that_is_gone_is_named(cli, table, tmp_path):
 @pytest.fixture(scope="module")
 def unbroken(table, tmp_path_factory):
     """The weights of an uninterrupted fit."""
-    from app.cli import main
-
     out = tmp_path_factory.mktemp("unbroken") / "run"
     assert main(["fit", str(table), *LONG, "-o", str(out), "-q"]) == 0
     return (out / "weights.safetensors").read_bytes()
 
 
-def start(command, table, out):
-    """A fit in a process of its own, some epochs in."""
-    process = subprocess.Popen(
-        [*command, "fit", str(table), *LONG, "--checkpoint-every", "0", "-o", str(out)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def speak(line, said):
+    """A command in a forked process, which has imported what it needs."""
+    one_thread()
+    with open(said, "w") as told:
+        os.dup2(told.fileno(), 2)
+        sys.stderr = told
+        sys.exit(main(line))
+
+
+def start(table, out, said):
+    """A fit in a process of its own, some epochs in; what it says on stderr is written to a file."""
+    line = ["fit", str(table), *LONG, "--checkpoint-every", "0", "-o", str(out)]
+    process = multiprocessing.get_context("fork").Process(target=speak, args=(line, said))
+    process.start()
     checkpoint = storage.partial_folder(out) / "checkpoint.json"
     while True:  # however slow the machine is; pytest's own limit ends it
-        if process.poll() is not None:
-            pytest.fail(f"the fit ended before it could be interrupted: {process.stderr.read()}")
+        if not process.is_alive():
+            pytest.fail(f"the fit ended before it could be interrupted: {said.read_text()}")
         try:
             if json.loads(checkpoint.read_text())["progress"]["epoch"] >= 5:
                 return process
@@ -266,12 +274,11 @@ def start(command, table, out):
         time.sleep(0.005)
 
 
-def test_a_killed_fit_goes_on_to_the_same_result(cli, command, table, unbroken, tmp_path):
+def test_a_killed_fit_goes_on_to_the_same_result(cli, table, unbroken, tmp_path):
     out = tmp_path / "run"
-    process = start(command, table, out)
+    process = start(table, out, tmp_path / "said")
     process.kill()
-    process.wait()
-    process.stderr.close()
+    process.join()
     assert not out.exists() and storage.partial_folder(out).is_dir()
     result = cli("fit", table, *LONG, "-o", out)
     assert result.code == 0 and "went on from epoch" in result.err
@@ -281,12 +288,13 @@ def test_a_killed_fit_goes_on_to_the_same_result(cli, command, table, unbroken, 
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 4), (signal.SIGINT, 130)])
-def test_a_signal_is_answered_with_a_sentence(number, status, command, table, tmp_path):
-    out = tmp_path / "run"
-    process = start(command, table, out)
-    process.send_signal(number)
-    _, words = process.communicate(timeout=60)
-    assert process.returncode == status
+def test_a_signal_is_answered_with_a_sentence(number, status, table, tmp_path):
+    out, said = tmp_path / "run", tmp_path / "said"
+    process = start(table, out, said)
+    os.kill(process.pid, number)
+    process.join(60)
+    words = said.read_text()
+    assert process.exitcode == status
     assert "the same command goes on from epoch" in words
     assert "Traceback" not in words and not out.exists()
 

@@ -99,7 +99,7 @@ def test_a_target_that_is_none_is_told_its_name(cli, survey, tmp_path):
         assert ("--target value" in result.err) == (target == "upload") and "Value error" not in result.err
 
 
-def test_what_a_table_has_alone_needs_no_name(cli, survey, tmp_path):
+def test_what_a_table_has_alone_needs_no_name(cli, survey, tmp_path, compared_here):
     table = survey.parent / "s.parquet"
     asked = ("--methods", "knn", "--split", "random", "--json")
     first, second = (
@@ -125,7 +125,7 @@ def table_of(cli, folder, columns, row):
     return folder / "t.parquet"
 
 
-def test_counts_are_no_target_beside_another(cli, tmp_path):
+def test_counts_are_no_target_beside_another(cli, tmp_path, compared_here):
     table = table_of(cli, tmp_path, "value=zinc,count=n", lambda a: f"{2 + a},3")
     (tmp_path / "run.toml").write_text('method = "local-gp"\n[model]\nsteps = 5\n')
     fit = cli("fit", table, "--config", tmp_path / "run.toml", "-o", tmp_path / "run")

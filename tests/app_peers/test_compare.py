@@ -22,9 +22,7 @@ def observations(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_peer_stands_beside_ours_on_the_same_rows(observations: Path, monkeypatch):
-    # Here, not in processes of their own, which other tests start.
-    monkeypatch.setattr("app.workflow.steps.compare.apart", lambda work, what, /, **asked: work(**asked))
+def test_a_peer_stands_beside_ours_on_the_same_rows(observations: Path, compared_here):
     result = compare(
         observations, methods=["knn", "knn-counts", "dbk-silu"], split="random", model={"steps": 50}
     )

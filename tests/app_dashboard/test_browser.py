@@ -91,6 +91,14 @@ class Visit:
         box = self.page.locator(".leaflet-container").bounding_box()
         self.page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
 
+    def glide(self, key: str) -> None:
+        """Moves the map by a key, and waits until it has come to rest: on a busy machine that takes its time."""
+        self.page.evaluate(
+            "() => { window.rests = new Promise((rest) => map_geogp.once('moveend', () => rest(true))); }"
+        )
+        self.page.keyboard.press(key)
+        assert self.page.evaluate("() => window.rests")
+
     def picture(self) -> int:
         """A hash of what is painted."""
         return int(self.page.evaluate(PICTURE))
@@ -397,8 +405,7 @@ def test_an_area_is_drawn_with_mouse_and_keys(chromium: Any, server: str) -> Non
         corners.append(
             visit.page.evaluate("(() => { const c = map_geogp.getCenter(); return [c.lng, c.lat]; })()")
         )
-        visit.page.keyboard.press(key)
-        visit.page.wait_for_timeout(400)  # the map glides
+        visit.glide(key)
     done.click()
     visit.wait('[data-area="Drawn area"]')
     ring = [tuple(map(float, c.split(","))) for c in visit.address()["area_of"].split(";")]

@@ -25,8 +25,19 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Notebooks first: each takes long, one after the other, and another worker would wait for the last of them."""
-    items.sort(key=lambda item: "tests/notebooks/" not in item.nodeid)
+    """Notebooks first: each takes long, one after the other, and another worker would wait for the last of them. Files that
+    drive a browser, which waits for a third of its time, lie evenly among the others, so that one of these runs beside."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.split("::")[0], []).append(item)
+    browsing = [name for name, held in files.items() if any(i.get_closest_marker("browser") for i in held)]
+    others = sorted(
+        files.keys() - {*browsing}, key=lambda name: ("tests/notebooks/" not in name, [*files].index(name))
+    )
+    between = len(others) / (len(browsing) + 1)
+    place = {name: float(k) for k, name in enumerate(others)}
+    place.update((name, (k + 1) * between - 0.5) for k, name in enumerate(browsing))
+    items[:] = [item for name in sorted(files, key=place.__getitem__) for item in files[name]]
 
 
 @pytest.fixture(autouse=True)

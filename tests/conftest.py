@@ -14,6 +14,7 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 
 import geogp  # noqa: E402, F401
+from tests.quick import in_parts  # noqa: E402
 
 gc.set_threshold(20_000, 20, 100)  # the usual 700, 10, 10 spends 1.7 of 17 s on collecting, this .65
 
@@ -48,9 +49,10 @@ def nothing_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def kernels_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kernel is fitted to all rows together, which takes longest: for what does not hang on the kernel."""
-    monkeypatch.setattr("geogp.field.choose.TOGETHER_BELOW", 0)
+def kernels_in_parts() -> Iterator[None]:
+    """No kernel is fitted to all rows together: for what does not hang on the kernel."""
+    with in_parts():
+        yield
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def test_a_table_without_devices_says_so(table, tmp_path):
         read_rows(bare, "download", "both")
 
 
-def test_the_run_remembers_what_it_counted_by(cli, table, tmp_path):
+def test_the_run_remembers_what_it_counted_by(cli, table, tmp_path, kernels_in_parts):
     run = tmp_path / "run"
     quick = "options={n_targets=300, steps=8, epochs=2, metric=false}"
     plain = ("--method", "local-gp", "--split", "random", "--set", quick)

@@ -82,7 +82,7 @@ def test_a_flat_scale_has_the_unit_of_the_data(fitted):
     assert geogp.kernel_slice(run, box, (171, -43))["covariance"].attrs["units"] == "(mg/l)2"
 
 
-def test_a_report_of_a_method_that_draws_few_places_at_once(cli, tmp_path):
+def test_a_report_of_a_method_that_draws_few_places_at_once(cli, tmp_path, compared_here):
     """Its basis is drawn on more pixels than it can draw together, which nobody asks of it."""
     file = written(tmp_path, survey(120))
     line = ("ingest", "--source", "csv", file, "--columns", "value=nitrate", "-o", tmp_path / "t.parquet")

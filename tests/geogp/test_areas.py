@@ -62,7 +62,7 @@ def near():
     rng = np.random.default_rng(1)
     X = rng.uniform(0, 20_000, (700, 2))
     y = np.sin(X[:, 0] / 4000) + 0.4 * np.cos(X[:, 1] / 900) + 0.3 * rng.standard_normal(700)
-    options = {"neighbours": 24, "steps": 30, "n_targets": 300}
+    options = {"neighbours": 24, "steps": 6, "n_targets": 150}
     return plain(
         geogp.GPRegressor("local-gp", target_transform="identity", options=options).fit(X, y)
     ), rng.uniform(0, 20_000, (300, 2))
@@ -195,8 +195,8 @@ def test_ahead_of_the_data_a_drifting_level_does_not_average_out(smooth, kernels
     y = np.sin(X[:, 0] / 3000) + 0.5 * (X[:, 2] - 2020) + 0.3 * rng.standard_normal(1000)
     options = {
         "neighbours": 24,
-        "steps": 20,
-        "n_targets": 300,
+        "steps": 6,
+        "n_targets": 150,
         "epochs": 2,
         "smooth": smooth,
         "metric": False,
@@ -347,11 +347,11 @@ def test_every_method_has_area_moments(method):
 
 def test_a_basis_with_a_local_residual_has_the_fields_covariance():
     rng = np.random.default_rng(0)
-    X = rng.uniform(0, 10_000, (500, 2))
-    y = np.sin(X[:, 0] / 3000) + 0.3 * np.sin(X[:, 1] / 200) + 0.05 * rng.standard_normal(500)
+    X = rng.uniform(0, 10_000, (200, 2))
+    y = np.sin(X[:, 0] / 3000) + 0.3 * np.sin(X[:, 1] / 200) + 0.05 * rng.standard_normal(200)
     small = {"rank": 16, "hidden": 16, "epochs": 3, "fourier_scales": (1.0,), "residual": "local"}
     model = geogp.GPRegressor(
-        "dbk-silu", target_transform="identity", options={"steps": 10, "metric": False}, **small
+        "dbk-silu", target_transform="identity", options={"steps": 4, "metric": False}, **small
     ).fit(X, y)
     P = rng.uniform(0, 10_000, (80, 2))
     assert model.most_places is None

@@ -12,8 +12,9 @@ from geogp.field.predict.around import around
 from geogp.field.predict.cells import OVERLAP, SHARE, Cells, near_each_other
 from geogp.field.student import heavy_tailed, student_weights
 from geogp.field.variation import Variation
+from tests.quick import in_parts
 
-QUICK = FieldOptions(neighbours=12, steps=8, n_targets=300, epochs=2, metric=False, hidden=8)
+QUICK = FieldOptions(neighbours=12, steps=3, n_targets=150, epochs=2, metric=False, hidden=8)
 
 
 def world(n=700, in_time=False, covariate=False, seed=0):
@@ -32,7 +33,8 @@ def world(n=700, in_time=False, covariate=False, seed=0):
 def fitted(options=QUICK, **what):
     X, y = world(**what)
     time = 2 if what.get("in_time") else None
-    return LocalField.fit(X, y, None, time=time, options=options), X
+    with in_parts():
+        return LocalField.fit(X, y, None, time=time, options=options), X
 
 
 @pytest.fixture(scope="module")
@@ -253,20 +255,24 @@ def test_variance_lies_between_nothing_and_the_prior(recurring):
         assert (variance > 0).all() and (variance <= field.gp.kernel.prior_at(C) + 1e-12).all()
 
 
+@pytest.fixture(scope="module")
+def plain():
+    return fitted(replace(QUICK, smooth=False), n=400, in_time=True)[0]
+
+
 @pytest.mark.parametrize("what", ["one place", "two places", "one row", "one time"])
-def test_odd_observations_are_no_special_case(what):
+def test_odd_observations_are_no_special_case(what, plain):
     rng = np.random.default_rng(4)
     n = 1 if what == "one row" else 120
     place = {"one place": np.zeros((n, 2)), "two places": 5000.0 * rng.integers(0, 2, (n, 1)).repeat(2, 1)}
     P = place.get(what, rng.uniform(0, 9000, (n, 2)))
     T = np.ones(n) if what == "one time" else np.arange(n) / 4.0
-    field, _ = fitted(replace(QUICK, smooth=False), n=400, in_time=True)
-    seen = field.observations(
+    seen = plain.observations(
         torch.from_numpy(np.column_stack([P, T])), torch.from_numpy(rng.normal(size=n)), None
     )
-    known = field.conditioned_on(seen).known
+    known = plain.conditioned_on(seen).known
     new = torch.from_numpy(np.column_stack([rng.uniform(-100, 9000, (40, 2)), rng.uniform(0, 9, 40)]))
-    m = replace(field, known=known).moments(new)
+    m = replace(plain, known=known).moments(new)
     assert all(torch.isfinite(getattr(m, name)).all() for name in ("location", "latent_variance"))
     assert (m.latent_variance > 0).all()
 

@@ -13,6 +13,7 @@ from geogp.field.mean.trend import fit_trend
 from geogp.field.predict.outlook import noise_inputs
 from geogp.holdout import left_out_kinds
 from geogp.scores import binomial_band
+from tests.quick import in_parts
 
 QUICK = FieldOptions(neighbours=24, n_targets=700, members=3, steps=40, batch=64, epochs=8, hidden=32)
 #: For what does not hang on the metric, nor on how well the kernel is learned.
@@ -35,7 +36,8 @@ def world(n=N + 400, seed=0, quarters=10):
 @pytest.fixture(scope="module")
 def fitted():
     X, y, n = world()
-    return LocalField.fit(X[:N], y[:N], n[:N], time=2, options=QUICK), X, y, n
+    with in_parts():
+        return LocalField.fit(X[:N], y[:N], n[:N], time=2, options=QUICK), X, y, n
 
 
 def test_explains_and_covers_new_rows(fitted):
@@ -68,7 +70,7 @@ def test_rows_do_not_interact(fitted):
     assert torch.allclose(whole.noise_variance, backwards.noise_variance.flip(0), rtol=1e-5)
 
 
-def test_row_order_and_units_do_not_matter(fitted):
+def test_row_order_and_units_do_not_matter(fitted, kernels_in_parts):
     field, X, y, n = fitted
     p = torch.randperm(N, generator=torch.Generator().manual_seed(0))
     scaled = X.clone()

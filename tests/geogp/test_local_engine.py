@@ -116,10 +116,10 @@ def test_local_needs_a_basis_or_nothing_to_stand_on():
         geogp.GPRegressor("dnn", residual="local").fit(X, y)
 
 
-def test_heavy_tails_reach_the_interval_and_the_map():
+def test_heavy_tails_reach_the_interval_and_the_map(kernels_in_parts):
     rng = np.random.default_rng(0)
-    X = rng.uniform(0, 10_000, (800, 2))
-    y = np.sin(X[:, 0] / 3000) + 0.2 * rng.standard_t(3, 800)
+    X = rng.uniform(0, 10_000, (600, 2))
+    y = np.sin(X[:, 0] / 3000) + 0.2 * rng.standard_t(3, 600)
     model = geogp.GPRegressor("local-gp", target_transform="identity", options=QUICK).fit(X, y)
     moments = model.moments(X[:50])
     predictive = model.predictive(X[:50])
@@ -134,7 +134,7 @@ def test_heavy_tails_reach_the_interval_and_the_map():
     np.testing.assert_allclose(kept.degrees_of_freedom, nu, rtol=1e-6)
 
 
-def lopsided(n=1500):
+def lopsided(n=1000):
     """A surface whose noise leans to the left: log gamma about -0.4."""
     rng = np.random.default_rng(1)
     X = rng.uniform(0, 10_000, (n, 2))
@@ -187,7 +187,9 @@ def test_a_field_of_blurred_places_is_learned():
     def surface(P):
         return np.sin(P[:, 0]) + np.cos(P[:, 1] / 2)
 
-    model = geogp.GPRegressor("geogp").fit(X, surface(X) + 0.3 * rng.standard_normal(600))
+    model = geogp.GPRegressor("geogp", options={"steps": 30}).fit(
+        X, surface(X) + 0.3 * rng.standard_normal(600)
+    )
     mean, sd = model.predict(new, return_std=True, latent=True)
     assert np.sqrt(np.mean((mean - surface(new)) ** 2)) < 0.12
     assert np.mean(np.abs(mean - surface(new)) < 1.96 * sd) > 0.9

@@ -27,8 +27,9 @@ def world(seed, quiet, loud, n=N + M):
     return X, f, noise, f + noise * rng.normal(size=n)
 
 
-def fitted(X, y, **how):
-    return geogp.GPRegressor(random_state=0, target_transform="identity", **how).fit(X, y)
+def fitted(X, y, options=(), **how):
+    options = {"steps": 30, **dict(options)}  # from there on all rows are taken together
+    return geogp.GPRegressor(random_state=0, target_transform="identity", options=options, **how).fit(X, y)
 
 
 def variation(model):
@@ -88,9 +89,9 @@ def test_a_noise_of_many_sizes_is_none_with_tails(weighted, monkeypatch):
     if not weighted:
         read = Trials._read_simply
         monkeypatch.setattr(Trials, "_read_simply", lambda t, gp: replace(read(t, gp), weighted=False))
-    model = fitted(X[:n], y[:n])
+    model = fitted(X[:n], y[:n], {"steps": 120})
     monkeypatch.setattr(LocalGP, "without_tails", lambda gp: gp)
-    tailed = fitted(X[:n], y[:n])
+    tailed = fitted(X[:n], y[:n], {"steps": 120})
     assert model.engine_.field.gp.degrees_of_freedom is None
     assert tailed.engine_.field.gp.degrees_of_freedom < 10 and tailed.engine_.field.gp.weighted == weighted
     X, y, loud = X[n:], y[n:], noise[n:] > 1.2

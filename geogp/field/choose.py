@@ -160,8 +160,8 @@ class Trials:
 
     @property
     def least_for_rough(self) -> float:
-        """Nats that rows must be likelier by where terms are rough."""
-        return -ROUGHLY if len(self.y) < HARDLY_TELL else 0.0
+        """Nats that rows must be likelier by where terms are rough; along covariates a surface is seldom."""
+        return -ROUGHLY if len(self.y) < HARDLY_TELL and self.X.shape[1] == 2 else 0.0
 
     @property
     def on_a_line(self) -> bool:

@@ -640,9 +640,9 @@ def test_of_few_rows_the_likelihood_tells_how_rough_a_surface_is(best, on_a_line
     )
 
 
-@pytest.mark.parametrize(("n", "by"), [(249, -1.0), (250, 0.0)])
-def test_of_very_few_rows_a_surface_may_be_rough_unless_they_say_otherwise(best, n, by):
-    asked = best({"plain": 9.0}, n=n)[1]
+@pytest.mark.parametrize(("n", "covariates", "by"), [(249, 0, -1.0), (250, 0, 0.0), (249, 1, 0.0)])
+def test_of_very_few_rows_a_surface_may_be_rough_unless_they_say_otherwise(best, n, covariates, by):
+    asked = best({"plain": 9.0}, n=n, X=torch.rand(n, 2 + covariates).double())[1]
     assert ("rough", "matern12", *([by] if by else [])) in asked
 
 

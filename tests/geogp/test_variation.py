@@ -158,7 +158,7 @@ def test_sums_over_a_kernel_that_varies_leave_out_only_what_is_negligible(rough_
     np.testing.assert_allclose(found, W @ K @ W.T, rtol=1e-6)
 
 
-def test_areas_take_the_kernel_that_varies():
+def test_areas_take_the_kernel_that_varies(kernels_in_parts):
     X, y, _ = world(6.0, n=700)
     model = geogp.GPRegressor(
         "local-gp",
@@ -173,7 +173,7 @@ def test_areas_take_the_kernel_that_varies():
     )
 
 
-def test_a_variation_that_predicts_no_better_is_left_out(monkeypatch):
+def test_a_variation_that_predicts_no_better_is_left_out(monkeypatch, kernels_in_parts):
     X, y, _ = world(1.0, n=600)
     honest = choose.fit_local_gp
 
@@ -257,7 +257,7 @@ def test_no_kind_of_missing_data_may_speak_against_it():
 
 
 @pytest.mark.parametrize(("rows", "in_time", "tried"), [(599, False, 0), (600, False, 1), (600, True, 0)])
-def test_many_rows_over_space_alone_try_it_unasked(monkeypatch, rows, in_time, tried):
+def test_many_rows_over_space_alone_try_it_unasked(monkeypatch, kernels_in_parts, rows, in_time, tried):
     X, y, _ = world(1.0, n=rows)
     if in_time:
         X = torch.cat([X, torch.arange(rows).double()[:, None] % 7], dim=1)

@@ -187,9 +187,7 @@ def test_a_field_of_blurred_places_is_learned():
     def surface(P):
         return np.sin(P[:, 0]) + np.cos(P[:, 1] / 2)
 
-    model = geogp.GPRegressor("geogp", options={"steps": 30}).fit(
-        X, surface(X) + 0.3 * rng.standard_normal(600)
-    )
+    model = geogp.GPRegressor("geogp").fit(X, surface(X) + 0.3 * rng.standard_normal(600))
     mean, sd = model.predict(new, return_std=True, latent=True)
     assert np.sqrt(np.mean((mean - surface(new)) ** 2)) < 0.12
     assert np.mean(np.abs(mean - surface(new)) < 1.96 * sd) > 0.9

@@ -17,7 +17,7 @@ from geogp.field.likelihood.apart import apart_from_places
 from geogp.field.likelihood.conditional import among, conditional_log_density
 from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
 from geogp.field.likelihood.repeated import Places, first_of_copies
-from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihood
+from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihoods
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.options import ROUGH, SMOOTHER, FieldOptions
@@ -51,8 +51,9 @@ RATE = 0.04
 #: Noise variance that few rows begin with where counts do not differ: where it begins far below what it is, tails pass for
 #: heavy before it has grown. Of many rows the networks tell the tails.
 ALIKE = 0.5
-#: Others that each of few rows is given; so many times fewer steps where all rows together come after each candidate.
-OTHERS, SHORTER = 32, 2
+#: Others that each of few rows is given; so many times fewer steps of these, and where all rows together come after each candidate,
+#: unless they are so few that steps alone find what is an outlier.
+OTHERS, SHORTER, SHORTEST, SHORTEST_FROM = 32, 2, 4, 100
 #: Lengths along covariates that few rows begin with, too, in those they begin with; still fewer tell no waves.
 SHORT, SHORT_FROM = 0.125, 300
 #: Spacings that the first term of few rows begins with, too: what each place has for itself. Fewer rows know of none.
@@ -205,8 +206,10 @@ class Trials:
     ) -> LocalGP:
         o, alike = self.options, start.variation is None and follows is None
         searched = self.each_together and alike  # over all rows, from where this has come
-        hasty = self.few or searched
-        steps = 0 if len(self.y) == 1 else -(-o.steps // (SHORTER if hasty else 1))  # one has no others
+        times = SHORTER if self.few or searched else 1
+        if searched and len(self.y) >= SHORTEST_FROM:
+            times = SHORTEST
+        steps = 0 if len(self.y) == 1 else -(-o.steps // times)  # one has no others
         made = fit_local_gp(
             self.X,
             self.y,
@@ -219,7 +222,7 @@ class Trials:
             weighted=weighted,
             per_count=self.per_count,
             steps=steps,
-            learning_rate=RATE * SHORTER if hasty else RATE,
+            learning_rate=RATE * times,
             batch=min(o.batch, len(self.y) if self.few else max(len(self.y) // FEW_IN_A_BATCH, 8)),
             noise=ALIKE if self.each_together and not self.per_count else NOISE,
             seed=o.seed,
@@ -246,8 +249,8 @@ class Trials:
     def nats(self, one: LocalGP, other: LocalGP) -> float:
         """By how many the other makes all rows likelier."""
         both, rows = (one, other), self._all_rows  # weights under one of the two flatter it
-        loss, of_other = (sum(minus_log_likelihood(g, **rows, weighed_by=by) for by in both) for g in both)
-        return 0.5 * (loss - of_other)
+        losses = [minus_log_likelihoods(both, **rows, weighed_by=by) for by in both]
+        return 0.5 * sum(loss - of_other for loss, of_other in losses)
 
     @property
     def _all_rows(self) -> dict[str, Any]:

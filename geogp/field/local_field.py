@@ -255,7 +255,7 @@ class LocalField:
 
         The result does not depend on their order. Cost: one neighbour search over them.
         """
-        seen = seen.at(canonical_order(seen.X, seen.value, seen.counts))
+        seen = seen.at(canonical_order(self.frame.as_given(seen.X), seen.value, seen.counts))
         return replace(self, known=self.known.told(self.gp.observed(seen.X, seen.value, seen.counts)))
 
     def observed_times(self) -> NDArray[np.float64] | None:

@@ -260,9 +260,10 @@ def asked(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("n", "bends", "steps"), [(1, False, 0), (2, False, 3), (399, True, 3), (400, True, 5), (999, False, 3), (1000, False, 5)]
+    ("n", "bends", "steps"),
+    [(1, False, 0), (2, False, 3), (99, False, 3), (100, False, 2), (399, True, 3), (400, True, 5), (999, False, 2), (1000, False, 5)]
 )  # fmt: skip
-def test_half_the_steps_where_a_search_comes_after_none_of_one_row(asked, n, bends, steps):
+def test_half_or_a_quarter_of_the_steps_where_a_search_comes_after_none_of_one_row(asked, n, bends, steps):
     t, kernel = trials_of(n, options=FieldOptions(steps=5)), kernel_of()
     if bends:
         kernel = replace(kernel, variation=Variation.flat(t.X[:, :2], 4, 0))
@@ -272,7 +273,7 @@ def test_half_the_steps_where_a_search_comes_after_none_of_one_row(asked, n, ben
 
 @pytest.mark.parametrize(
     ("n", "per_count", "rate", "batch", "noise"),
-    [(50, False, 0.08, 50, 0.5), (50, True, 0.08, 50, 0.1), (399, False, 0.08, 128, 0.5), (400, False, 0.08, 40, 0.5),
+    [(50, False, 0.08, 50, 0.5), (50, True, 0.08, 50, 0.1), (399, False, 0.16, 128, 0.5), (400, False, 0.16, 40, 0.5),
      (1000, False, 0.04, 100, 0.1), (5000, False, 0.04, 128, 0.1)],
 )  # fmt: skip
 def test_how_a_candidate_is_fitted(asked, monkeypatch, n, per_count, rate, batch, noise):
@@ -370,11 +371,12 @@ def test_few_rows_are_read_simply_unless_weighing_surely_gains(monkeypatch, nu, 
 def test_another_smoothness_is_taken_where_rows_are_likelier_under_either_weights(monkeypatch, losses, other):
     asked = []
 
-    def loss(gp, *, weighed_by, **rows):
-        asked.append((gp.kernel.smoothness[0], weighed_by.kernel.smoothness[0], len(rows["y"]), rows["seed"]))
-        return losses[gp.kernel.smoothness[0] == "matern12"]
+    def of_each(gps, *, weighed_by, **rows):
+        kinds = [gp.kernel.smoothness[0] for gp in gps]
+        asked.extend((kind, weighed_by.kernel.smoothness[0], len(rows["y"]), rows["seed"]) for kind in kinds)
+        return [losses[kind == "matern12"] for kind in kinds]
 
-    monkeypatch.setattr(choose, "minus_log_likelihood", loss)
+    monkeypatch.setattr(choose, "minus_log_likelihoods", of_each)
     monkeypatch.setattr(Trials, "_together", lambda trials, gp: replace(gp, tau2=0.7))
     gp = LocalGP(kernel_of(), 0.1, 0.0, None, torch.zeros(0).double(), ())
     t = trials_of(30, options=FieldOptions(seed=4))

@@ -101,7 +101,7 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
     ]
     noise = {f"noise.{name}" for name in ("level", "center", "scale", "trust", "gaps", "below", *parts)}
     kernel = {"kernel.log_lengthscale", "kernel.log_variance"}
-    drift = {f"drift.{name}" for name in ("axes", "center", "scale", "weights", "covariance")}
+    drift = {f"drift.{name}" for name in ("axes", "center", "scale", "weights", "covariance", "slopes")}
     rows = {f"row_noise.{name}" for name in ("center", "scale", "coefficients")}
     assert set(tensors) == kernel | noise | drift | rows | {"shift", "seen.X", "seen.value", "seen.counts"}
     assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance", "newest", "span"}
@@ -357,7 +357,7 @@ def test_a_handful_of_steps_is_enough_to_run():
     X, y, _, _ = gapped(n=300)
     for steps in (1, 5):
         field = LocalField.fit(X, y, None, options=replace(QUICKER, smooth=False, steps=steps))
-        assert len(field.gp.loss) == (steps + 1) // 2  # all rows in each: half as many, twice as long
+        assert len(field.gp.loss) == (steps + 3) // 4  # a search comes after: a quarter as many, four times as long
 
 
 def test_the_trend_levels_off_long_after_the_data():

@@ -19,7 +19,7 @@ from geogp.field.likelihood import together
 from geogp.field.likelihood.conditional import conditional_log_density
 from geogp.field.likelihood.minibatches import _one_cycle, fit_local_gp
 from geogp.field.likelihood.restricted import Dense, Product, Rows, plane_over
-from geogp.field.likelihood.together import fit_all_together, minus_log_likelihood, penalty
+from geogp.field.likelihood.together import fit_all_together, minus_log_likelihoods, penalty
 from geogp.field.likelihood.trained import Trained
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
@@ -347,11 +347,16 @@ def test_the_likelihood_of_all_rows_is_that_of_the_contrasts(monkeypatch, few, w
         weights = student_weights(by.kernel(X, X)[None], own[None], z[None], 4.0)[0]
     mean, S = made_of(gp, X, counts, told.says, columns, weights)
     expected = contrasts(X.numpy(), y.numpy() - mean, S)
-    got = minus_log_likelihood(gp, X, y, counts, weighed_by=by, columns=columns, told=told)
+    other = replace(gp, weighted=not weighted)
+    got, _ = both = minus_log_likelihoods(
+        (gp, other), X, y, counts, weighed_by=by, columns=columns, told=told
+    )
+    turned = minus_log_likelihoods((other, gp), X, y, counts, weighed_by=by, columns=columns, told=told)
+    assert both == pytest.approx(turned[::-1]) and both[0] != both[1]
     assert got == pytest.approx(expected, abs=2e-5 if weighted else 1e-9)  # weights are found in float32
     plain = replace(gp, count_shift=torch.zeros(0), rows=None)
-    got = minus_log_likelihood(
-        plain, X, y, counts, weighed_by=replace(by, count_shift=torch.zeros(0), rows=None)
+    (got,) = minus_log_likelihoods(
+        (plain,), X, y, counts, weighed_by=replace(by, count_shift=torch.zeros(0), rows=None)
     )
     if not weighted:
         _, S = made_of(replace(plain, count_shift=torch.zeros(2).double()), X, counts, None, columns)

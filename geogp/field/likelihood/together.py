@@ -1,6 +1,6 @@
 """Kernel, noise and count shift by the likelihood of all rows: a search from where minibatches have come."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -165,8 +165,8 @@ def penalty(kernel: LocalKernel) -> Tensor:
     return (COVARIATE * followed + SHORT * spacing + LARGE * sd + 0.5 * (ratio / RATIO_SD).square()).sum()
 
 
-def minus_log_likelihood(
-    gp: LocalGP,
+def minus_log_likelihoods(
+    gps: Sequence[LocalGP],
     X: Tensor,
     y: Tensor,
     counts: Tensor,
@@ -176,12 +176,22 @@ def minus_log_likelihood(
     told: ToldNoise | None = None,
     per_count: bool = True,
     seed: int = 0,
-) -> float:
-    """Of all rows, a plane integrated out, less a constant; Student-t observations with the weights they have under another."""
-    rows = _rows(gp, X, y, counts, columns)
+) -> list[float]:
+    """Of all rows under each, a plane integrated out, less a constant; Student-t observations with the weights they have under another."""
     likelihood = restricted(X, weighed_by.kernel, dense_below=DENSE_BELOW, seed=seed)
-    rows = _weighed(rows, gp, weighed_by, likelihood, told, per_count)
-    return likelihood.backward(_begun_at(gp, rows, told, per_count), rows)
+    bare = _rows(weighed_by, X, y, counts, columns)
+    heavy = [gp.weighted and heavy_tailed(gp.degrees_of_freedom) for gp in gps]
+    by = _begun_at(weighed_by, bare, told, per_count)
+    weighed = {
+        nu: bare.weighed(likelihood, by, nu)
+        for nu in {gp.degrees_of_freedom for gp, tails in zip(gps, heavy) if tails}
+    }
+    return [
+        likelihood.backward(
+            _begun_at(gp, bare, told, per_count), weighed[gp.degrees_of_freedom] if tails else bare
+        )
+        for gp, tails in zip(gps, heavy)
+    ]
 
 
 def _rows(gp: LocalGP, X: Tensor, y: Tensor, counts: Tensor, columns: Tensor | None) -> Rows:

@@ -51,8 +51,8 @@ RATE = 0.04
 #: Noise variance that few rows begin with where counts do not differ: where it begins far below what it is, tails pass for
 #: heavy before it has grown. Of many rows the networks tell the tails.
 ALIKE = 0.5
-#: Others that each of few rows is given; so many times fewer steps of these, and where all rows together come after each candidate,
-#: unless they are so few that steps alone find what is an outlier.
+#: Others that each of few rows is given; so many times fewer steps of these, and where all rows together come after each candidate:
+#: over space alone still fewer, but of so few rows, whose outliers only steps find.
 OTHERS, SHORTER, SHORTEST, SHORTEST_FROM = 32, 2, 4, 100
 #: Lengths along covariates that few rows begin with, too, in those they begin with; still fewer tell no waves.
 SHORT, SHORT_FROM = 0.125, 300
@@ -160,9 +160,14 @@ class Trials:
         return len(places.first) if places.repeat else len(self.y)
 
     @property
+    def over_space_alone(self) -> bool:
+        """Whether there are neither times nor covariates."""
+        return self.X.shape[1] == 2
+
+    @property
     def least_for_rough(self) -> float:
         """Nats that rows must be likelier by where terms are rough; along covariates a surface is seldom."""
-        return -ROUGHLY if len(self.y) < HARDLY_TELL and self.X.shape[1] == 2 else 0.0
+        return -ROUGHLY if len(self.y) < HARDLY_TELL and self.over_space_alone else 0.0
 
     @property
     def on_a_line(self) -> bool:
@@ -207,7 +212,7 @@ class Trials:
         o, alike = self.options, start.variation is None and follows is None
         searched = self.each_together and alike  # over all rows, from where this has come
         times = SHORTER if self.few or searched else 1
-        if searched and len(self.y) >= SHORTEST_FROM:
+        if searched and self.over_space_alone and len(self.y) >= SHORTEST_FROM:
             times = SHORTEST
         steps = 0 if len(self.y) == 1 else -(-o.steps // times)  # one has no others
         made = fit_local_gp(

@@ -269,6 +269,9 @@ def test_half_or_a_quarter_of_the_steps_where_a_search_comes_after_none_of_one_r
         kernel = replace(kernel, variation=Variation.flat(t.X[:, :2], 4, 0))
     t.fitted("some", SETS["rows"], kernel, weighted=True)
     assert asked["steps"] == steps
+    t = replace(t, X=torch.rand(n, 3).double())  # with a covariate
+    t.fitted("other", SETS["rows"], kernel, weighted=True)
+    assert asked["steps"] == max(steps, 3 * (n > 1))
 
 
 @pytest.mark.parametrize(

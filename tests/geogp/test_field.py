@@ -357,7 +357,9 @@ def test_a_handful_of_steps_is_enough_to_run():
     X, y, _, _ = gapped(n=300)
     for steps in (1, 5):
         field = LocalField.fit(X, y, None, options=replace(QUICKER, smooth=False, steps=steps))
-        assert len(field.gp.loss) == (steps + 3) // 4  # a search comes after: a quarter as many, four times as long
+        assert (
+            len(field.gp.loss) == (steps + 3) // 4
+        )  # a search comes after: a quarter as many, four times as long
 
 
 def test_the_trend_levels_off_long_after_the_data():

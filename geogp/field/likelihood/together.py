@@ -180,18 +180,18 @@ def minus_log_likelihoods(
     """Of all rows under each, a plane integrated out, less a constant; Student-t observations with the weights they have under another."""
     likelihood = restricted(X, weighed_by.kernel, dense_below=DENSE_BELOW, seed=seed)
     bare = _rows(weighed_by, X, y, counts, columns)
-    heavy = [gp.weighted and heavy_tailed(gp.degrees_of_freedom) for gp in gps]
     by = _begun_at(weighed_by, bare, told, per_count)
-    weighed = {
-        nu: bare.weighed(likelihood, by, nu)
-        for nu in {gp.degrees_of_freedom for gp, tails in zip(gps, heavy) if tails}
-    }
-    return [
-        likelihood.backward(
-            _begun_at(gp, bare, told, per_count), weighed[gp.degrees_of_freedom] if tails else bare
-        )
-        for gp, tails in zip(gps, heavy)
-    ]
+    weighed: dict[float, Rows] = {}
+
+    def rows_for(gp: LocalGP) -> Rows:
+        nu = gp.degrees_of_freedom
+        if nu is None or not (gp.weighted and heavy_tailed(nu)):
+            return bare
+        if nu not in weighed:
+            weighed[nu] = bare.weighed(likelihood, by, nu)
+        return weighed[nu]
+
+    return [likelihood.backward(_begun_at(gp, bare, told, per_count), rows_for(gp)) for gp in gps]
 
 
 def _rows(gp: LocalGP, X: Tensor, y: Tensor, counts: Tensor, columns: Tensor | None) -> Rows:

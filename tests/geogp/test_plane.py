@@ -83,6 +83,21 @@ def test_what_is_otherwise_beyond_the_data_is_learned_from_there(plane):
     torch.testing.assert_close(found.weights, found.covariance @ (2.0 * phi.T @ y))
 
 
+def test_the_outermost_row_is_not_beyond_the_data(monkeypatch):
+    """Which rounding makes it: told of its own rows a drift is what it was, to the last bit."""
+    C = coordinates(200)
+    gp = LocalGP(
+        LocalKernel(torch.zeros(1, 5), torch.zeros(1), ("matern32",)), 0.1, 0.0, None, torch.zeros(0), ()
+    )
+    seen, near = gp.observed(C, C[:, 0].sin(), torch.ones(200).double()), C[:, :2]
+    first = drift.learned(Drift.over(C, 2), gp, seen, near, 0).doubting_beyond()
+    by_rounding = replace(first, scale=first.scale * (1.0 - 1e-15))
+    assert (by_rounding.columns(C)[:, 5:] != 0.0).any()
+    again = drift.learned(by_rounding, gp, seen, near, 0)
+    assert torch.equal(again.covariance[5:, 5:], torch.eye(4).double()) and (again.weights[5:] == 0.0).all()
+    torch.testing.assert_close(again.weights, first.weights)
+
+
 def sloping(seed, n=150):
     """A slope of 20 across a square under a noise of 5, and the square east of it."""
     rng = np.random.default_rng(seed)

@@ -43,6 +43,8 @@ SOME = 20_000
 REACH, STRAIGHT = 2.0, 2.0
 #: The first columns of coordinates are space.
 N_SPACE = 2
+#: Values of a column that say nothing of its weight: the outermost row lies beyond itself by rounding.
+NEXT_TO_NOTHING = 1e-9
 #: Of what goes on with a covariate beyond the data so much is one sd; and of what levelling off takes from the plane over space.
 DOUBTED, LEVELLED = 0.5, 0.8
 
@@ -250,7 +252,7 @@ class Drift:
 def learned(like: Drift, gp: LocalGP, seen: Observations, near: Float[Tensor, "n d"], seed: int) -> Drift:
     """A drift made of the same columns, its weights given the observations, of which `near` says who is near."""
     slopes, q = like.slopes, like.n_weights - len(like.slopes)
-    if len(slopes) and not bool((like.columns(seen.X)[:, q:] != 0.0).any()):
+    if len(slopes) and bool((like.columns(seen.X)[:, q:].abs() <= NEXT_TO_NOTHING).all()):
         return learned(like.sure(), gp, seen, near, seed).doubting_beyond(slopes)
     if len(seen) <= ALL_OF:
         return like.given_all(gp, seen)

@@ -9,7 +9,7 @@ from scipy import stats
 
 import geogp
 from geogp import run as runs
-from geogp.field import LocalKernel
+from geogp.field import LocalField, LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.mean import drift
 from geogp.field.mean.drift import Drift, Whitened
@@ -212,6 +212,25 @@ def test_a_temperature_goes_on_falling_above_the_highest_station():
     # All summits err together, and draws of them do.
     draws = model.sample_y(at, n_samples=400, random_state=1)
     assert np.corrcoef(draws)[0, 1:].min() > 0.9
+
+
+def test_a_run_from_before_doubts_what_it_did():
+    """Covariates beyond where they were measured, by its own slopes, and not the plane over space."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(0, 100_000, (150, 2)), rng.uniform(0, 1500, 150)])
+    y = 15.0 - 0.0065 * X[:, 2] + X[:, 0] / 50_000 + 0.3 * rng.normal(size=150)
+    field = geogp.GPRegressor(spatial=(0, 1), random_state=0).fit(X, y).engine_.field
+    tensors, facts = field.state()
+    q = len(tensors["drift.weights"]) - len(tensors.pop("drift.slopes"))
+    tensors["drift.weights"] = tensors["drift.weights"][:q]
+    tensors["drift.covariance"] = tensors["drift.covariance"][:q, :q]
+    old, new = LocalField.from_state(tensors, facts).known.drift, field.known.drift
+    assert old.slopes.tolist() == [0.0, 0.0, float(new.slopes[2])] != [0.0] * 3
+    at = field.known.seen.X[:2].clone()
+    at[0, 2], at[1, 0] = 9.0, 90.0
+    told, now = (d.covariance_of(at, at, diagonal=True) for d in (old, new))
+    torch.testing.assert_close(told[0], now[0])
+    assert told[1] < 0.5 * now[1]
 
 
 def test_a_variance_is_never_negative(plane):

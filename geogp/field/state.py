@@ -149,15 +149,16 @@ def _drift(tensors: dict[str, Tensor], waves: dict[str, Any] | None, frame: Fram
         season = Season(**waves | nested)
     n_waves = 0 if season is None else len(season.waves)
     weights, slopes = tensors["drift.weights"], tensors.get("drift.slopes")
-    beyond = 0 if slopes is None else len(slopes)
-    known = len(weights) - beyond in (q + n_waves, q * (1 + n_waves)) and beyond in (0, len(axes))
-    if not known or not set(axes) <= set(range(frame.n_axes)):
-        raise ValueError("its drift has other weights than columns")
     drift = Drift(
         tensors["drift.center"], tensors["drift.scale"], axes, weights, tensors["drift.covariance"], season
     )
+    if slopes is not None and len(slopes) in (0, len(axes)):
+        drift = replace(drift, slopes=slopes)
+    known = len(weights) - drift.n_beyond in (q + n_waves, q * (1 + n_waves))
+    if not known or not set(axes) <= set(range(frame.n_axes)):
+        raise ValueError("its drift has other weights than columns")
     if slopes is not None:
-        return replace(drift, slopes=slopes)
+        return drift
     # Before, the doubt beyond the data was of covariates alone.
     return drift.doubting_beyond(drift.weights[1:q] * torch.tensor([float(d >= N_SPACE) for d in axes]))
 

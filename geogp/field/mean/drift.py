@@ -119,34 +119,41 @@ class Drift:
     def prior_variance(self) -> Float[Tensor, " q"]:
         """Of each weight before anything was measured."""
         out = torch.full_like(self.weights, PRIOR_SD**2)
-        out[self.n_weights - len(self.slopes) :] = 1.0
+        out[self.n_weights - self.n_beyond :] = 1.0
         return out
 
     @property
     def varies(self) -> bool:
         """Whether the height of the waves is a plane, too."""
         alone = 1 + len(self.axes) + (0 if self.season is None else len(self.season.waves))
-        return self.n_weights - len(self.slopes) > alone
+        return self.n_weights - self.n_beyond > alone
 
     def doubting_beyond(self, slopes: Float[Tensor, " p"] | None = None) -> "Drift":
-        """With p more weights, of what may be otherwise beyond the data than Φ says: nothing is known of them but their prior until
-        measurements come from there, and then they are learned as all others are.
+        """With more weights, one of space and one of each covariate, of what may be otherwise beyond the data than Φ says: nothing is
+        known of them but their prior until measurements come from there, and then they are learned as all others are.
 
-        Over space the plane may go on: some of what levelling off takes from it is one sd. Of how much it goes on with a covariate half is,
-        so that going on as before, and no more at all, are two of them apart. Both in proportion to the slopes, by default its own.
+        Over space the plane may go on, in all its directions alike: axes of a metric may lie close together, with slopes that nearly cancel.
+        Some of what levelling off takes from it is one sd. Of how much it goes on with a covariate half is, so that going on as before, and
+        no more at all, are two of them apart. Both in proportion to the slopes, by default its own.
         """
         slopes = self.weights[1 : 1 + len(self.axes)] if slopes is None else slopes
-        unit = torch.ones_like(slopes)
+        out = replace(self, slopes=slopes.clone())
+        nothing = torch.zeros(out.n_beyond, dtype=slopes.dtype)
         return replace(
-            self,
-            weights=torch.cat([self.weights, torch.zeros_like(slopes)]),
-            covariance=torch.block_diag(self.covariance, torch.diag(unit)),
-            slopes=slopes.clone(),
+            out,
+            weights=torch.cat([self.weights, nothing]),
+            covariance=torch.block_diag(self.covariance, torch.diag(nothing + 1.0)),
         )
+
+    @property
+    def n_beyond(self) -> int:
+        """How many weights tell of what is beyond the data."""
+        space = int(self._over_space.sum()) if len(self.slopes) else 0
+        return len(self.slopes) - space + (space > 0)
 
     def sure(self) -> "Drift":
         """Without the weights of what may be otherwise beyond the data."""
-        q = self.n_weights - len(self.slopes)
+        q = self.n_weights - self.n_beyond
         return replace(
             self, weights=self.weights[:q], covariance=self.covariance[:q, :q], slopes=self.slopes[:0]
         )
@@ -162,8 +169,11 @@ class Drift:
             if self.varies:
                 columns.append((waves[:, :, None] * inside[:, None, :]).flatten(1))
         if len(self.slopes):
-            share = torch.where(self._over_space.to(C.device), LEVELLED * taken, DOUBTED * beyond)
-            columns.append(share * self.slopes.to(C.device))
+            space = self._over_space.to(C.device)
+            share = torch.where(space, LEVELLED * taken, DOUBTED * beyond) * self.slopes.to(C.device)
+            if bool(space.any()):
+                columns.append(share[:, space].sum(1, keepdim=True))
+            columns.append(share[:, ~space])
         return torch.cat(columns, dim=1)
 
     @property
@@ -251,7 +261,7 @@ class Drift:
 
 def learned(like: Drift, gp: LocalGP, seen: Observations, near: Float[Tensor, "n d"], seed: int) -> Drift:
     """A drift made of the same columns, its weights given the observations, of which `near` says who is near."""
-    slopes, q = like.slopes, like.n_weights - len(like.slopes)
+    slopes, q = like.slopes, like.n_weights - like.n_beyond
     if len(slopes) and bool((like.columns(seen.X)[:, q:].abs() <= NEXT_TO_NOTHING).all()):
         return learned(like.sure(), gp, seen, near, seed).doubting_beyond(slopes)
     if len(seen) <= ALL_OF:

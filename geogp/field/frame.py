@@ -73,7 +73,7 @@ class Frame:
         True
         """
         out = np.full((len(C), len(self.origin)), np.nan)
-        place = np.linalg.solve(np.reshape(self.metric, (2, 2)), C[:, :2].numpy().T)
+        place = self._turned_back(C)
         parts = [(d, self.space_unit, part) for d, part in zip(self.space, place)]
         if self.time is not None:
             parts.append((self.time, self.time_unit, C[:, 2].numpy()))
@@ -99,12 +99,15 @@ class Frame:
         if self.metric == ISOTROPIC:
             return C
         out = C.clone()
-        place = np.linalg.solve(np.reshape(self.metric, (2, 2)), C[:, :2].numpy().T)
-        for axis, along in enumerate(place):
+        for axis, along in enumerate(self._turned_back(C)):
             order = np.argsort(along)
             new = np.diff(along[order], prepend=-np.inf) > ROUNDING * np.ptp(along)
             out[torch.from_numpy(order), axis] = torch.from_numpy(along[order][new][np.cumsum(new) - 1])
         return out
+
+    def _turned_back(self, C: Tensor) -> np.ndarray:
+        """(2, N) places of coordinates C but for the metric."""
+        return np.asarray(np.linalg.solve(np.reshape(self.metric, (2, 2)), C[:, :2].numpy().T))
 
     def times(self, C: Tensor) -> Tensor | None:
         """The times (N,) of coordinates C (N, n_axes), None where they have none."""

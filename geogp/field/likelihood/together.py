@@ -95,7 +95,7 @@ def fit_all_together(
     rows = _rows(gp, X, y, counts, columns)
     likelihood = restricted(X, gp.kernel, dense_below=dense_below, seed=seed)
     model = _begun_at(gp, rows, told, per_count, crowding)
-    rows = _weighed(rows, gp, gp, likelihood, told, per_count)
+    rows = _weighed(rows, gp.tails, _begun_at(gp, rows, told, per_count), likelihood)
     learned = [p for name, p in model.named_parameters() if p.requires_grad and name != "tails"]
     losses: list[float] = []
 
@@ -181,17 +181,8 @@ def minus_log_likelihoods(
     likelihood = restricted(X, weighed_by.kernel, dense_below=DENSE_BELOW, seed=seed)
     bare = _rows(weighed_by, X, y, counts, columns)
     by = _begun_at(weighed_by, bare, told, per_count)
-    weighed: dict[float, Rows] = {}
-
-    def rows_for(gp: LocalGP) -> Rows:
-        nu = gp.degrees_of_freedom
-        if nu is None or not (gp.weighted and heavy_tailed(nu)):
-            return bare
-        if nu not in weighed:
-            weighed[nu] = bare.weighed(likelihood, by, nu)
-        return weighed[nu]
-
-    return [likelihood.backward(_begun_at(gp, bare, told, per_count), rows_for(gp)) for gp in gps]
+    weighed = {tails: _weighed(bare, tails, by, likelihood) for tails in {gp.tails for gp in gps}}
+    return [likelihood.backward(_begun_at(gp, bare, told, per_count), weighed[gp.tails]) for gp in gps]
 
 
 def _rows(gp: LocalGP, X: Tensor, y: Tensor, counts: Tensor, columns: Tensor | None) -> Rows:
@@ -215,10 +206,6 @@ def _begun_at(
     return model.begun_at(replace(gp, tau2=factor * gp.tau2, s2=factor * gp.s2)).to(rows.X.device)
 
 
-def _weighed(
-    rows: Rows, gp: LocalGP, by: LocalGP, likelihood: Restricted, told: ToldNoise | None, per_count: bool
-) -> Rows:
-    """Rows with the weights they have under a local GP, where they are weighed."""
-    if not (gp.weighted and heavy_tailed(gp.degrees_of_freedom)):
-        return rows
-    return rows.weighed(likelihood, _begun_at(by, rows, told, per_count), gp.degrees_of_freedom)
+def _weighed(rows: Rows, tails: float | None, model: Trained, likelihood: Restricted) -> Rows:
+    """Rows with the weights they have under a model, where they are weighed."""
+    return rows.weighed(likelihood, model, tails) if heavy_tailed(tails) else rows

@@ -119,14 +119,14 @@ class Drift:
     def prior_variance(self) -> Float[Tensor, " q"]:
         """Of each weight before anything was measured."""
         out = torch.full_like(self.weights, PRIOR_SD**2)
-        out[self.n_weights - self.n_beyond :] = 1.0
+        out[self.n_inside :] = 1.0
         return out
 
     @property
     def varies(self) -> bool:
         """Whether the height of the waves is a plane, too."""
         alone = 1 + len(self.axes) + (0 if self.season is None else len(self.season.waves))
-        return self.n_weights - self.n_beyond > alone
+        return self.n_inside > alone
 
     def doubting_beyond(self, slopes: Float[Tensor, " p"] | None = None) -> "Drift":
         """With more weights, one of space and one of each covariate, of what may be otherwise beyond the data than Φ says: nothing is
@@ -151,9 +151,14 @@ class Drift:
         space = int(self._over_space.sum()) if len(self.slopes) else 0
         return len(self.slopes) - space + (space > 0)
 
+    @property
+    def n_inside(self) -> int:
+        """How many weights say something of where the data are."""
+        return self.n_weights - self.n_beyond
+
     def sure(self) -> "Drift":
         """Without the weights of what may be otherwise beyond the data."""
-        q = self.n_weights - self.n_beyond
+        q = self.n_inside
         return replace(
             self, weights=self.weights[:q], covariance=self.covariance[:q, :q], slopes=self.slopes[:0]
         )
@@ -245,14 +250,10 @@ class Drift:
     def given(self, precision: Float[Tensor, "q q"], right: Float[Tensor, " q"]) -> "Drift":
         """With the weights' posterior, from the normal equations of whitened rows; what all rows of a time err together they do not
         know, and the waves have their own doubt of it."""
-        covariance = self.prior_variance.diag()
-        told = precision.diagonal() != 0.0  # else, where columns are zero, what is known is the prior
-        total = (precision + covariance.inverse())[told][:, told]
+        total = precision + self.prior_variance.reciprocal().diag()
         L = cholesky(total, jitter=0.0, what="the drift's normal equations")
-        known = torch.cholesky_inverse(L)
-        weights = torch.zeros_like(right)
-        weights[told] = known @ right[told]
-        covariance[torch.outer(told, told)] = known.flatten()
+        covariance = torch.cholesky_inverse(L)
+        weights = covariance @ right
         if self.season is not None and self.season.doubt:
             w = slice(1 + len(self.axes), 1 + len(self.axes) + len(self.season.waves))
             covariance[w, w] += torch.tensor(self.season.doubt).to(covariance)
@@ -261,9 +262,9 @@ class Drift:
 
 def learned(like: Drift, gp: LocalGP, seen: Observations, near: Float[Tensor, "n d"], seed: int) -> Drift:
     """A drift made of the same columns, its weights given the observations, of which `near` says who is near."""
-    slopes, q = like.slopes, like.n_weights - like.n_beyond
-    if len(slopes) and bool((like.columns(seen.X)[:, q:].abs() <= NEXT_TO_NOTHING).all()):
-        return learned(like.sure(), gp, seen, near, seed).doubting_beyond(slopes)
+    beyond = like.columns(seen.X)[:, like.n_inside :]
+    if like.n_beyond and bool((beyond.abs() <= NEXT_TO_NOTHING).all()):
+        return learned(like.sure(), gp, seen, near, seed).doubting_beyond(like.slopes)
     if len(seen) <= ALL_OF:
         return like.given_all(gp, seen)
     return Whitened.of(near, seed).drift(like, gp, seen)

@@ -10,14 +10,16 @@ from geogp.field.earlier import earlier, nearest
 from geogp.field.frame import ISOTROPIC
 from geogp.field.kernel import LocalKernel
 from geogp.field.likelihood.conditional import conditional_log_density
-from geogp.field.likelihood.sketch import ANCESTORS, descend, settle, total
+from geogp.field.likelihood.sketch import ANCESTORS, descend, total
+from geogp.field.noise.least import least
 from geogp.holdout import spacing
 
 #: Fewer rows say too little about two more numbers; more than the second add nothing but time.
 METRIC_FROM, SAMPLE = 50, 3000
 STEPS, ROUNDS = 40, 2
-#: Fewer rows are taken all at once, in so many passes, which magnify the last digits of values: none of these are left in the metric.
-ALL_BELOW, PASSES, DIGITS = 500, 15, 3
+#: Fewer rows are taken all at once, in so many passes or until one gains no more than such a share, numbers going so far at most; that
+#: magnifies the last digits of values, and none of these are left in the metric.
+ALL_BELOW, PASSES, ENOUGH, FARTHEST, DIGITS = 500, 15, 1e-5, 6.0, 3
 #: Logarithms of lengthscale in spacings, variance and noise variance that a fit starts from.
 START = torch.tensor([10.0, 0.7, 0.3], dtype=torch.float64).log()
 #: Rate of the exponential prior on the log of the square root of the ratio of axes: isotropy is the simple case.
@@ -122,19 +124,26 @@ class _Fit:
     def improve(self, P: Tensor) -> None:
         """Some steps, with the neighbours of the present metric."""
         before = self._before(P)
-        parameters = [self.numbers, self.shape] if self.bends else [self.numbers]
 
         def loss(rows: Tensor) -> Tensor:
             simple = SIMPLE * (self.shape.square().sum() + 1e-12).sqrt() / len(P)
             return simple - self._density(P, rows, before[rows]).mean()
 
-        if len(P) < ALL_BELOW:
-            every = torch.arange(len(P))
-            settle(lambda: len(P) * loss(every), parameters, PASSES)
-            with torch.no_grad():
-                self.shape.round_(decimals=DIGITS)
-        else:
+        if len(P) >= ALL_BELOW:
+            parameters = [self.numbers, self.shape] if self.bends else [self.numbers]
             descend(loss, parameters, n=len(P), steps=STEPS, generator=self.generator)
+            return
+        numbers, shape, every = self.numbers.detach(), self.shape.detach(), torch.arange(len(P))
+        n, bent = len(numbers), len(shape) if self.bends else 0
+
+        def away(at: Tensor) -> Tensor:
+            self.numbers, self.shape = numbers + at[:n], shape + at[n:] if bent else shape
+            return len(P) * loss(every)
+
+        with torch.enable_grad():
+            at = least(away, n + bent, [(-FARTHEST, FARTHEST)] * (n + bent), steps=PASSES, enough=ENOUGH)
+        self.numbers = numbers + at[:n]
+        self.shape = (shape + at[n:] if bent else shape).round(decimals=DIGITS)
 
     def log_likelihood(self, P: Tensor) -> float:
         """Of all rows."""

@@ -16,9 +16,10 @@ def least(
     bounds: list[tuple[float, float]] | None = None,
     *,
     steps: int = 30,
+    enough: float = 1e7 * float(np.finfo(np.float64).eps),
 ) -> Float[Tensor, " n"]:
     """The n numbers, within bounds if there are any, for which a function is least, searched for from 0 on by
-    so many steps of L-BFGS.
+    so many steps of L-BFGS, or until one gains no more than this share of it.
 
     Examples
     --------
@@ -34,6 +35,11 @@ def least(
 
     # Not torch's own search: the first optimiser of a process costs it the import of its compiler, a second.
     found = minimize(
-        loss, np.zeros(n), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps}
+        loss,
+        np.zeros(n),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": steps, "ftol": enough},
     )
     return torch.as_tensor(found.x)

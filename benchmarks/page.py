@@ -10,7 +10,7 @@ from benchmarks.tables import report
 
 FOLDER = Path(__file__).parent
 RESULTS, COVERAGE, MAPS = FOLDER / "results.json", FOLDER / "coverage.json", FOLDER / "maps.json"
-SMALL = FOLDER / "small.json"
+SMALL, BOUND = FOLDER / "small.json", FOLDER / "bound.json"
 TABLES, NOTES = FOLDER / "RESULTS.md", FOLDER / "NOTES.md"
 
 
@@ -22,11 +22,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(accuracy: dict[str, Any] | None = None, where: Path = TABLES) -> None:
-    """The whole page: accuracy (of the kept results, if none is given), coverage, maps, notes."""
-    from benchmarks import coverage, maps, small
+    """The whole page: accuracy (of the kept results, if none is given), coverage, bounds, maps, notes."""
+    from benchmarks import bound, coverage, maps, small
 
     results = read(RESULTS) if accuracy is None else accuracy
     lines = heading(results) + report(results["rows"]) + coverage.report(read(COVERAGE)["rows"])
+    lines += bound.report(read(BOUND)["rows"])
     lines += small.report(read(SMALL)["rows"]) + maps.report(read(MAPS))
     notes = ["", NOTES.read_text(encoding="utf-8").rstrip()] if NOTES.exists() else []
     write_text(where, "\n".join(lines + notes) + "\n")

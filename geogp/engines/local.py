@@ -56,6 +56,7 @@ class LocalEngine(Engine):
         "y = β t + Φ(x, t)'w + r(x, t) + b(n) + ε,  r ~ GP(0, sum of Matérn kernels),  ε ~ Student-t",
         "Φ(x, t)'w a plane, the covariates, and waves of a year, along the plane, where the means of the times surely show them; w uncertain "
         "and known jointly with r (universal kriging)",
+        "over time Matérn 1/2, or 3/2 where rows are likelier by it",
         "p(r | data) from the k nearest observations on all sides; far from all of them the prior",
         "fewer than 128 rows: averaged over the lengths and the sds of r and ε that these bear out (Handcock and Stein 1993)",
         "with the smooth noise: a new average of n is W_n⁻¹(y), where rows left out gain by a scale W_n that is bent where values pile up "

@@ -20,7 +20,7 @@ from geogp.field.likelihood.repeated import Places, first_of_copies
 from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihoods
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
-from geogp.field.options import ROUGH, SMOOTHER, FieldOptions
+from geogp.field.options import ROUGH, SMOOTH_IN_TIME, SMOOTHER, FieldOptions
 from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
@@ -242,10 +242,9 @@ class Trials:
         plain = replace(gp, weighted=False)
         return surely_better(self.judged(plain), self.judged(gp)).gp
 
-    def likelier(self, gp: LocalGP, stage: str, smoothness: str, by: float = 0.0) -> LocalGP:
-        """A local GP of few rows with terms of another smoothness instead, fitted to all rows together, or as it is where
-        these do not make the rows likelier by more than so many nats; a stage."""
-        kernel = replace(gp.kernel, smoothness=(smoothness,) * len(gp.kernel.smoothness))
+    def likelier(self, gp: LocalGP, stage: str, kernel: LocalKernel, by: float = 0.0) -> LocalGP:
+        """A local GP of few rows with a kernel of another smoothness instead, fitted to all rows together, or as it is where
+        that does not make the rows likelier by more than so many nats; a stage."""
         other = replace(gp, kernel=kernel)
         made = self.stages.once(stage, lambda: self._together(other).tensors())
         other = LocalGP.from_tensors(made, kernel, gp.rows)
@@ -369,15 +368,20 @@ def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     best, alone = _best_of(trials, rows, starts)
     if open_smoothness:
         if trials.each_together:
-            gp = trials.likelier(best.gp, "rough", ROUGH, by=trials.least_for_rough)
+            gp = trials.likelier(
+                best.gp, "rough", best.gp.kernel.as_smooth_as(ROUGH), by=trials.least_for_rough
+            )
             if gp is best.gp:
-                gp = trials.likelier(gp, "smooth", SMOOTHER, by=SMOOTHLY)
+                gp = trials.likelier(gp, "smooth", gp.kernel.as_smooth_as(SMOOTHER), by=SMOOTHLY)
             if alone is not None and trials.nats(best.gp, alone.gp) > SURELY:
-                alone = trials.judged(trials.likelier(alone.gp, "places, rough", ROUGH))
+                rough = alone.gp.kernel.as_smooth_as(ROUGH)
+                alone = trials.judged(trials.likelier(alone.gp, "places, rough", rough))
             best = trials.noisier(trials.crowded(_or_alone(trials, trials.judged(gp), alone)))
         start = replace(start, smoothness=best.gp.kernel.smoothness)
     else:
         best = _or_alone(trials, best, alone)
+        if start.time_axis is not None and trials.options.components is None:
+            best = _smooth_in_time(trials, best, rows)
     if blocks and start.time_axis is None and not trials.tell_together:
         mixed = _in_turns(rows, [*blocks, *trials.left_out["sides"]], 1)
         best = better(best, trials.fitted("gaps", mixed, start, weighted=best.gp.weighted))
@@ -428,6 +432,15 @@ def _or_alone(trials: Trials, best: Candidate, alone: Candidate | None) -> Candi
     if alone is None or trials.nats(best.gp, alone.gp) <= SURELY:
         return best
     return surely_better(alone, best)
+
+
+def _smooth_in_time(trials: Trials, best: Candidate, rows: list[Targets]) -> Candidate:
+    """One whose terms change smoothly over time, where few rows are likelier by it, or of many those that are left out."""
+    smooth = replace(best.gp.kernel, over_time=SMOOTH_IN_TIME)
+    if trials.each_together:
+        gp = trials.likelier(best.gp, "smooth in time", smooth, by=SMOOTHLY)
+        return best if gp is best.gp else trials.judged(gp)
+    return surely_better(best, trials.fitted("smooth in time", rows, smooth, weighted=best.gp.weighted))
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:

@@ -1,5 +1,6 @@
 """Derivatives written out where a tape of every step costs several times as much: of a conditional, and of a kernel."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,7 +84,7 @@ class Stationary(torch.autograd.Function):
     are divided by, entry by entry.
 
     With a = √2ν d: ∂K/∂log v_c = K_c; ∂K/∂log ℓ_cd = W_c · (√2ν difference / ℓ_cd)² over space with W_c = −M'(a) / a, and
-    K_c · lag / ℓ_ct over time; ∂K/∂log h̄² = Σ_c W_c a² / 2.
+    over time, with b = √2ν lag / ℓ_ct there, K_c b, or K_c b² / (1 + b) of a Matérn 3/2; ∂K/∂log h̄² = Σ_c W_c a² / 2.
 
     Notes
     -----
@@ -104,6 +105,7 @@ class Stationary(torch.autograd.Function):
         smoothness: tuple[str, ...],
         farthest: float,
         stretch: Tensor | None = None,
+        over_time: str = "matern12",
     ) -> Any:
         """The first way, and what the way back needs.
 
@@ -115,12 +117,15 @@ class Stationary(torch.autograd.Function):
         smoothness : C names
         farthest : distances beyond are not told apart
         stretch : (...) h̄², by which squared differences are divided, or None
+        over_time : the correlation over time, "matern12" or "matern32"
         """
         n, flat = len(squares), squares.reshape(len(squares), -1)
         flat = flat if stretch is None else flat / stretch.reshape(-1)
         twice = lengthscale.new_tensor([2.0 * MATERN_ORDER[name] for name in smoothness])
         inverse = torch.exp(-lengthscale)
         inverse[:, :n] *= twice[:, None].sqrt()
+        inverse[:, n:] *= math.sqrt(2.0 * MATERN_ORDER[over_time])
+        smooth = over_time == "matern32"
         # The way back needs a time apart for every entry; on the first way one for many serves.
         learned = any(ctx.needs_input_grad)
         times = lag if lag is None or not learned else lag.expand(squares.shape[1:]).reshape(-1)
@@ -133,13 +138,15 @@ class Stationary(torch.autograd.Function):
             a = a if learned else a.reshape(squares.shape[1:])
             scale = variance[c] if times is None else variance[c] - times * inverse[c, -1]
             decay = torch.sub(scale, a).exp_()
+            if smooth and times is not None:
+                decay.mul_(1.0 + times * inverse[c, -1])
             if learned:
                 slopes.append(_slope(a, decay, name))
             parts.append(_matern(a, decay, name))
         if learned:
             known = [v for v in (times, stretch) if v is not None]
             ctx.save_for_backward(inverse, flat, *parts, *slopes, *known)
-            ctx.of = len(smoothness), times is not None, stretch is not None
+            ctx.of = len(smoothness), times is not None, stretch is not None, smooth
         total = parts[0].clone() if learned else parts[0]
         for part in parts[1:]:
             total += part
@@ -147,7 +154,7 @@ class Stationary(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        C, timed, stretched = ctx.of
+        C, timed, stretched, smooth = ctx.of
         inverse, flat, *rest = ctx.saved_tensors
         G, n = gradients[0].reshape(-1), len(flat)
         lengthscale, variance = torch.zeros_like(inverse), inverse.new_zeros(C)
@@ -157,12 +164,13 @@ class Stationary(torch.autograd.Function):
             variance[c] = torch.dot(G, rest[c])
             lengthscale[c, :n] = (flat @ slope) * inverse[c, :n].square()
             if timed:
-                lengthscale[c, -1] = torch.dot(G * rest[c], rest[2 * C]) * inverse[c, -1]
+                b = rest[2 * C] * inverse[c, -1]
+                lengthscale[c, -1] = torch.dot(G * rest[c], b.square().div_(1.0 + b) if smooth else b)
             if away is not None:
                 away.addcmul_(inverse[c, :n].square() @ flat, slope, value=0.5)
         if away is not None:
             away = (away / rest[-1].reshape(-1)).reshape(rest[-1].shape)
-        return lengthscale, variance, None, None, None, None, away
+        return lengthscale, variance, None, None, None, None, away, None
 
 
 def _matern(a: Tensor, decay: Tensor, smoothness: str) -> Tensor:

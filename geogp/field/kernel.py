@@ -1,8 +1,8 @@
-"""The covariance of the residual r: additive, Matérn over space, exponential over time.
+"""The covariance of the residual r: additive, Matérn over space and over time.
 
-    k(x, x') = Σ_c v_c · M_c(‖(x − x') / ℓ_c‖ over space) · exp(−|t − t'| / ℓ_ct)
+    k(x, x') = Σ_c v_c · M_c(‖(x − x') / ℓ_c‖ over space) · T(|t − t'| / ℓ_ct)
 
-with Matérn correlations M_c (1/2, 3/2, 5/2) and a lengthscale per axis and component.
+with Matérn correlations M_c (1/2, 3/2, 5/2) and T (1/2, an exponential, or 3/2) and a lengthscale per axis and component.
 """
 
 import functools
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from geogp.densities import matern
+from geogp.densities import MATERN, MATERN_ORDER, matern
 from geogp.field.gradients import Stationary
 from geogp.field.variation import Variation
 
@@ -32,8 +32,9 @@ class LocalKernel:
     log_lengthscale : (C, D), of the coordinates' own units
     log_variance : (C,)
     smoothness : C names of `densities.MATERN`, for space
-    time_axis : the axis whose exponential correlation multiplies that of space, or None
+    time_axis : the axis whose correlation multiplies that of space, or None
     variation : lengthscale and variance that vary over space, or None for a stationary kernel
+    over_time : that correlation, "matern12" or "matern32"
 
     Examples
     --------
@@ -47,6 +48,7 @@ class LocalKernel:
     smoothness: tuple[str, ...]
     time_axis: int | None = None
     variation: Variation | None = None
+    over_time: str = "matern12"
 
     @property
     def space_axes(self) -> list[int]:
@@ -111,11 +113,13 @@ class LocalKernel:
         axes = space if t is None else [*space, t]
         lengthscale, variance = self.log_lengthscale[:, axes].to(A.dtype), self.log_variance.to(A.dtype)
         stretch, factor = self._varied(A, B)
-        K: Tensor = Stationary.apply(lengthscale, variance, squares, lag, self.smoothness, FARTHEST, stretch)
+        K: Tensor = Stationary.apply(
+            lengthscale, variance, squares, lag, self.smoothness, FARTHEST, stretch, self.over_time
+        )
         return K if factor is None else K * factor
 
     def _component(self, c: int, squared: list[Tensor], lag: Tensor | None, stretch: Tensor | None) -> Tensor:
-        """v_c M_c(d / stretch) exp(-lag), of squared differences along each axis of space and of times apart."""
+        """v_c M_c(d / stretch) T(lag), of squared differences along each axis of space and of times apart."""
         like = squared[0]
         inverse, v = torch.exp(-self.log_lengthscale[c]).to(like.dtype), self.log_variance[c].to(like.dtype)
         squares = (square * inverse[d].square() for square, d in zip(squared, self.space_axes))
@@ -125,7 +129,14 @@ class LocalKernel:
         distance = functools.reduce(operator.add, squares).clamp(tiny, FARTHEST**2).sqrt()
         if stretch is not None:
             distance = distance / stretch.sqrt()
-        return matern(distance, self.smoothness[c], v if lag is None else v - lag * inverse[self.time_axis])
+        if lag is None:
+            return matern(distance, self.smoothness[c], v)
+        b = math.sqrt(2.0 * MATERN_ORDER[self.over_time]) * lag * inverse[self.time_axis]
+        return matern(distance, self.smoothness[c], v - b) * MATERN[self.over_time](b)
+
+    def as_smooth_as(self, name: str) -> "LocalKernel":
+        """The same with all terms of that smoothness over space."""
+        return replace(self, smoothness=(name,) * len(self.smoothness))
 
     def along_covariates(self, factor: float) -> "LocalKernel":
         """The same with lengths along covariates so many times as long."""
@@ -148,6 +159,7 @@ class LocalKernel:
             self.smoothness[one],
             self.time_axis,
             self.variation,
+            self.over_time,
         )
 
     @property

@@ -26,6 +26,8 @@ IN_SPACE = (("matern32", 10.0, 1.0), ("matern32", 50.0, 1.0))
 ROUGH = "matern12"
 #: Along a line, what people measure is often smoother than any map.
 SMOOTHER = "matern52"
+#: Over time terms are exponential, which goes on with what is new each time; or smooth, as weather is from day to day.
+SMOOTH_IN_TIME = "matern32"
 
 
 @dataclass(frozen=True)

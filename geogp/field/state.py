@@ -74,6 +74,7 @@ def state_of(
         "horizon": known.horizon,
         "learned_until": known.learned_until,
         "smoothness": list(gp.kernel.smoothness),
+        "over_time": gp.kernel.over_time,
         "blended": gp.kernel.variation is not None and gp.kernel.variation.blended,
         "tau2": gp.tau2,
         "s2": gp.s2,
@@ -180,6 +181,7 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
         tuple(facts["smoothness"]),
         frame.time_axis,
         variation,
+        facts.get("over_time", "matern12"),  # absent before there was another
     )
     return LocalGP(
         kernel,

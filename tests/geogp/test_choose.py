@@ -383,10 +383,11 @@ def test_another_smoothness_is_taken_where_rows_are_likelier_under_either_weight
     monkeypatch.setattr(Trials, "_together", lambda trials, gp: replace(gp, tau2=0.7))
     gp = LocalGP(kernel_of(), 0.1, 0.0, None, torch.zeros(0).double(), ())
     t = trials_of(30, options=FieldOptions(seed=4))
-    found = t.likelier(gp, "rough", "matern12")
+    rough = gp.kernel.as_smooth_as("matern12")
+    found = t.likelier(gp, "rough", rough)
     gain = 2.0 * (1.0 - losses[1]) / 2.0
-    assert t.likelier(gp, "rough", "matern12", by=gain) is gp
-    assert t.likelier(gp, "rough", "matern12", by=gain - 1e-6) is not gp
+    assert t.likelier(gp, "rough", rough, by=gain) is gp
+    assert t.likelier(gp, "rough", rough, by=gain - 1e-6) is not gp
     del asked[4:]
     assert (found.kernel.smoothness == ("matern12",) * 2 and found.tau2 == 0.7) == other
     assert (found is gp) != other
@@ -485,13 +486,10 @@ class Scripted(Trials):
             return self._of("places", gp)
         return self._of("plain" if not gp.weighted else "again", gp)
 
-    def likelier(self, gp, stage, smoothness, by=0.0):
-        self.asked.append((stage, smoothness, by) if by else (stage, smoothness))
-        return (
-            replace(gp, tau2=0.9, kernel=replace(gp.kernel, smoothness=(smoothness,) * 2))
-            if self.script.get(stage)
-            else gp
-        )
+    def likelier(self, gp, stage, kernel, by=0.0):
+        name = kernel.over_time if "time" in stage else kernel.smoothness[0]
+        self.asked.append((stage, name, by) if by else (stage, name))
+        return replace(gp, tau2=0.9, kernel=kernel) if self.script.get(stage) else gp
 
     def crowded(self, plain):
         self.asked.append(("crowded",))
@@ -604,7 +602,7 @@ def test_waves_along_a_covariate_are_found_in_few_rows():
 
 def test_in_time_single_rows_and_blocks_go_together_and_the_wide_part_alone_is_tried(best):
     gp, asked = best(in_time=True)
-    assert names(asked) == ["first", "wide"]
+    assert names(asked) == ["first", "wide", "smooth in time"]
     assert asked[0][1] == asked[1][1] == [0, 10, 100, 20, 0, 110]
     assert len(asked[1][2].smoothness) == 1 and torch.equal(
         asked[1][2].log_lengthscale, kernel_of(True).log_lengthscale[1:]
@@ -618,7 +616,26 @@ def test_in_time_single_rows_and_blocks_go_together_and_the_wide_part_alone_is_t
 def test_a_single_part_in_time_is_tried_once():
     Scripted.script, Scripted.asked = {"first": 0.0}, []
     best_local_gp(trials_of(in_time=True, cls=Scripted), kernel_of(True, terms=1))
-    assert names(Scripted.asked) == ["first"]
+    assert names(Scripted.asked) == ["first", "smooth in time"]
+
+
+def test_a_surface_may_be_smooth_in_time_where_rows_left_out_surely_gain(best):
+    gp, asked = best({"wide": 0.1}, in_time=True)
+    (_, rows, first, *_), _, (_, again, start, weighted, _) = asked
+    assert first.over_time == gp.kernel.over_time == "matern12" and again == rows and weighted
+    assert start.over_time == "matern32" and len(start.smoothness) == 1  # from the best
+    surely, perhaps = {"rows": [0.1, 0.2, 0.3]}, {"rows": [-0.9, 0.2, 1.1]}
+    assert best({"smooth in time": surely}, in_time=True)[0].kernel.over_time == "matern32"
+    assert best({"smooth in time": perhaps}, in_time=True)[0].kernel.over_time == "matern12"
+    asked_for = FieldOptions(components=(("matern32", 5.0, 4.0),))
+    assert names(best(in_time=True, options=asked_for)[1]) == ["first", "wide"]
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_of_few_rows_the_likelihood_tells_how_smooth_they_are_in_time(best, smooth):
+    gp, asked = best({"smooth in time": smooth, "plain": 9.0}, in_time=True, n=600)
+    assert asked[-1] == ("smooth in time", "matern32", 2.0)
+    assert gp.kernel.over_time == ("matern32" if smooth else "matern12")
 
 
 def test_heavy_tails_are_weighed_where_that_predicts_better(best):

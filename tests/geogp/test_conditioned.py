@@ -447,7 +447,7 @@ def with_everything():
         lengthscale=torch.from_numpy(rng.normal(size=4)), variance=torch.from_numpy(rng.normal(size=4)),
     )  # fmt: skip
     rows = ToldNoise.over(known.seen.X, known.seen.value, known.seen.counts).noise
-    kernel = replace(known.gp.kernel, variation=bumps)
+    kernel = replace(known.gp.kernel, variation=bumps, over_time="matern32")
     gp = replace(known.gp, kernel=kernel, rows=rows, loss=(3.0, 2.0), variances=True, weighted=True)
     known = replace(known, gp=gp, seen=gp.observed(known.seen.X, known.seen.value, known.seen.counts))
     noise = new_smooth_noise(11, hidden=known.options.hidden, members=3, spread=3)
@@ -476,6 +476,9 @@ def test_all_of_a_field_comes_back():
             other = getattr(getattr(again, part), name)
             assert torch.equal(other, value) if isinstance(value, torch.Tensor) else other == value
     assert again.gp.kernel.smoothness == ("matern32", "matern12") and again.gp.kernel.time_axis == 2
+    assert again.gp.kernel.over_time == "matern32"
+    del stored[1]["over_time"]  # absent in runs of before
+    assert restored(*stored)[0].gp.kernel.over_time == "matern12"
     for name in ("tau2", "s2", "degrees_of_freedom", "loss", "weighted", "variances"):
         assert getattr(again.gp, name) == getattr(known.gp, name)
     for name, value in vars(known.gp.kernel.variation).items():

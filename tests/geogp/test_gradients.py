@@ -17,6 +17,7 @@ from geogp.field.likelihood.conditional import conditional_log_density
 from geogp.field.solve import conditional_moments
 from geogp.field.variation import Variation
 
+ROUGH, SMOOTH = "matern12", "matern32"
 PLACES = torch.rand(40, 3, generator=torch.Generator().manual_seed(0)).double()
 PLACES[7] = PLACES[3]  # of two rows at one place
 NEAR = torch.rand(6, 40, generator=torch.Generator().manual_seed(1)).argsort(1)[:, :9]
@@ -37,14 +38,16 @@ def bumps(seed: int) -> tuple[Variation, tuple[torch.Tensor, torch.Tensor]]:
     return replace(flat, lengthscale=of[0], variance=of[1]), of
 
 
-@pytest.mark.parametrize("time_axis", [None, 0, 2])
+@pytest.mark.parametrize(("time_axis", "over_time"), [(None, ROUGH), (0, ROUGH), (2, ROUGH), (2, SMOOTH)])
 @pytest.mark.parametrize("varying", [False, True])
 @pytest.mark.parametrize("smoothness", MATERN)
-def test_the_kernel_has_the_tapes_gradient(smoothness, varying, time_axis) -> None:
+def test_the_kernel_has_the_tapes_gradient(smoothness, varying, time_axis, over_time) -> None:
     """Of its numbers and of those that it varies by; and without gradients its value."""
     length, variance = numbers(2, 3)
     variation, learned = bumps(9) if varying else (None, ())
-    kernel = LocalKernel(length, variance, (smoothness, "matern32", "matern12"), time_axis, variation)
+    kernel = LocalKernel(
+        length, variance, (smoothness, "matern32", "matern12"), time_axis, variation, over_time
+    )
     weight = torch.randn(40, 12, generator=torch.Generator().manual_seed(3)).double()
     written = kernel(PLACES, PLACES[:12])
     taped = kernel(PLACES.clone().requires_grad_(), PLACES[:12])  # places that have gradients, too
@@ -54,6 +57,21 @@ def test_the_kernel_has_the_tapes_gradient(smoothness, varying, time_axis) -> No
     of = [torch.autograd.grad((K * weight).sum(), (length, variance, *learned)) for K in (written, taped)]
     for one, other in zip(*of, strict=True):
         assert torch.allclose(one, other, rtol=1e-11, atol=1e-12) and (other != 0).any()
+
+
+@pytest.mark.parametrize("over_time", [ROUGH, SMOOTH])
+def test_space_and_time_multiply(over_time) -> None:
+    """Each with its own smoothness: also for places at one time, whose covariances are computed in fewer passes."""
+    length = torch.tensor([[0.4, 0.7, 0.9]]).double().log()
+    kernel = LocalKernel(length, torch.zeros(1).double(), ("matern52",), 2, None, over_time)
+    A, B = PLACES[:5].clone(), PLACES[5:]
+    A[:, 2] = 0.3
+    away = ((A[:, None, :2] - B[None, :, :2]) / length.exp()[0, :2]).norm(dim=-1)
+    lag = (A[:, None, 2] - B[None, :, 2]).abs() / length.exp()[0, 2]
+    expected = matern(away, "matern52") * matern(lag, over_time)
+    assert torch.allclose(kernel(A, B), expected, rtol=1e-11, atol=0)
+    assert torch.allclose(kernel.at_one_time(A, B)[0], expected, rtol=1e-11, atol=0)
+    assert kernel.term(0).over_time == over_time
 
 
 @pytest.mark.parametrize("smoothness", MATERN)

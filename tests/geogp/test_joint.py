@@ -136,11 +136,11 @@ def test_sums_over_blocks_are_those_over_the_matrix(monkeypatch, varying):
     np.testing.assert_allclose(kernel_quadratic(k, X, again), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("time_axis", [None, 2])
+@pytest.mark.parametrize(("time_axis", "over_time"), [(None, "matern12"), (2, "matern12"), (2, "matern32")])
 @pytest.mark.parametrize("stretch", [0.0, 0.4, -0.4])
 @pytest.mark.parametrize("negligible", [1e-9, 1e-3, 0.1])
 def test_of_a_pair_of_blocks_those_terms_are_left_out_that_are_negligible_in_it(
-    monkeypatch, negligible, stretch, time_axis
+    monkeypatch, negligible, stretch, time_axis, over_time
 ):
     """The largest correlation of two boxes, written out; which also bounds what each entry is off by."""
     monkeypatch.setattr(kernel_sums, "BLOCK", 5)
@@ -148,7 +148,7 @@ def test_of_a_pair_of_blocks_those_terms_are_left_out_that_are_negligible_in_it(
     X[:, 2] += X[:, 0] / 4  # blocks lie apart in time, too
     zero = torch.zeros(1).double()
     bump = Variation(X[:1, :2].clone(), torch.full((1,), 10.0).double(), zero + stretch, zero)
-    k = replace(TWO, variation=bump if stretch else None, time_axis=time_axis)
+    k = replace(TWO, variation=bump if stretch else None, time_axis=time_axis, over_time=over_time)
     if time_axis is None:
         k, X = replace(k, log_lengthscale=k.log_lengthscale[:, :2]), X[:, :2]
     factor = float(bump(X[:, :2])[0].exp().max())
@@ -162,7 +162,8 @@ def test_of_a_pair_of_blocks_those_terms_are_left_out_that_are_negligible_in_it(
             gap = torch.maximum(low - most, least - high).clamp_min(0.0)
             for c, name in enumerate(k.smoothness):
                 away = gap / k.log_lengthscale[c].exp()
-                largest = float(matern(away[:2].norm() / factor, name) * torch.exp(-away[2:].sum()))
+                over_time = matern(away[2:].sum(), k.over_time)
+                largest = float(matern(away[:2].norm() / factor, name) * over_time)
                 if largest > negligible:
                     expected[np.ix_(one, other)] += k.term(c)(X[one], X[other]).numpy()
                 else:

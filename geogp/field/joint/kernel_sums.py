@@ -87,8 +87,8 @@ def _most(term: LocalKernel, gap: Tensor, longest: float) -> float:
     over space are at most so many times the term's."""
     scaled = gap * torch.exp(-term.log_lengthscale[0])
     t = term.time_axis
-    lag = 0.0 if t is None else float(scaled[t])
-    return float(matern(scaled[term.space_axes].norm() / longest, term.smoothness[0])) * float(np.exp(-lag))
+    over_space = float(matern(scaled[term.space_axes].norm() / longest, term.smoothness[0]))
+    return over_space if t is None else over_space * float(matern(scaled[t], term.over_time))
 
 
 def _blocks(P: Array) -> list[Index]:

@@ -58,7 +58,8 @@ class LocalEngine(Engine):
         "and known jointly with r (universal kriging)",
         "over time Matérn 1/2, or 3/2 where rows are likelier by it",
         "p(r | data) from the k nearest observations on all sides; far from all of them the prior",
-        "fewer than 128 rows: averaged over the lengths and the sds of r and ε that these bear out (Handcock and Stein 1993)",
+        "fewer than 128 rows, or 64 places of fewer than 1,000: averaged over the lengths and the sds of r and ε that these bear out "
+        "(Handcock and Stein 1993)",
         "with the smooth noise: a new average of n is W_n⁻¹(y), where rows left out gain by a scale W_n that is bent where values pile up "
         "(Snelson et al. 2004)",
         "and where rows left out gain by it, too, ε is from a second peak with probability q(x, n) < 1/2: Gaussian, its place and width "

@@ -9,7 +9,17 @@ from scipy import stats
 
 import geogp
 from geogp.field import FieldOptions, LocalField, LocalKernel
-from geogp.field.likelihood.averaged import BELOW, _evidence, _points, _with_mean_square, averaged
+from geogp.field.likelihood.averaged import (
+    BELOW,
+    PLACES_BELOW,
+    ROWS_BELOW,
+    SPEAK,
+    _evidence,
+    _of_few_places,
+    _points,
+    _with_mean_square,
+    averaged,
+)
 from geogp.field.local_gp import LocalGP
 from geogp.field.mean.drift import PRIOR_SD, Drift
 from geogp.field.observations import Observations
@@ -178,6 +188,48 @@ def test_many_rows_and_equal_values_have_one_kernel():
     assert fitted(P, y).known.averaged is None
     assert fitted(P[:40], np.ones(40)).known.averaged is None
     assert len(fitted(P[:-1], y[:-1]).known.members) > 1
+
+
+def panel(n_places, times, seed=0, noise=0.3):
+    """Few places that are measured at many times, of a surface that stays: X (n, 3), y, and 200 others with the truth there."""
+    P, f, _ = rows(n_places, seed, more=200)
+    at, when = np.repeat(np.arange(n_places), times), np.tile(np.arange(times) / 4.0, n_places)
+    y = f[at] + noise * np.random.default_rng(seed + 99).standard_normal(len(at))
+    new = np.column_stack([P[n_places:], np.full(200, when[-1])])
+    return np.column_stack([P[at], when]), y, torch.from_numpy(new), f[n_places:]
+
+
+def test_of_few_places_lengths_are_as_open_however_often_they_are_measured():
+    """Their noise is not; and intervals between them hold more of the surface than those of the likeliest kernel."""
+    held, alone = [], []
+    for seed in range(6):
+        X, y, new, truth = panel(16, 10, seed)
+        field = LocalField.fit(torch.from_numpy(X), torch.from_numpy(y), None, time=2, options=OPTIONS)
+        known = field.known
+        assert known.averaged.times.shape == (4, 3) and not known.rests_on_all
+        assert not known.averaged.times[:, 2].any() and (known.averaged.times[:, 0].std() > 0.2)
+        best = replace(field, known=replace(known, averaged=None))
+        for one, hits in ((field, held), (best, alone)):
+            m = one.moments(new)
+            hits.append((np.abs(truth - m.mean.numpy()) < 1.96 * m.latent_variance.sqrt().numpy()).mean())
+    assert np.mean(held) > 0.86 and np.mean(held) > np.mean(alone) + 0.01
+
+
+def test_some_rows_of_each_place_speak_for_all():
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(
+        np.column_stack([np.repeat(rng.uniform(size=(40, 2)), 22, axis=0), np.tile(np.arange(22.0), 40)])
+    )
+    X = torch.cat([X, torch.tensor([[5.0, 5.0, 0.0]]).double()])[torch.from_numpy(rng.permutation(881))]
+    some = _of_few_places(X, 2)
+    told = X[some]
+    assert len(told) <= SPEAK + 40 and (some.diff() > 0).all()
+    assert len(torch.unique(told[:, :2], dim=0)) == 41  # that of one row, too
+    first = told[(told[:, :2] == told[0, :2]).all(1), 2].sort().values
+    assert torch.unique(first.diff()).tolist() == [4.0]
+    assert _of_few_places(X, None) is None and _of_few_places(X[:, [0, 2, 1]], 2) is None
+    assert _of_few_places(X.repeat(2, 1)[:ROWS_BELOW], 2) is None
+    assert len(np.unique(X[:, :2].numpy(), axis=0)) < PLACES_BELOW
 
 
 def test_counts_keep_their_say():

@@ -2,7 +2,8 @@
 
 Few rows leave open how far a surface reaches and what of them is noise, and the likeliest answer is often an extreme one: all noise, or
 none. Here the answers are weighed by the rows' likelihood and by a prior, on a grid of three numbers: the lengths, the surface's sd
-and the noise's sd; what else was learned stays.
+and the noise's sd; what else was learned stays. Of few places, however often they are measured, lengths and the surface's sd are as
+open; the noise is not.
 """
 
 import math
@@ -19,11 +20,14 @@ from geogp.field.likelihood.together import LARGE, SHORT
 from geogp.field.local_gp import LocalGP
 from geogp.field.observations import Observations
 from geogp.field.student import heavy_tailed, student_weights
+from geogp.linalg.distinct import distinct
 
 Array = NDArray[np.float64]
 
 #: Fewer rows are averaged over, all of which predictions rest on; still fewer have no say.
 BELOW, FROM = 128, 5
+#: And fewer rows of fewer places that are measured at many times, of which about so many speak.
+ROWS_BELOW, PLACES_BELOW, SPEAK = 1000, 64, 256
 #: Lengths of the widest term from so many spacings to so many extents of the data, sds of the surface and of the noise for values
 #: whose sd is about 1.
 SHORTEST, LONGEST = 0.5, 2.0
@@ -60,14 +64,15 @@ class Averaged:
 def averaged(
     gp: LocalGP, seen: Observations, columns: Float[Tensor, "n q"], prior_sd: float
 ) -> Averaged | None:
-    """What rows bear out beside a local GP that was fitted to them; None where they are too many, too few or all the same.
+    """What rows bear out beside a local GP that was fitted to them; None where they, or their places, are too many, too few or all
+    the same.
 
     columns, prior_sd : of the drift, whose weights are integrated out
 
     Notes
     -----
-    O(n³) for each of 20 lengths: sds of surface and noise are told apart by the eigenvalues of one matrix. The points stand for the
-    mean and covariance of the logarithms, moved together so that the variances have their own means, too.
+    O(n³) for each of 20 lengths, n 256 at most: sds of surface and noise are told apart by the eigenvalues of one matrix. The points
+    stand for the mean and covariance of the logarithms, moved together so that the variances have their own means, too.
 
     Examples
     --------
@@ -78,14 +83,20 @@ def averaged(
     >>> round(float(found.weight.sum()), 6), found.times.shape[1]
     (1.0, 3)
     """
-    n = len(seen)
-    if not FROM <= n < BELOW or bool((seen.value == seen.value[0]).all()):
+    if bool((seen.value == seen.value[0]).all()) or len(seen) < FROM:
         return None
+    alike = float(seen.noise_variance.mean())
+    noises, how_many = np.geomspace(*NOISE, COARSE[-1]), FINE
+    if len(seen) >= BELOW:
+        some = _of_few_places(seen.X, gp.kernel.time_axis)
+        if some is None:
+            return None
+        seen, columns = seen.at(some), columns[some]
+        noises, how_many = np.array([math.sqrt(alike)]), (*FINE[:-1], 1)
     kernel, noise = gp.kernel, seen.noise_variance
     if heavy_tailed(tails := gp.tails):
         K, left = kernel(seen.X, seen.X), seen.value - columns @ torch.linalg.pinv(columns) @ seen.value
         noise = noise / student_weights(K[None], noise[None], left[None], tails)[0]
-    alike = float(seen.noise_variance.mean())
     own = float(kernel.prior_at(seen.X).mean())
     widest = int(kernel.log_variance.argmax())
     length = float(kernel.log_lengthscale[widest, :2].mean())
@@ -105,9 +116,9 @@ def averaged(
         out += np.log(surface)[:, None] - LARGE * surface[:, None] + np.log(noise) - LOUD * noise
         return np.asarray(np.exp(out - out.max()))
 
-    ends = (SHORTEST * spacing, max(LONGEST * extent, 2.0 * SHORTEST * spacing)), SURFACE, NOISE
-    grid = [np.geomspace(*end, n) for end, n in zip(ends, COARSE)]
-    grid = [np.geomspace(*end, n) for end, n in zip(_where_it_matters(grid, bearing(*grid)), FINE)]
+    ends = (SHORTEST * spacing, max(LONGEST * extent, 2.0 * SHORTEST * spacing)), SURFACE
+    grid = [*(np.geomspace(*end, n) for end, n in zip(ends, COARSE)), noises]
+    grid = [np.geomspace(*end, n) for end, n in zip(_where_it_matters(grid, bearing(*grid)), how_many)]
     mass = bearing(*grid)
     lengths, surface, noises = _points(grid, mass).T
     # A long tail towards no noise at all is none towards much: the variances have their own means.
@@ -115,6 +126,29 @@ def averaged(
     noises = _with_mean_square(noises, grid[2], mass.sum((0, 1)))
     at = np.stack([lengths - length, 2.0 * surface - math.log(own), 2.0 * noises - math.log(alike)], axis=1)
     return Averaged(torch.full((len(at),), 1.0 / len(at), dtype=torch.float64), torch.from_numpy(at))
+
+
+def _of_few_places(X: Float[Tensor, "n D"], time_axis: int | None) -> Tensor | None:
+    """Numbers of rows that speak for all: of each place some evenly through its times; None where rows or places are many.
+
+    Examples
+    --------
+    >>> X = torch.cartesian_prod(torch.arange(60.0), torch.zeros(1), torch.arange(12.0))
+    >>> some = _of_few_places(X, 2)
+    >>> len(some), X[some[:4], 2].tolist()
+    (240, [1.0, 4.0, 7.0, 10.0])
+    """
+    if time_axis is None or len(X) >= ROWS_BELOW:
+        return None
+    places, at = distinct(X[:, :2].numpy())
+    if len(places) >= PLACES_BELOW:
+        return None
+    order = np.lexsort((X[:, time_axis].numpy(), at))
+    many = np.bincount(at)
+    rank = np.arange(len(X)) - np.repeat(np.cumsum(many) - many, many)
+    every = -(-len(X) // SPEAK)
+    chosen = rank % every == np.minimum(every // 2, np.repeat(many, many) - 1)
+    return torch.from_numpy(np.sort(order[chosen]))
 
 
 def _evidence(K: Array, value: Array, phi: Array, surface: Array, noise: Array, prior_sd: float) -> Array:
@@ -141,8 +175,9 @@ def _where_it_matters(grid: list[Array], mass: Array) -> list[tuple[float, float
 
 
 def _points(grid: list[Array], mass: Array) -> Array:
-    """Logarithms (2 d, d) whose mean and covariance are those of the mass of a grid of d axes: on either side of the mean along
-    each principal axis, √d sd away. They stand for all of it up to polynomials of degree three, for a normal distribution.
+    """Logarithms (2 q, d) whose mean and covariance are those of the mass of a grid of d axes, q of more than one value: on either
+    side of the mean along each principal axis, √q sd away. They stand for all of it up to polynomials of degree three, for a normal
+    distribution.
 
     References
     ----------
@@ -151,13 +186,14 @@ def _points(grid: list[Array], mass: Array) -> Array:
     Examples
     --------
     >>> _points([np.exp([-1.0, 0.0, 1.0]), np.exp([2.0])], np.ones((3, 1))).round(3).tolist()
-    [[0.0, 2.0], [1.155, 2.0], [0.0, 2.0], [-1.155, 2.0]]
+    [[0.816, 2.0], [-0.816, 2.0]]
     """
     share = mass.ravel() / mass.sum()
     logs = np.stack(np.meshgrid(*map(np.log, grid), indexing="ij"), axis=-1).reshape(-1, len(grid))
     middle = share @ logs
     size, axes = np.linalg.eigh((share[:, None] * (logs - middle)).T @ (logs - middle))
-    steps = (axes * np.sqrt(len(grid) * size.clip(0.0))).T
+    q = sum(len(values) > 1 for values in grid)
+    steps = (axes * np.sqrt(q * size.clip(0.0))).T[len(grid) - q :]
     return np.concatenate([middle + steps, middle - steps])
 
 

@@ -44,6 +44,8 @@ SURELY_NOISIER = 8.0
 #: By how many where terms are smoother than usual, and by how many less where they are rough, of rows so few that they hardly tell:
 #: a surface that is rougher than its kernel is held by too narrow intervals, one that is smoother by somewhat wide ones.
 SMOOTHLY, ROUGHLY, HARDLY_TELL = 2.0, 1.0, 250
+#: What rows left out must gain, all kinds together, by terms that are smooth in time: what is less the noise makes up for.
+WORTH_IT = 0.02
 #: Of rows of which some are left out a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches.
@@ -440,7 +442,8 @@ def _smooth_in_time(trials: Trials, best: Candidate, rows: list[Targets]) -> Can
     if trials.each_together:
         gp = trials.likelier(best.gp, "smooth in time", smooth, by=SMOOTHLY)
         return best if gp is best.gp else trials.judged(gp)
-    return surely_better(best, trials.fitted("smooth in time", rows, smooth, weighted=best.gp.weighted))
+    other = trials.fitted("smooth in time", rows, smooth, weighted=best.gp.weighted)
+    return surely_better(best, other, WORTH_IT)
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:

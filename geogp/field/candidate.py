@@ -32,6 +32,13 @@ class Candidate:
         gain = {kind: other.each[kind] - each for kind, each in self.each.items()}
         return math.sqrt(sum(_share(kind) ** 2 * float(g.var()) / len(g) for kind, g in gain.items()))
 
+    def surely_loses_to(self, other: "Candidate", kind: str) -> bool:
+        """Whether missing data of a kind speak for the other by more than two standard errors."""
+        if kind not in self.each:
+            return False
+        gain = other.each[kind] - self.each[kind]
+        return float(gain.mean()) > 2.0 * math.sqrt(float(gain.var()) / len(gain))
+
     def never_loses_to(self, other: "Candidate", kinds: Collection[str] | None = None) -> bool:
         """Whether no kind of missing data, or none of these, speaks for the other."""
         return all(

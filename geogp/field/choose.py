@@ -437,13 +437,14 @@ def _or_alone(trials: Trials, best: Candidate, alone: Candidate | None) -> Candi
 
 
 def _smooth_in_time(trials: Trials, best: Candidate, rows: list[Targets]) -> Candidate:
-    """One whose terms change smoothly over time, where few rows are likelier by it, or of many those that are left out."""
+    """One whose terms change smoothly over time, where few rows are likelier by it, or of many those that are left out, and
+    what lies beyond a side surely loses nothing: what is learned from quarter to quarter is carried there, too."""
     smooth = replace(best.gp.kernel, over_time=SMOOTH_IN_TIME)
     if trials.each_together:
         gp = trials.likelier(best.gp, "smooth in time", smooth, by=SMOOTHLY)
         return best if gp is best.gp else trials.judged(gp)
     other = trials.fitted("smooth in time", rows, smooth, weighted=best.gp.weighted)
-    return surely_better(best, other, WORTH_IT)
+    return best if other.surely_loses_to(best, "sides") else surely_better(best, other, WORTH_IT)
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:

@@ -624,10 +624,20 @@ def test_a_surface_may_be_smooth_in_time_where_rows_left_out_surely_gain(best):
     (_, rows, first, *_), _, (_, again, start, weighted, _) = asked
     assert first.over_time == gp.kernel.over_time == "matern12" and again == rows and weighted
     assert start.over_time == "matern32" and len(start.smoothness) == 1  # from the best
-    surely, perhaps, hardly = {"rows": [0.1, 0.2, 0.3]}, {"rows": [-0.9, 0.2, 1.1]}, {"rows": [0.019] * 3}
-    assert best({"smooth in time": surely}, in_time=True)[0].kernel.over_time == "matern32"
-    for script in (perhaps, hardly):
-        assert best({"smooth in time": script}, in_time=True)[0].kernel.over_time == "matern12"
+    for smooth, rows, sides in (
+        (True, [0.1, 0.2, 0.3], [0.0, 0.0, 0.0]),
+        (True, [0.1, 0.2, 0.3], [-0.1, 0.2, -0.3]),
+        (False, [0.1, 0.2, 0.3], [-0.1, -0.2, -0.3]),  # surely loses beyond a side
+        (False, [-0.9, 0.2, 1.1], [0.0, 0.0, 0.0]),
+        (False, [0.019, 0.019, 0.019], [0.0, 0.0, 0.0]),
+    ):
+        script = {
+            "first": {"rows": [0.0] * 3, "sides": [0.0] * 3},
+            "smooth in time": {"rows": rows, "sides": sides},
+        }
+        script["wide"] = {"rows": [-1.0] * 3, "sides": [0.0] * 3}
+        gp = best(script, in_time=True)[0]
+        assert gp.kernel.over_time == ("matern32" if smooth else "matern12")
     asked_for = FieldOptions(components=(("matern32", 5.0, 4.0),))
     assert names(best(in_time=True, options=asked_for)[1]) == ["first", "wide"]
 

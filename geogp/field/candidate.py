@@ -32,12 +32,12 @@ class Candidate:
         gain = {kind: other.each[kind] - each for kind, each in self.each.items()}
         return math.sqrt(sum(_share(kind) ** 2 * float(g.var()) / len(g) for kind, g in gain.items()))
 
-    def surely_loses_to(self, other: "Candidate", kind: str) -> bool:
-        """Whether missing data of a kind speak for the other by more than two standard errors."""
+    def surely_gains(self, other: "Candidate", kind: str, least: float) -> bool:
+        """Whether missing data of a kind are denser under it than under the other, by so much and by two standard errors."""
         if kind not in self.each:
             return False
-        gain = other.each[kind] - self.each[kind]
-        return float(gain.mean()) > 2.0 * math.sqrt(float(gain.var()) / len(gain))
+        gain = self.each[kind] - other.each[kind]
+        return float(gain.mean()) > max(least, 2.0 * math.sqrt(float(gain.var()) / len(gain)))
 
     def never_loses_to(self, other: "Candidate", kinds: Collection[str] | None = None) -> bool:
         """Whether no kind of missing data, or none of these, speaks for the other."""
@@ -55,7 +55,7 @@ def better(one: Candidate, other: Candidate) -> Candidate:
     return other if other.density > one.density else one
 
 
-def surely_better(simple: Candidate, other: Candidate, least: float = 0.0) -> Candidate:
-    """The other, if it gains more than the standard error of its gain (Breiman et al. 1984, section 3.4.3), and so much at least."""
+def surely_better(simple: Candidate, other: Candidate) -> Candidate:
+    """The other, if it gains more than the standard error of its gain (Breiman et al. 1984, section 3.4.3)."""
     gain = other.density - simple.density
-    return other if gain > max(simple.doubt_beside(other), least) else simple
+    return other if gain > simple.doubt_beside(other) else simple

@@ -44,8 +44,8 @@ SURELY_NOISIER = 8.0
 #: By how many where terms are smoother than usual, and by how many less where they are rough, of rows so few that they hardly tell:
 #: a surface that is rougher than its kernel is held by too narrow intervals, one that is smoother by somewhat wide ones.
 SMOOTHLY, ROUGHLY, HARDLY_TELL = 2.0, 1.0, 250
-#: What rows left out must gain, all kinds together, by terms that are smooth in time: what is less the noise makes up for.
-WORTH_IT = 0.02
+#: What rows ahead must gain by terms that are smooth in time, each.
+AHEAD = 0.03
 #: Of rows of which some are left out a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches.
@@ -437,14 +437,16 @@ def _or_alone(trials: Trials, best: Candidate, alone: Candidate | None) -> Candi
 
 
 def _smooth_in_time(trials: Trials, best: Candidate, rows: list[Targets]) -> Candidate:
-    """One whose terms change smoothly over time, where few rows are likelier by it, or of many those that are left out, and
-    what lies beyond a side surely loses nothing: what is learned from quarter to quarter is carried there, too."""
+    """One whose terms change smoothly over time, where few rows are likelier by it, or of many those ahead of what is known: rows left
+    out singly gain by whatever averages more of the noise, which has networks for that."""
     smooth = replace(best.gp.kernel, over_time=SMOOTH_IN_TIME)
     if trials.each_together:
         gp = trials.likelier(best.gp, "smooth in time", smooth, by=SMOOTHLY)
         return best if gp is best.gp else trials.judged(gp)
+    if not trials.left_out["future"]:
+        return best
     other = trials.fitted("smooth in time", rows, smooth, weighted=best.gp.weighted)
-    return best if other.surely_loses_to(best, "sides") else surely_better(best, other, WORTH_IT)
+    return surely_better(best, other) if other.surely_gains(best, "future", AHEAD) else best
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:

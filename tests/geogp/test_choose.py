@@ -619,25 +619,25 @@ def test_a_single_part_in_time_is_tried_once():
     assert names(Scripted.asked) == ["first", "smooth in time"]
 
 
-def test_a_surface_may_be_smooth_in_time_where_rows_left_out_surely_gain(best):
+def test_a_surface_may_be_smooth_in_time_where_rows_ahead_surely_gain(best):
     gp, asked = best({"wide": 0.1}, in_time=True)
     (_, rows, first, *_), _, (_, again, start, weighted, _) = asked
     assert first.over_time == gp.kernel.over_time == "matern12" and again == rows and weighted
     assert start.over_time == "matern32" and len(start.smoothness) == 1  # from the best
-    for smooth, rows, sides in (
-        (True, [0.1, 0.2, 0.3], [0.0, 0.0, 0.0]),
-        (True, [0.1, 0.2, 0.3], [-0.1, 0.2, -0.3]),
-        (False, [0.1, 0.2, 0.3], [-0.1, -0.2, -0.3]),  # surely loses beyond a side
-        (False, [-0.9, 0.2, 1.1], [0.0, 0.0, 0.0]),
-        (False, [0.019, 0.019, 0.019], [0.0, 0.0, 0.0]),
+    for smooth, rows, ahead in (
+        (True, [0.0, 0.0, 0.0], [0.1, 0.2, 0.3]),
+        (False, [-0.3, -0.3, -0.3], [0.1, 0.2, 0.3]),  # all kinds together lose
+        (False, [0.9, 0.9, 0.9], [-0.9, 0.2, 1.1]),
+        (False, [0.9, 0.9, 0.9], [0.029, 0.029, 0.029]),
     ):
         script = {
-            "first": {"rows": [0.0] * 3, "sides": [0.0] * 3},
-            "smooth in time": {"rows": rows, "sides": sides},
+            "first": {"rows": [0.0] * 3, "future": [0.0] * 3},
+            "wide": {"rows": [-1.0] * 3, "future": [0.0] * 3},
+            "smooth in time": {"rows": rows, "future": ahead},
         }
-        script["wide"] = {"rows": [-1.0] * 3, "sides": [0.0] * 3}
         gp = best(script, in_time=True)[0]
         assert gp.kernel.over_time == ("matern32" if smooth else "matern12")
+    assert names(best(in_time=True, left_out=SETS | {"future": []})[1]) == ["first", "wide"]
     asked_for = FieldOptions(components=(("matern32", 5.0, 4.0),))
     assert names(best(in_time=True, options=asked_for)[1]) == ["first", "wide"]
 

@@ -106,7 +106,7 @@ def test_a_saved_field_keeps_the_names_of_every_run_folder_written(fitted):
     assert set(tensors) == kernel | noise | drift | rows | {"shift", "seen.X", "seen.value", "seen.counts"}
     assert set(facts["trend"]) == {"level", "slope", "drift", "slope_variance", "newest", "span"}
     assert set(facts) == {
-        "options", "frame", "season", "trend", "has_counts", "horizon", "learned_until", "smoothness", "tau2", "s2",
+        "options", "frame", "season", "trend", "has_counts", "horizon", "learned_until", "smoothness", "over_time", "tau2", "s2",
         "degrees_of_freedom", "loss", "weighted", "variances", "calibration", "blended", "warp",
     }  # fmt: skip
     # Before there were updates nothing said until when the field had learned.

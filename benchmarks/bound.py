@@ -4,7 +4,7 @@
 
 `benchmarks/fields.py` says how each field is made. The bound is told the true covariance, the true noise and which columns
 there are; the default is told nothing. Rows are added to the results file as they come; what it already holds is not
-measured again, unless `--again`. A run that writes the kept results also renews RESULTS.md. Half an hour of one core in
+measured again, unless `--again`. A run that writes the kept results also renews RESULTS.md. Twenty minutes of one core in
 all.
 """
 

@@ -14,14 +14,14 @@ from geogp.field.frame import SPACINGS
 from geogp.field.kernel import LocalKernel
 from geogp.field.left_out import GAPS, HOLD_OUT_FROM, LeftOut, nearest_others
 from geogp.field.likelihood.apart import apart_from_places
-from geogp.field.likelihood.conditional import among, conditional_log_density
+from geogp.field.likelihood.held_out import divided, held_out_densities, held_out_misses
 from geogp.field.likelihood.minibatches import NOISE, Targets, fit_local_gp
 from geogp.field.likelihood.repeated import Places, first_of_copies
 from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihoods
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
+from geogp.field.noise.times import noise_of_times
 from geogp.field.options import ROUGH, SMOOTH_IN_TIME, SMOOTHER, FieldOptions
-from geogp.field.solve import PLACES_AT_ONCE
 from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
 from geogp.field.variation import Variation
@@ -37,7 +37,7 @@ VARY_FROM, VARY_AT = 10_000, 16
 TOGETHER_FROM, EACH_TOGETHER_BELOW, TOGETHER_BELOW = 12, 1000, 10_000
 #: Of more rows nobody asks whether they repeat their places: each weighs by itself, which takes longer than minibatches.
 REPEATED_BELOW = 50_000
-#: Rows must be likelier by so many nats where something follows the density of places, for that to be believed.
+#: Rows must be likelier by so many nats where something follows the density of places, or noise the time, for that to be believed.
 SURELY = 4.0
 #: And by so many where the noise differs from place to place: a surface that is rougher in places gains half as much by it.
 SURELY_NOISIER = 8.0
@@ -60,10 +60,10 @@ OTHERS, SHORTER, SHORTEST, SHORTEST_FROM = 32, 2, 4, 100
 SHORT, SHORT_FROM = 0.125, 300
 #: Spacings that the first term of few rows begins with, too: what each place has for itself. Fewer rows know of none.
 OF_A_PLACE, OF_A_PLACE_FROM = 0.3, 300
+#: How often the noise of times is learned, each time from where the last one has led.
+TIMES_IN_TURN = 2
 #: Steps with single rows for one with a block, in time.
 ROWS_BETWEEN = 2
-#: About so many targets of a kind judge the candidates.
-JUDGES = 800
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Trials:
             kinds["rows"].append(
                 (torch.arange(len(y)).to(device), nearest_others(near, OTHERS).to(device), None)
             )
-        both = {kind: _divided(targets) for kind, targets in kinds.items()}
+        both = {kind: divided(targets) for kind, targets in kinds.items()}
         fitted, judges = ({kind: pair[i] for kind, pair in both.items()} for i in (0, 1))
         X, y, counts = X.to(device), y.to(device), counts.to(device)
         return cls(
@@ -284,6 +284,36 @@ class Trials:
         passes = min(PASSES, self.options.steps)
         return fit_all_together(gp, **self._all_rows, passes=passes, tick=self.stages.tick, **how)
 
+    def of_times(self, gp: LocalGP) -> LocalGP:
+        """With a noise that differs from time to time, where rows left out surely gain by it, kernel and tails fitted to all rows with it
+        where these are taken together; a stage."""
+        made = self.stages.once("times", lambda: self._of_times(gp).tensors())
+        return LocalGP.from_tensors(made, gp.kernel, gp.rows, gp.follows)
+
+    def _of_times(self, plain: LocalGP) -> LocalGP:
+        gp, together = plain, self.tell_together and plain.kernel.variation is None
+        for _ in range(TIMES_IN_TURN):
+            rows = held_out_misses(gp, self, self._singly).to("cpu")
+            if gp.of_times is not None:
+                rows = replace(rows, noise=rows.noise / gp.of_times.factor(rows.time))
+            found = noise_of_times(rows, gp.degrees_of_freedom)
+            if found is None or found.nats <= SURELY:
+                return plain
+            tau2, s2 = found.overall * gp.tau2, found.overall * gp.s2
+            gp = replace(
+                gp, tau2=tau2, s2=s2, degrees_of_freedom=found.degrees_of_freedom, of_times=found.noise
+            )
+            gp = self._together(gp) if together else gp
+        return surely_better(self.judged(plain), self.judged(gp)).gp
+
+    @cached_property
+    def _singly(self) -> list[Targets]:
+        """Rows left out one by one: of a small table all of them, each given the nearest others."""
+        if len(self.y) > self.options.n_targets:
+            return [*self.left_out["rows"], *self.judges["rows"]]
+        everyone, nearest = torch.arange(len(self.y)), nearest_others(self.X[:, :3], OTHERS)
+        return [(everyone.to(self.X.device), nearest.to(self.X.device), self.says)]
+
     def crowded(self, plain: Candidate) -> Candidate:
         """One whose lengthscale, variance and noise follow how near each other places are, where that makes all rows surely
         likelier, a stage, and loses in no gap: what is learned of places far from each other is carried into gaps and beyond
@@ -343,7 +373,14 @@ class Trials:
 
 
 def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
-    """Kernel and noise that predict held-out rows best, over all kinds of missing data.
+    """Kernel and noise that predict held-out rows best, over all kinds of missing data; see `_alike_at_all_times` for what is tried. In
+    time the noise may differ from one to the next."""
+    gp = _alike_at_all_times(trials, start)
+    return gp if start.time_axis is None else trials.of_times(gp)
+
+
+def _alike_at_all_times(trials: Trials, start: LocalKernel) -> LocalGP:
+    """The best whose noise is the same at all times.
 
     Weighing observations as Student-t (`student_weights`) helps where outliers are wrong and hurts where they are right. Over space
     alone, rows left out singly ask for short lengths and left-out blocks for long ones: both kernels are tried (rows that are taken
@@ -459,34 +496,3 @@ def _places_to_vary_at(trials: Trials, start: LocalKernel) -> int:
     if trials.options.varying is not None:
         return trials.options.varying
     return VARY_AT if start.time_axis is None and len(trials.y) >= VARY_FROM else 0
-
-
-def _divided(targets: list[Targets]) -> tuple[list[Targets], list[Targets]]:
-    """Targets of a kind to fit to and to judge by: apart where there are enough of both, else all for both."""
-    share = sum(len(t) for t, *_ in targets) // JUDGES
-    if share < 2:
-        return targets, targets
-    judge = [(t[::share], i[::share], says) for t, i, says in targets]
-    rest = [torch.arange(len(t), device=t.device) % share > 0 for t, *_ in targets]
-    return [(t[keep], i[keep], says) for (t, i, says), keep in zip(targets, rest) if bool(keep.any())], judge
-
-
-def held_out_densities(gp: LocalGP, trials: Trials, targets: list[Targets]) -> Tensor:
-    """Log densities of some held-out rows under the kernel and the local GP's own noise: (m,)."""
-    nu = None if gp.degrees_of_freedom is None else torch.as_tensor(gp.degrees_of_freedom).to(trials.y)
-
-    def density(piece: tuple[LocalGP, Tensor, Tensor]) -> Tensor:
-        told, (rows, own, others) = piece[0], among(*piece[1:])
-        X, counts = trials.X[rows], trials.counts[rows]
-        value, says = trials.y[rows] - gp.b(counts), None if trials.told is None else trials.told.says[rows]
-        noise = told.noise_variance(counts, X, says)
-        return conditional_log_density(
-            told.kernel.to(X.device), X, value, noise, own, others, nu, weighted=gp.weighted
-        )
-
-    pieces = [
-        (told, t, i)
-        for told, target, index in ((gp.told(says), target, index) for target, index, says in targets)
-        for t, i in zip(target.split(PLACES_AT_ONCE), index.split(PLACES_AT_ONCE))
-    ]
-    return torch.cat(list(side_by_side(density, pieces)))

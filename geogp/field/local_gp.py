@@ -8,6 +8,7 @@ from torch import Tensor
 
 from geogp.field.kernel import LocalKernel
 from geogp.field.noise.rows import RowNoise, ToldNoise, noise_variance
+from geogp.field.noise.times import NoiseOfTimes
 from geogp.field.observations import Observations
 from geogp.field.student import heavy_tailed, variance_over_scale2
 from geogp.field.variation.told import Following, following
@@ -28,6 +29,7 @@ class LocalGP:
         that was opened: the kernel's variation is all that predictions need
     variances : observations that are not weighed are conditioned on with the variance of a Student-t; earlier runs took its
         squared scale for that
+    of_times : how τ² and s² differ from time to time, None where they do not
 
     Examples
     --------
@@ -47,6 +49,7 @@ class LocalGP:
     rows: RowNoise | None = None
     follows: Following | None = None
     variances: bool = True
+    of_times: NoiseOfTimes | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Its numbers; `from_tensors` makes it again, given the structure of its kernel."""
@@ -67,6 +70,8 @@ class LocalGP:
             out["row_noise"] = self.rows.coefficients
         if self.follows is not None:
             out["following"] = self.follows.coefficients
+        if self.of_times is not None:
+            out |= self.of_times.tensors()
         return out
 
     @classmethod
@@ -96,7 +101,8 @@ class LocalGP:
         if follows is not None:
             follows = replace(follows, coefficients=tensors["following"])
         shift, loss = tensors["count_shift"], tuple(tensors["loss"].tolist())
-        return cls(kernel, tau2, s2, df, shift, loss, bool(weighted), rows, follows)
+        of_times = NoiseOfTimes.of(tensors)
+        return cls(kernel, tau2, s2, df, shift, loss, bool(weighted), rows, follows, of_times=of_times)
 
     @property
     def tails(self) -> float | None:
@@ -133,12 +139,20 @@ class LocalGP:
         return replace(self, kernel=following(self.kernel, self.follows, says))
 
     def noise_variance(self, counts: Tensor, X: Tensor, says: Tensor | None = None) -> Tensor:
-        """τ² + s²/n for counts (N,), with its factor at coordinates X (N, D) where it varies over space; of observations of
-        which the places around say (N, p), None where nobody does."""
+        """τ² + s²/n for counts (N,), with its factor at coordinates X (N, D) where it varies over space or from time to time; of
+        observations of which the places around say (N, p), None where nobody does."""
         told = None if self.rows is None or says is None else ToldNoise(self.rows, says)
         alike = noise_variance(self.tau2, self.s2, counts, told)
+        if (louder := self.factor_of_times(X)) is not None:
+            alike = alike * louder
         bumps = self.kernel.variation
         return alike if bumps is None else alike * bumps.to(X.device).noise_factor(X[:, :2])
+
+    def factor_of_times(self, X: Tensor) -> Tensor | None:
+        """On noise variances at coordinates X (N, D): (N,); None where all times are alike."""
+        if self.of_times is None or self.kernel.time_axis is None:
+            return None
+        return self.of_times.factor(X[:, self.kernel.time_axis])
 
     def observed(
         self, X: Tensor, value: Tensor, counts: Tensor, of: Tensor | slice = slice(None)

@@ -18,6 +18,7 @@ from geogp.field.mean.trend import Trend
 from geogp.field.noise.fit import SPREAD
 from geogp.field.noise.rows import RowNoise
 from geogp.field.noise.smooth import SmoothNoise, new_smooth_noise
+from geogp.field.noise.times import NoiseOfTimes
 from geogp.field.options import FieldOptions
 from geogp.field.variation import Variation
 from geogp.transforms import Warp
@@ -61,6 +62,8 @@ def state_of(
             "row_noise.scale": gp.rows.scale,
             "row_noise.coefficients": gp.rows.coefficients,
         }
+    if gp.of_times is not None:
+        tensors |= gp.of_times.tensors()
     if known.averaged is not None:
         tensors |= {"averaged.weight": known.averaged.weight, "averaged.times": known.averaged.times}
     if noise is not None:
@@ -193,6 +196,7 @@ def _gp(tensors: dict[str, Tensor], facts: dict[str, Any], frame: Frame) -> Loca
         facts.get("weighted", False),  # absent before observations could be weighed as Student-t
         _row_noise(tensors),
         variances=facts.get("variances", False),  # absent before
+        of_times=NoiseOfTimes.of(tensors),
     )
 
 

@@ -12,10 +12,12 @@ import geogp
 from geogp.densities import log_density
 from geogp.field import FieldOptions, LocalKernel, choose
 from geogp.field.candidate import Candidate, better, surely_better
-from geogp.field.choose import Trials, best_local_gp, held_out_densities
+from geogp.field.choose import Trials, best_local_gp
 from geogp.field.frame import SPACINGS
 from geogp.field.left_out import LeftOut
+from geogp.field.likelihood import held_out
 from geogp.field.likelihood.apart import apart_from_places
+from geogp.field.likelihood.held_out import divided, held_out_densities
 from geogp.field.likelihood.repeated import first_of_copies
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
@@ -108,7 +110,7 @@ def test_two_sets_of_single_rows_then_a_gap():
 def test_some_rows_judge_and_others_are_fitted_to_where_there_are_enough(sets, rows, share):
     says = torch.zeros(1)
     all_of = [(torch.arange(rows), torch.arange(rows)[:, None], says) for _ in range(sets)]
-    fit, judge = choose._divided(all_of)
+    fit, judge = divided(all_of)
     if share == 1:
         assert fit is all_of and judge is all_of
         return
@@ -116,7 +118,7 @@ def test_some_rows_judge_and_others_are_fitted_to_where_there_are_enough(sets, r
         assert u.tolist() == list(range(0, rows, share)) and torch.equal(j[:, 0], u) and r is says
         assert t.tolist() == [k for k in range(rows) if k % share] and torch.equal(i[:, 0], t) and s is says
     alone = [(torch.arange(1), torch.zeros(1, 1).long(), None), *all_of]
-    assert len(choose._divided(alone)[0]) == sets  # a set whose only row judges is fitted to by none
+    assert len(divided(alone)[0]) == sets  # a set whose only row judges is fitted to by none
 
 
 # -- what is tried on -----------------------------------------------------------------------------------
@@ -499,6 +501,9 @@ class Scripted(Trials):
         self.asked.append(("noisier",))
         return plain
 
+    def of_times(self, gp):
+        return replace(gp, tau2=0.7) if self.script.get("of times") else gp
+
     def nats(self, one, other):
         return self.script.get("nats", 0.0)
 
@@ -735,6 +740,14 @@ def test_a_mean_that_shifts_with_the_count_must_gain(best, still, kept, n):
     assert bool((gp.count_shift != 0).all()) == (n == 20_000)
 
 
+@pytest.mark.parametrize("in_time", [False, True])
+def test_the_noise_of_times_is_asked_for_last_and_in_time_alone(in_time):
+    Scripted.script, Scripted.asked = {"first": 0.0, "of times": True}, []
+    gp = best_local_gp(trials_of(in_time=in_time, cls=Scripted), kernel_of(in_time))
+    assert (gp.tau2 == 0.7) is in_time
+    Scripted.script, Scripted.asked = {}, []
+
+
 # -- how held-out rows judge ----------------------------------------------------------------------------
 
 
@@ -751,7 +764,7 @@ def test_densities_are_those_of_rows_given_their_neighbours(monkeypatch, nu, wei
     rng = np.random.default_rng(2)
     sets = [(torch.arange(k, k + 7), torch.from_numpy(rng.integers(20, 60, (7, 5))), None) for k in (0, 10)]
     for at_once in (1000, 3):
-        monkeypatch.setattr(choose, "PLACES_AT_ONCE", at_once)
+        monkeypatch.setattr(held_out, "PLACES_AT_ONCE", at_once)
         found = held_out_densities(gp, replace(t, told=told), sets)
         wanted = []
         for rows, index, _ in sets:

@@ -289,9 +289,12 @@ def test_the_noise_knows_no_time_after_the_newest_observation(fitted):
     now[:, 2] = X[:N, 2].max()
     known = field.known
     around = known.survey(field.frame.coordinates(now), torch.arange(24).expand(5, 24), known.latest)
+    alike = replace(
+        known, gp=replace(known.gp, of_times=None)
+    )  # a noise of times knows of none beyond, either
 
     def inputs(X):
-        return noise_inputs(known, around, n[:5], X)
+        return noise_inputs(alike, around, n[:5], X)
 
     # With the same surroundings a later year changes nothing: the network never saw it.
     assert torch.equal(inputs(late), inputs(now))

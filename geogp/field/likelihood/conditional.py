@@ -44,10 +44,28 @@ def conditional_log_density(
     >>> conditional_log_density(kernel, X, y, noise, first, nobody)  # log N(0; 0, 2)
     tensor([-1.2655], dtype=torch.float64)
     """
+    mean, variance = conditional(
+        kernel, X, y, noise_variance, target, index, degrees_of_freedom, weighted=weighted
+    )
+    return log_density(y[target], mean, variance + noise_variance[target], degrees_of_freedom)
+
+
+def conditional(
+    kernel: LocalKernel,
+    X: Tensor,
+    y: Tensor,
+    noise_variance: Tensor,
+    target: Tensor,
+    index: Tensor,
+    degrees_of_freedom: Tensor | None,
+    *,
+    weighted: bool,
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance of r at the rows `target` (B,) given their neighbours, as there: (B,) each."""
     nu = None if degrees_of_freedom is None else float(degrees_of_freedom.detach())
     known = noise_variance if weighted else noise_variance * variance_over_scale2(nu)
     c = conditional_moments(kernel, X[target], X, y, known, index, nu if weighted else None)
-    return log_density(y[target], c.mean, c.variance + noise_variance[target], degrees_of_freedom)
+    return c.mean, c.variance
 
 
 def among(target: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -64,7 +64,7 @@ def fit_all_together(
 
     Parameters
     ----------
-    gp : as `fit_local_gp` gives it, its kernel the same everywhere; X, y, counts, columns, told, per_count : as there
+    gp : as `fit_local_gp` gives it, its kernel the same everywhere, and how its noise differs from time to time stays; X, y, counts, columns, told, per_count : as there
     crowding : of X, which lengthscale, variance and noise may follow, or the places among which the noise alone may differ; None
         where they are the same everywhere
     wanted : nats that must be gained for it to be of any use: given up where a quarter is not in sight
@@ -133,7 +133,8 @@ def fit_all_together(
         vector_to_parameters(torch.from_numpy(found.x).to(X.device), learned)
     made = model.cpu().learned(list(gp.loss), gp.weighted)
     scale = 1.0 / gp.variance_factor
-    return replace(made, tau2=scale * made.tau2, s2=scale * made.s2), losses[0] - float(found.fun)
+    made = replace(made, tau2=scale * made.tau2, s2=scale * made.s2, of_times=gp.of_times)
+    return made, losses[0] - float(found.fun)
 
 
 def _until_settled(losses: list[float], wanted: float) -> Callable[[OptimizeResult], None]:
@@ -200,7 +201,14 @@ def _begun_at(
     """What is trained, with the numbers of a local GP; its noise as that which rows have here."""
     student = gp.degrees_of_freedom is not None
     model = Trained(
-        gp.kernel, rows.columns.shape[1], told, None, student=student, per_count=per_count, crowding=crowding
+        gp.kernel,
+        rows.columns.shape[1],
+        told,
+        None,
+        student=student,
+        per_count=per_count,
+        crowding=crowding,
+        of_times=gp.factor_of_times(rows.X),
     )
     factor = gp.variance_factor
     return model.begun_at(replace(gp, tau2=factor * gp.tau2, s2=factor * gp.s2)).to(rows.X.device)

@@ -33,8 +33,11 @@ class Trained(nn.Module):
         student: bool,
         per_count: bool,
         crowding: Crowding | Noisiness | None = None,
+        of_times: Tensor | None = None,
     ):
         super().__init__()
+        #: (N,) factors on the noise variances of the rows that it is fitted to, which are not learned.
+        self.of_times = of_times
         self.crowding = crowding
         self.start, self.told, self.begun, self.student = start, told, follows, student
         self.lengthscale = nn.Parameter(start.log_lengthscale.double().clone())
@@ -108,6 +111,8 @@ class Trained(nn.Module):
     def noise_variance(self, counts: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
         """Of some of the rows that it is fitted to, of counts (N,)."""
         alike = noise_variance(self.tau2.exp(), self.s2.exp(), counts[rows], self.noise_of_rows(rows))
+        if self.of_times is not None:
+            alike = alike * self.of_times[rows]
         if self.crowding is None:
             return alike
         return alike * self.crowding.noise_factor(self.crowding_coefficients)[rows]

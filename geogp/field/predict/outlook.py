@@ -82,7 +82,7 @@ def noise_inputs(
     regional: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Inputs (N, F) of the smooth noise: surroundings, what the neighbours measured, mean and variance of the regional
-    surface, time (held at the newest learned from), count, covariates, and by what noises near the place are larger."""
+    surface, time (held at the newest learned from), count, covariates, and by what noises of the time and near the place are larger."""
     parts = [around.features, around.testimony]
     if regional is not None:
         g, variance = regional
@@ -90,7 +90,10 @@ def noise_inputs(
         unknown = around.variance / known.gp.kernel.prior_variance
         parts.append(torch.stack([g, gap, gap * unknown, variance.clamp_min(1e-12).log()], dim=-1))
     if known.frame.time is not None:
-        parts.append(known.frame.coordinates(X)[:, 2:3].clamp_max(known.learned_until))
+        C = known.frame.coordinates(X)
+        parts.append(C[:, 2:3].clamp_max(known.learned_until))
+        if known.gp.of_times is not None:
+            parts.append(known.gp.of_times.log_factor(C[:, 2])[:, None])
     if known.has_counts:
         parts.append(count_features(counts))
     parts += [X[:, d : d + 1] for d in known.frame.others]

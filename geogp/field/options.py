@@ -9,6 +9,7 @@ import torch
 from geogp.errors import InvalidInput
 from geogp.field.frame import SPACINGS, SPAN_SHARE, Frame
 from geogp.field.kernel import LocalKernel
+from geogp.field.mean.season import YEAR
 from geogp.field.noise.members import PARTS
 
 #: (smoothness, lengthscale in spacings, time lengthscale in spans) of each additive term: what is near and the wide
@@ -53,8 +54,8 @@ class FieldOptions:
         out surely gain by it; with the smooth noise and validation rows, of one field without a basis below
     peak : a second peak of new observations, whose share, place and width differ with the surroundings, where rows left out surely
         gain by it; with the smooth noise of several members
-    season : period, in the unit of time, of waves that the mean has where the means of the times surely show them: 1, a year, where
-        time is in years; None for none
+    season : period, in the unit of time, of waves that the mean has where the means of the times surely show them; "year" is 1, or where
+        times are whole numbers of months, weeks or days as many as a year has; None for none
     metric : learn in which direction the field is rougher, and how fast it changes where times are many
     n_targets : held-out rows of each kind; block_sizes : of left-out blocks, in spacings
     members, hidden, epochs : networks of the smooth noise side by side (a multiple of three), their width, and passes over
@@ -79,7 +80,7 @@ class FieldOptions:
     following: bool = False
     warp: bool = True
     peak: bool = True
-    season: float | None = 1.0
+    season: float | str | None = YEAR
     metric: bool = True
     n_targets: int = 12000
     block_sizes: tuple[float, ...] = (10.0, 30.0)
@@ -98,10 +99,10 @@ class FieldOptions:
                 raise InvalidInput(f"{name} must be a whole number, at least 1; got {value!r}.")
         if self.members != 1 and (self.members < 1 or self.members % PARTS):
             raise InvalidInput(f"members is a multiple of {PARTS}, or 1; got {self.members}.")
-        if self.season is not None and not (self.season > 0 and math.isfinite(self.season)):
+        if not _is_period(self.season):
             raise InvalidInput(
                 f"season is a period in the unit of time, such as 1 year or 12 months; got {self.season!r}: give a number above "
-                "0, or none for no season."
+                f"0, {YEAR!r} for a year whatever the unit, or none for no season."
             )
         rows = self.region_rows
         if rows is not None and (type(rows) is not int or rows < LEAST_OF_A_REGION):
@@ -135,3 +136,9 @@ class FieldOptions:
             tuple(name for name, _, _ in components),
             frame.time_axis,
         )
+
+
+def _is_period(season: float | str | None) -> bool:
+    if season is None or isinstance(season, str):
+        return season is None or season == YEAR
+    return season > 0 and math.isfinite(season)

@@ -13,7 +13,7 @@ from geogp.field.frame import frame_of
 #: Of every table whatever its size and units: to change one of these is to change every map.
 DEFAULTS = {
     "neighbours": 48, "components": None, "smooth": True, "row_noise": True, "testimony": True, "regional": 100.0,
-    "varying": None, "following": False, "warp": True, "peak": True, "season": 1.0, "metric": True, "n_targets": 12000, "block_sizes": (10.0, 30.0),
+    "varying": None, "following": False, "warp": True, "peak": True, "season": "year", "metric": True, "n_targets": 12000, "block_sizes": (10.0, 30.0),
     "members": 6, "hidden": 48, "epochs": 15, "steps": 120, "batch": 128, "region_rows": None, "seed": 0,
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ import geogp
 from geogp.errors import InvalidInput
 from geogp.field import FieldOptions, LocalField
 from geogp.field.mean.drift import Drift
-from geogp.field.mean.season import Season, season_of
+from geogp.field.mean.season import YEAR, Season, season_of, years_of
 
 QUARTERS, MONTHS = 0.25, 1 / 12
 
@@ -65,6 +65,55 @@ def test_a_season_of_another_period_is_found_when_it_is_named():
     X, _, y, ahead = stations(times=36, step=1.0, period=12.0)
     assert found(X[~ahead], y[~ahead]) is None  # whole numbers lie in no different parts of a unit
     assert found(X[~ahead], y[~ahead], 12.0).period == 12.0
+
+
+@pytest.mark.parametrize(
+    ("times", "step", "period"), [(36, 1, 12.0), (130, 1, 52.1775), (150, 7, 365.2425), (800, 1, 365.2425)]
+)
+@pytest.mark.parametrize("begin", [0, 738_000])
+def test_a_year_is_found_in_months_weeks_and_days(times, step, period, begin):
+    """Without a word about the unit: times are whole numbers that are no years."""
+    X, _, y, _ = stations(n=9, times=times, step=step, ahead=0, period=period)
+    X[:, 2] += begin - 2019.1
+    X[:, 2] = X[:, 2].round()
+    year = found(X, y, YEAR)
+    assert year.period == pytest.approx(period)
+    said = year.fitted(*map(torch.from_numpy, (X, y, np.ones(len(y))))).numpy()
+    wave = np.cos(2 * np.pi * ((X[:, 2] - begin + 2019.1) / period - 0.3))
+    assert np.corrcoef(said, wave)[0, 1] > 0.95
+    assert found(X, np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(len(y)), YEAR) is None
+
+
+@pytest.mark.parametrize("walk", [0.0, 0.2])
+def test_chance_passes_for_no_year_of_any_unit(walk):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.tile(rng.uniform(0, 100.0, (9, 2)), (120, 1)), np.repeat(np.arange(120.0), 9)])
+    n_found = 0
+    for _ in range(100):
+        level = np.cumsum(walk * rng.standard_normal(120)) + 0.1 * rng.standard_normal(120)
+        y = np.repeat(level, 9) + 0.3 * rng.standard_normal(len(X))
+        n_found += found(X, y, YEAR) is not None
+    assert n_found <= 3
+
+
+@pytest.mark.parametrize(
+    "when", [np.arange(1990.0, 2024.0), 2019.0 + np.arange(12) / 4, np.array([0.5, 1.0, 48.0])]
+)
+def test_years_are_years(when):
+    assert years_of(when) == (1.0,)
+    assert FieldOptions().season == YEAR
+
+
+def test_a_faint_season_is_found_where_nothing_walks():
+    """Months of a walk of any size passed for one that might hide it: 4 of 100 were found."""
+    rng = np.random.default_rng(7)
+    X, *_ = stations(n=20, times=48, step=MONTHS, ahead=0)
+    times, at = np.unique(X[:, 2], return_inverse=True)
+    faint = 0
+    for _ in range(40):
+        level = 0.05 * rng.standard_normal(48) + 0.15 * np.cos(2 * np.pi * (times - rng.uniform()))
+        faint += found(X, level[at] + 0.5 * rng.standard_normal(len(X))) is not None
+    assert faint >= 32
 
 
 @pytest.mark.parametrize("times", [4, 7])
@@ -146,7 +195,7 @@ def test_means_of_few_years_leave_doubt_of_the_season():
     assert heights[0] < 0.02 and 0.1 < heights[1] < 0.6
 
 
-@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), "month"])
 def test_a_period_is_a_length_of_time(wrong):
     with pytest.raises(InvalidInput, match="season is a period"):
         FieldOptions(season=wrong)

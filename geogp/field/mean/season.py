@@ -16,14 +16,19 @@ Array = NDArray[np.float64]
 
 #: Chance passes for waves in this share of tables.
 SURELY = 1e-2
+#: The period that is asked for by default, and how long it is where times are numbers of months, weeks or days.
+YEAR, YEARS = "year", (12.0, 365.2425 / 7, 365.2425)
+#: Whole numbers between these are years themselves.
+COUNTED_AS_YEARS = (1500.0, 2200.0)
 #: Times of a period that are told apart, of all periods together at most so many; fewer than the last leave nothing to tell by.
 A_PERIOD, MOST_TIMES, SPARE = 24, 1500, 3
 #: Waves: how often they come in a period, and quarters of their own by which they are late.
 WAVES = ((1, 0), (1, 1), (2, 0), (2, 1))
 #: A wave is another than those before if they leave so much of its length.
 ANOTHER = 0.1
-#: Variance that the mean gains from time to time as it walks, in those by which each mean errs by itself.
-WALKS = (0.0, 0.1, 1.0, 10.0)
+#: Variance that the mean gains from time to time as it walks, in those by which each mean errs by itself; which of these are heard:
+#: those that are by so many nats less likely than the likeliest.
+WALKS, LESS_LIKELY = (0.0, 0.1, 1.0, 10.0, 100.0, 1000.0), 2.0
 #: Rounds in which places and times take turns to explain.
 ROUNDS = 20
 
@@ -37,7 +42,8 @@ class Season:
 
     References
     ----------
-    Harvey 1989, Forecasting, Structural Time Series Models and the Kalman Filter, section 2.3.4 (trigonometric seasons)
+    Harvey 1989, Forecasting, Structural Time Series Models and the Kalman Filter, section 2.3.4 (trigonometric seasons); Harville 1974
+    (restricted likelihood)
 
     Examples
     --------
@@ -80,12 +86,13 @@ def season_of(
     weight: Float[Tensor, " n"],
     space: tuple[int, ...],
     time: int | None,
-    period: float | None,
+    period: float | str | None,
 ) -> Season | None:
     """The waves of a period in (n,) weighted values y at rows X, None where they do not surely show.
 
     They are asked of the means of the times, less what is the places' own where these are seen again: an F test beside a line,
-    whatever part of the rest is a walk and what errs each time anew. At least two periods, and times in different parts of them.
+    whatever part of the rest is a walk and what errs each time anew, as far as they bear that out. At least two periods, and times in different parts of them. A
+    `YEAR` is 1, or where times are whole numbers that are no years themselves that of months, weeks or days which shows most.
 
     Notes
     -----
@@ -101,9 +108,36 @@ def season_of(
     ((1, 0), (1, 1), (2, 0))
     >>> season_of(X, noise, one, (0, 1), 2, 1.0) is None
     True
+    >>> months = torch.cat([X[:, :2], 12 * (X[:, 2:] - 2020)], dim=1)
+    >>> season_of(months, warm + noise, one, (0, 1), 2, "year").period
+    12.0
     """
     if time is None or not period:
         return None
+    periods = years_of(X[:, time].numpy()) if isinstance(period, str) else (period,)
+    found = [_of_period(X, y, weight, space, time, each) for each in periods]
+    sure = [one for one in found if one is not None and one[0] <= SURELY / len(periods)]
+    return min(sure, key=lambda one: one[0])[1] if sure else None
+
+
+def years_of(when: Array) -> tuple[float, ...]:
+    """How long a year may be where these are times (n,).
+
+    Examples
+    --------
+    >>> years_of(np.array([2019.25, 2023.5])), years_of(np.array([1999.0, 2023.0])), years_of(np.array([1.0, 48.0]))
+    ((1.0,), (1.0,), (12.0, 52.1775, 365.2425))
+    """
+    low, high = COUNTED_AS_YEARS
+    if (when != np.round(when)).any() or (low <= when.min() and when.max() <= high):
+        return (1.0,)
+    return YEARS
+
+
+def _of_period(
+    X: Tensor, y: Tensor, weight: Tensor, space: tuple[int, ...], time: int, period: float
+) -> tuple[float, Season] | None:
+    """The waves of a period, and the share of tables in which chance passes for them; None where nothing can be told."""
     when = X[:, time].numpy()
     first, last = float(when.min()), float(when.max())
     periods = (last - first) / period
@@ -123,12 +157,13 @@ def season_of(
     if not kept or len(moments) < 2 + len(kept) + SPARE:
         return None
     means = _means(distinct(X[:, list(space)].numpy())[1], at, y.numpy(), weight.numpy())
-    if not _surely(line, waves[:, kept], means, mass.mean() / mass):
-        return None
+    chance = _chance(line, waves[:, kept], means, mass.mean() / mass)
     both = np.concatenate([line, waves[:, kept]], axis=1)
     error = _left(both, means) / len(means) * left_open(len(means), both.shape[1])
     doubt = error * np.linalg.inv(both.T @ both)[2:, 2:]
-    return replace(season, waves=tuple(WAVES[k] for k in kept), doubt=tuple(map(tuple, doubt.tolist())))
+    return chance, replace(
+        season, waves=tuple(WAVES[k] for k in kept), doubt=tuple(map(tuple, doubt.tolist()))
+    )
 
 
 def _independent(waves: Array) -> list[int]:
@@ -155,20 +190,22 @@ def _means(place: NDArray[np.int64], at: NDArray[np.int64], y: Array, weight: Ar
     return means
 
 
-def _surely(line: Array, waves: Array, means: Array, error: Array) -> bool:
-    """Whether the waves explain what a line leaves of the means better than by chance: T with independent errors of variance
-    1 + error, and a walk of each of the sizes."""
+def _chance(line: Array, waves: Array, means: Array, error: Array) -> float:
+    """In which share of tables chance explains as much of what a line leaves of the means as the waves do: T with independent errors
+    of variance 1 + error and a walk, of all sizes that the means bear out (by restricted likelihood) the one with the largest share."""
     walk = np.minimum.outer(np.arange(len(means)), np.arange(len(means))).astype(float)
     both = np.concatenate([line, waves], axis=1)
     free = len(means) - both.shape[1]
-    for size in WALKS:
+    likely, chance = np.zeros((2, len(WALKS)))
+    for k, size in enumerate(WALKS):
         L = np.linalg.cholesky(np.diag(1.0 + error) + size * walk)
         A, b = np.linalg.solve(L, both), np.linalg.solve(L, means)
         with_waves, without = (_left(A[:, :q], b) for q in (both.shape[1], line.shape[1]))
-        ratio = (without - with_waves) / waves.shape[1] / max(with_waves / free, 1e-300)
-        if fdtrc(waves.shape[1], free, ratio) > SURELY:
-            return False
-    return True
+        variance = max(with_waves / free, 1e-300)
+        chance[k] = fdtrc(waves.shape[1], free, (without - with_waves) / waves.shape[1] / variance)
+        information = np.linalg.slogdet(A.T @ A)[1]
+        likely[k] = -0.5 * (free * np.log(variance) + information) - np.log(L.diagonal()).sum()
+    return float(chance[likely >= likely.max() - LESS_LIKELY].max())
 
 
 def _left(A: Array, b: Array) -> float:

@@ -267,6 +267,11 @@ def noise_with_an_edge(X: Array, counts: Array | None) -> Array:
     return np.where(X[:, 0] < SIDE_M / 2, 0.15, 0.8)
 
 
+def loud_quarter(X: Array, counts: Array | None) -> Array:
+    """Noise sd three times as large in the fourth quarter."""
+    return np.where(np.isclose(X[:, 2], FIRST_YEAR + 0.75), 3.0, 1.0) * NOISE_SD
+
+
 PANEL = times(matern(1.5), over_time(1.5, 1.5))
 MISSING = tuple(q for q in range(QUARTERS) if q != 4)
 #: name -> how it is made. Those of one time, then those of many.
@@ -300,6 +305,8 @@ FIELDS: dict[str, Field] = {
                    times(matern(1.5), over_time(0.5, 0.02)), time=True),
     "stations": Field("what lasts at a place, new places", panel(), among,
                       plus(PANEL, same_place(0.6)), time=True),
+    "loud-quarter": Field("one quarter three times as loud, new places", panel(), among, PANEL, noise_sd=loud_quarter,
+                          time=True),
     "walk": Field("a common walk, new places", panel(), among, plus(PANEL, walk(0.4)), time=True),
     "step": Field("a common step halfway, new places", panel(), among, PANEL, step, (0.0, 1.5), time=True),
     "missing": Field("a quarter that is missing, known places", panel(MISSING), at_time(FIRST_YEAR + 1.0), PANEL,

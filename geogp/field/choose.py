@@ -285,8 +285,7 @@ class Trials:
         return fit_all_together(gp, **self._all_rows, passes=passes, tick=self.stages.tick, **how)
 
     def of_times(self, gp: LocalGP) -> LocalGP:
-        """With a noise that differs from time to time, where rows left out surely gain by it, kernel and tails fitted to all rows with it
-        where these are taken together; a stage."""
+        """With a noise that differs from time to time, where rows left out surely gain, fitted anew where all are taken together; a stage."""
         made = self.stages.once("times", lambda: self._of_times(gp).tensors())
         return LocalGP.from_tensors(made, gp.kernel, gp.rows, gp.follows)
 
@@ -374,9 +373,12 @@ class Trials:
 
 def best_local_gp(trials: Trials, start: LocalKernel) -> LocalGP:
     """Kernel and noise that predict held-out rows best, over all kinds of missing data; see `_alike_at_all_times` for what is tried. In
-    time the noise may differ from one to the next."""
+    time the noise may differ from one to the next, and of rows that are taken together from place to place, as over space."""
     gp = _alike_at_all_times(trials, start)
-    return gp if start.time_axis is None else trials.of_times(gp)
+    if start.time_axis is None:
+        return gp
+    gp = trials.of_times(gp)
+    return trials.noisier(trials.judged(gp)).gp if trials.tell_together else gp
 
 
 def _alike_at_all_times(trials: Trials, start: LocalKernel) -> LocalGP:

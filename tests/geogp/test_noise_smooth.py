@@ -10,6 +10,7 @@ import torch
 from geogp.errors import InvalidInput
 from geogp.field import FieldOptions
 from geogp.field.noise.members import Dealt, SideBySide, mean_of_those
+from geogp.field.noise.peaks import LARGEST_SHARE, beside, even_peaks
 from geogp.field.noise.smooth import (
     AT_ONCE,
     HeldOutRows,
@@ -207,8 +208,33 @@ def test_one_hill_starts_as_one(noise):
     model = new_smooth_noise(3, members=3, peak=True)
     model.start_from(rows.features, 1.0, 1e-6, 30.0)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    model.start_apart(replace(rows, value=torch.from_numpy(y)))
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    rows = replace(rows, value=torch.from_numpy(y))
+    assert even_peaks(rows.value, rows.variance, rows.weight) is None
+    model.start_apart(rows)
+    after = model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before if name != "intercept")
+    assert torch.equal(before["intercept"][:-3], after["intercept"][:-3])  # the first hill's
+
+
+def test_a_second_peak_is_sought_where_rows_have_one():
+    """On the side where it lies, so that all members begin beside it: those of two sides would say neither together."""
+    for side, share, wide, seed in ((-1.7, 0.08, 0.6, 0), (1.4, 0.15, 0.3, 1), (2.5, 0.03, 0.4, 2)):
+        rng = np.random.default_rng(seed)
+        known, noise = rng.uniform(0.02, 0.2, 8000), rng.uniform(0.5, 1.5, 8000) * 0.15
+        second = rng.random(8000) < share
+        own = np.where(
+            second, side + wide * rng.normal(size=8000), np.sqrt(noise) * rng.standard_t(8.0, size=8000)
+        )
+        away = np.sqrt(known) * rng.normal(size=8000) + own
+        told = (torch.from_numpy(v) for v in (away, known, 2.0 * noise))
+        logit, offset, log_sd = beside(*told, 8.0, torch.ones(8000).double()).tolist()
+        assert offset == pytest.approx(side, abs=0.15) and math.exp(log_sd) == pytest.approx(wide, rel=0.25)
+        assert LARGEST_SHARE / (1.0 + math.exp(-logit)) == pytest.approx(share, rel=0.3)
+        model = new_smooth_noise(3, members=3, peak=True)
+        rows = replace(split(n=8000), value=torch.from_numpy(away), variance=torch.from_numpy(known))
+        model.start_from(rows.features, 0.15, 1e-6, 8.0)
+        model.start_apart(rows)
+        assert float(model.intercept[-2].detach()) == pytest.approx(side, abs=0.3)
 
 
 @pytest.mark.parametrize("peaks", [1, 2])

@@ -12,6 +12,7 @@ nothing of either alone. Where lines of several technologies lie side by side, a
 its share, where it lies and how wide it is are outputs, too.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,7 @@ from geogp.field.columns import Columns
 from geogp.field.noise.gaps import learned_in_gaps, log_factor
 from geogp.field.noise.least import least
 from geogp.field.noise.members import PARTS, Dealt, SideBySide, mean_of_those
+from geogp.field.noise.peaks import EVEN, LARGEST_SHARE, PEAK_REACH, PEAK_START, beside, even_peaks
 from geogp.field.steps import Group, Steps
 from geogp.linalg.threads import side_by_side
 from geogp.predictive import Peak, Predictive
@@ -41,14 +43,6 @@ BELIEF = 3.0
 FARTHEST_LEVEL = 1.0
 #: Rows that go through the networks at once where nothing is learned: what lies between two layers stays in the cache.
 AT_ONCE = 1024
-#: Share of the second peak at most, and what its outputs are where the networks say nothing: logit of its share of that, how far it
-#: lies from the location in working units, log scale; how far they leave it at most.
-LARGEST_SHARE, PEAK_START, PEAK_REACH = 0.5, (-3.3, 0.0, 0.0), (6.0, 6.0, 4.0)
-#: A noise with an excess kurtosis below minus this is two hills side by side, or one without tails: from where one hill is learning
-#: finds no second one beside it, for what draws it one way draws it the other way, too. The logit of its share then.
-FLAT, EVEN = 0.8, 2.0
-#: Share of the noise that is left to either peak at least.
-LEAST_LEFT = 0.02
 
 
 @dataclass(frozen=True)
@@ -180,31 +174,23 @@ class SmoothNoise(nn.Module):
             self.intercept[self.noise_at : self.noise_at + 4] = torch.tensor(start).log()
 
     def start_apart(self, rows: "HeldOutRows") -> None:
-        """Begin at two peaks as far apart as the better half of held-out rows say by their moments, where these are flat; the rest is noise.
-
-        Of ±d beside a normal variance w: m₂ = d² + w, m₄ − 3 m₂² = −2 d⁴.
-
-        References
-        ----------
-        Pearson 1894, Contributions to the mathematical theory of evolution
-        """
-        variance = rows.variance + rows.drift_variance
-        best = variance <= variance.median()
-        share = rows.weight[best] / rows.weight[best].sum()
-        away = (rows.value - rows.mean)[best]
-        away = away - (share * away).sum()
-        second, fourth = ((share * away**power).sum() for power in (2, 4))
-        known = (share * variance[best]).sum()
-        noise = second - known
-        less = 3.0 * second.square() - fourth
-        if not bool(noise > 0.0) or not bool(less > FLAT * noise.square()):
+        """Begin at two peaks where held-out rows say: members that find different ones would say neither together."""
+        away, known = rows.value - rows.mean, rows.variance + rows.drift_variance
+        apart = even_peaks(away, known, rows.weight)
+        start = self.intercept.detach().double()[self.noise_at :]
+        if apart is None:
+            noise = start[0].exp() + start[1].exp() / rows.counts
+            self._begin_at(beside(away, known, noise, SMALLEST_DF + float(start[2].exp()), rows.weight))
             return
-        apart = (0.5 * less).pow(0.25).clamp_max(((1.0 - LEAST_LEFT) * noise).sqrt())
-        left = noise - apart.square()
+        even = torch.tensor([EVEN, 2.0 * apart.apart, 0.5 * math.log(apart.left)])
+        self._begin_at(even, math.log(apart.left / apart.noise))
+        self.below.fill_(apart.apart)
+
+    def _begin_at(self, peak: Tensor, noise: float = 0.0) -> None:
+        """With such outputs of the second peak, and noise variances larger by such a logarithm, where the networks say nothing."""
         with torch.no_grad():
-            self.intercept[self.noise_at : self.noise_at + 2] += (left / noise).log()
-            self.intercept[-3:] = torch.stack([torch.tensor(EVEN).to(left), 2.0 * apart, 0.5 * left.log()])
-            self.below.copy_(apart)
+            self.intercept[self.noise_at : self.noise_at + 2] += noise
+            self.intercept[-3:] = peak
 
     def forward(
         self,

@@ -56,7 +56,8 @@ class LocalEngine(Engine):
         "y = β t + Φ(x, t)'w + r(x, t) + b(n) + ε,  r ~ GP(0, sum of Matérn kernels),  ε ~ Student-t",
         "Φ(x, t)'w a plane, the covariates, and waves of a year, along the plane, where the means of the times surely show them; w uncertain "
         "and known jointly with r (universal kriging)",
-        "over time Matérn 1/2, or 3/2 where rows are likelier by it",
+        "over time Matérn 1/2, or 3/2 where rows are likelier by it; the variance of ε times f(t), log f a Gaussian process, where rows "
+        "left out surely tell times apart",
         "p(r | data) from the k nearest observations on all sides; far from all of them the prior",
         "fewer than 128 rows, or 64 places of fewer than 1,000: averaged over the lengths and the sds of r and ε that these bear out "
         "(Handcock and Stein 1993)",

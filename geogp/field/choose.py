@@ -20,7 +20,7 @@ from geogp.field.likelihood.repeated import Places, first_of_copies
 from geogp.field.likelihood.together import PASSES, fit_all_together, minus_log_likelihoods
 from geogp.field.local_gp import LocalGP, count_columns
 from geogp.field.noise.rows import ToldNoise
-from geogp.field.noise.times import noise_of_times
+from geogp.field.noise.times import IN_TURN, noise_of_times
 from geogp.field.options import ROUGH, SMOOTH_IN_TIME, SMOOTHER, FieldOptions
 from geogp.field.stages import Stages
 from geogp.field.student import heavy_tailed
@@ -39,7 +39,7 @@ TOGETHER_FROM, EACH_TOGETHER_BELOW, TOGETHER_BELOW = 12, 1000, 10_000
 REPEATED_BELOW = 50_000
 #: Rows must be likelier by so many nats where something follows the density of places, or noise the time, for that to be believed.
 SURELY = 4.0
-#: And by so many where the noise differs from place to place: a surface that is rougher in places gains half as much by it.
+#: And by so many where the noise differs from place to place (a surface that is rougher in places gains half), or one for each centre.
 SURELY_NOISIER = 8.0
 #: By how many where terms are smoother than usual, and by how many less where they are rough, of rows so few that they hardly tell:
 #: a surface that is rougher than its kernel is held by too narrow intervals, one that is smoother by somewhat wide ones.
@@ -60,8 +60,6 @@ OTHERS, SHORTER, SHORTEST, SHORTEST_FROM = 32, 2, 4, 100
 SHORT, SHORT_FROM = 0.125, 300
 #: Spacings that the first term of few rows begins with, too: what each place has for itself. Fewer rows know of none.
 OF_A_PLACE, OF_A_PLACE_FROM = 0.3, 300
-#: How often the noise of times is learned, each time from where the last one has led.
-TIMES_IN_TURN = 2
 #: Steps with single rows for one with a block, in time.
 ROWS_BETWEEN = 2
 
@@ -291,7 +289,7 @@ class Trials:
 
     def _of_times(self, plain: LocalGP) -> LocalGP:
         gp, together = plain, self.tell_together and plain.kernel.variation is None
-        for _ in range(TIMES_IN_TURN):
+        for _ in range(IN_TURN):
             rows = held_out_misses(gp, self, self._singly).to("cpu")
             if gp.of_times is not None:
                 rows = replace(rows, noise=rows.noise / gp.of_times.factor(rows.time))
@@ -329,13 +327,14 @@ class Trials:
         noisiness = None
         if options.smooth and gp.kernel.variation is None:
             noisiness = Noisiness.over(self.X[self.distinct])
-        other = self._varied("noisier", gp, noisiness, SURELY_NOISIER)
+        nats = max(SURELY_NOISIER, 0.0 if noisiness is None else noisiness.n_centres)
+        other = self._varied("noisier", gp, noisiness, nats)
         best = plain if other is None else surely_better(plain, other)
         if not heavy_tailed(gp.degrees_of_freedom):
             return best
         # A noise of two sizes passes for one with tails, which trusts the noisier half too much where observations are weighed.
         if gp.weighted and (best is other or not options.is_smooth(len(self.y))):
-            other = self._varied("noisier, without tails", gp.without_tails(), noisiness, SURELY_NOISIER)
+            other = self._varied("noisier, without tails", gp.without_tails(), noisiness, nats)
         elif other is not None:
             other = self.judged(other.gp.without_tails())
         return best if other is None else surely_better(best, other)

@@ -27,6 +27,8 @@ ROWS_OF_A_TIME, TIMES = 20, 64
 LENGTHS = (0.0, 1.0, 3.0, 10.0)
 #: σ where the search for it begins, the least, and how often it is renewed.
 SPREAD, LEAST_SPREAD, RENEWED = 0.5, 0.05, 4
+#: How often factors and the rest of a local GP are learned in turn.
+IN_TURN = 2
 #: The logarithm of a factor stays within ±this.
 FARTHEST = 4.0
 #: Degrees of freedom are those above this; how many more, at least and at most.

@@ -54,8 +54,12 @@ class Noisiness:
         return cls(bumps, bumps.exponents(X[:, :2].cpu().double()).to(X.device))
 
     @property
+    def n_centres(self) -> int:
+        return self.exponents.shape[1]
+
+    @property
     def n_coefficients(self) -> int:
-        return self.exponents.shape[1] + 1
+        return self.n_centres + 1
 
     def variation(self, coefficients: Float[Tensor, " p"]) -> Variation:
         """Of the noise alone."""

@@ -283,12 +283,12 @@ class Trials:
         return fit_all_together(gp, **self._all_rows, passes=passes, tick=self.stages.tick, **how)
 
     def of_times(self, gp: LocalGP) -> LocalGP:
-        """With a noise that differs from time to time, where rows left out surely gain, fitted anew where all are taken together; a stage."""
+        """With a noise that differs from time to time, where rows left out surely gain, fitted anew where rows are few; a stage."""
         made = self.stages.once("times", lambda: self._of_times(gp).tensors())
         return LocalGP.from_tensors(made, gp.kernel, gp.rows, gp.follows)
 
     def _of_times(self, plain: LocalGP) -> LocalGP:
-        gp, together = plain, self.tell_together and plain.kernel.variation is None
+        gp, together = plain, self.each_together and plain.kernel.variation is None
         for _ in range(IN_TURN):
             rows = held_out_misses(gp, self, self._singly).to("cpu")
             if gp.of_times is not None:

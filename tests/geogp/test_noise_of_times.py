@@ -172,6 +172,21 @@ def test_networks_hear_how_noisy_a_time_is(fitted):
     assert bool((inputs == log[:, None]).all(0).any())
 
 
+def test_a_noise_that_differs_from_place_to_place_is_heard_in_time_too():
+    rng = np.random.default_rng(4)
+    X = np.column_stack([rng.uniform(0.0, 1e5, (700, 2)), QUARTERS[rng.integers(0, 8, 700)]])
+    surface = np.sin(X[:, 0] / 1.5e4) + np.cos(X[:, 1] / 1.9e4 + X[:, 2] - 2020)
+    sd = np.where(X[:, 0] < 5e4, 0.15, 0.8)
+    y = surface + sd * rng.standard_normal(700)
+    model = geogp.GPRegressor(time=2, target_transform="identity").fit(X[:400], y[:400])
+    assert model.engine_.field.gp.kernel.variation.noise is not None
+    low, high = model.predictive(X[400:]).interval(0.95)
+    inside, east = (low < y[400:]) & (y[400:] < high), X[400:, 0] > 5e4
+    assert inside[east].mean() > 0.88 and 0.88 < inside[~east].mean() < 0.985
+    width = high - low
+    assert np.median(width[east]) > 2.5 * np.median(width[~east])
+
+
 def test_a_panel_without_one_answers_as_before(monkeypatch):
     X, y, _ = panel(40, 3, loud=1.0)
 

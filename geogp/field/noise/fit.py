@@ -87,10 +87,14 @@ def _held_out(known: Conditioned, out: LeftOut, X: Tensor) -> LeveledRows:
     here, uncertain = told(known, out, C, kernel, drift)
     surface = known.regional_given(out.reference)
     regional = None if surface is None else surface.at_observations(out.rows)
-    counts = seen.counts[out.rows]
+    counts, then = seen.counts[out.rows], known
+    if out.kind == "future" and known.gp.of_times is not None:
+        # How noisy the times left out are is not known then.
+        until = known.gp.of_times.until(known.frame.newest(seen.X[out.reference]))
+        then = replace(known, gp=replace(known.gp, of_times=until))
     weight = torch.full((len(out.rows),), SIDES if one_side else 1.0, dtype=torch.float64)
     return LeveledRows(
-        features=noise_inputs(known, here, counts, X, regional),
+        features=noise_inputs(then, here, counts, X, regional),
         mean=here.mean,
         variance=here.variance,
         drift_variance=uncertain,

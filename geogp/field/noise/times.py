@@ -7,7 +7,7 @@ say tells a time's factor; σ and ℓ are as likely as they make them, and so is
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -87,16 +87,21 @@ class NoiseOfTimes:
         each, of = np.unique(time.detach().cpu().numpy(), return_inverse=True)
         first, last = self.first.numpy(), self.last.numpy()
         here = np.searchsorted(first, each, side="right") - 1
-        known = (here >= 0) & (each <= last[here])
+        known = (here >= 0) & (each <= np.append(last, -np.inf)[here])
         at = 0.5 * (first + last)
-        if self.length > 0.0:
+        if self.length > 0.0 and len(at):
             across = correlation(each, at, self.length)
             weights = np.linalg.solve(correlation(at, at, self.length), across.T).T
             log, left = weights @ self.log.numpy(), 1.0 - (weights * across).sum(1)
         else:
             log, left = np.zeros(len(each)), np.ones(len(each))
-        log = np.where(known, self.log.numpy()[here], log + 0.5 * self.spread**2 * left)
+        log = np.where(known, np.append(self.log.numpy(), 0.0)[here], log + 0.5 * self.spread**2 * left)
         return torch.from_numpy(log[of]).to(time)
+
+    def until(self, time: float) -> "NoiseOfTimes":
+        """As it was known then, of times that had passed."""
+        past = self.last <= time
+        return replace(self, log=self.log[past], first=self.first[past], last=self.last[past])
 
     def factor(self, time: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
         """f of any times."""

@@ -14,6 +14,8 @@ REWEIGHTINGS = 3
 GAUSSIAN_FROM = 30.0
 #: From this ratio of the smallest noise variance to the mean prior variance on, float32 tells the weights well enough.
 SINGLE_FROM = 1e-3
+#: Degrees of freedom that are learned stay above this, where a Student-t's variance is still finite.
+SMALLEST_DF = 2.05
 #: The upper end of a 95% interval.
 UPPER = 0.975
 

@@ -180,11 +180,8 @@ def test_it_goes_through_a_file_and_runs_of_before_have_none(fitted):
     again = LocalField.from_state(tensors, facts)
     assert torch.equal(again.seen.noise_variance, field.seen.noise_variance)
     assert torch.equal(again.moments(X[:20]).mean, field.moments(X[:20]).mean)
-    since = (
-        "row_noise",
-        "kernel.noisier",
-        "times",
-    )  # a noise that differs from place to place or time to time came later
+    # A noise that differs from place to place or from time to time came later, too.
+    since = ("row_noise", "kernel.noisier", "times")
     older = {name: value for name, value in tensors.items() if not name.startswith(since)}
     facts["options"].pop("row_noise")
     before = LocalField.from_state(older, facts)

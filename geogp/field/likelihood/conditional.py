@@ -44,28 +44,20 @@ def conditional_log_density(
     >>> conditional_log_density(kernel, X, y, noise, first, nobody)  # log N(0; 0, 2)
     tensor([-1.2655], dtype=torch.float64)
     """
-    mean, variance = conditional(
-        kernel, X, y, noise_variance, target, index, degrees_of_freedom, weighted=weighted
-    )
-    return log_density(y[target], mean, variance + noise_variance[target], degrees_of_freedom)
-
-
-def conditional(
-    kernel: LocalKernel,
-    X: Tensor,
-    y: Tensor,
-    noise_variance: Tensor,
-    target: Tensor,
-    index: Tensor,
-    degrees_of_freedom: Tensor | None,
-    *,
-    weighted: bool,
-) -> tuple[Tensor, Tensor]:
-    """Mean and variance of r at the rows `target` (B,) given their neighbours, as there: (B,) each."""
     nu = None if degrees_of_freedom is None else float(degrees_of_freedom.detach())
-    known = noise_variance if weighted else noise_variance * variance_over_scale2(nu)
-    c = conditional_moments(kernel, X[target], X, y, known, index, nu if weighted else None)
-    return c.mean, c.variance
+    known, tails = as_neighbours(noise_variance, nu, weighted)
+    c = conditional_moments(kernel, X[target], X, y, known, index, tails)
+    return log_density(y[target], c.mean, c.variance + noise_variance[target], degrees_of_freedom)
+
+
+def as_neighbours(
+    noise_variance: Tensor, degrees_of_freedom: float | None, weighted: bool
+) -> tuple[Tensor, float | None]:
+    """Noise variances (N,) and degrees of freedom with which rows of such squared scales are conditioned on: as Student-t, or as
+    Gaussian ones of their variance."""
+    if weighted:
+        return noise_variance, degrees_of_freedom
+    return noise_variance * variance_over_scale2(degrees_of_freedom), None
 
 
 def among(target: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from geogp.densities import log_density
-from geogp.field.likelihood.conditional import among, conditional
+from geogp.field.likelihood.conditional import among, as_neighbours
 from geogp.field.likelihood.minibatches import Targets
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise
 from geogp.field.noise.times import Misses
-from geogp.field.solve import PLACES_AT_ONCE
+from geogp.field.solve import PLACES_AT_ONCE, conditional_moments
 from geogp.linalg.threads import side_by_side
 
 #: About so many targets of a kind judge what is fitted to the others.
@@ -39,19 +39,17 @@ def held_out_misses(gp: LocalGP, table: Table, targets: Sequence[Targets]) -> Mi
     -----
     O(m k³), on as many threads as there are.
     """
-    nu = _degrees_of_freedom(gp, table)
 
     def misses(piece: tuple[LocalGP, Tensor, Tensor]) -> Misses:
         told, (rows, own, others) = piece[0], among(*piece[1:])
         X, counts = table.X[rows], table.counts[rows]
         value, says = table.y[rows] - gp.b(counts), None if table.told is None else table.told.says[rows]
         noise = told.noise_variance(counts, X, says)
-        mean, variance = conditional(
-            told.kernel.to(X.device), X, value, noise, own, others, nu, weighted=gp.weighted
-        )
+        known, tails = as_neighbours(noise, gp.degrees_of_freedom, gp.weighted)
+        c = conditional_moments(told.kernel.to(X.device), X[own], X, value, known, others, tails)
         t = gp.kernel.time_axis
-        time = torch.zeros_like(mean) if t is None else X[own, t]
-        return Misses(value[own] - mean, variance, noise[own], time)
+        time = torch.zeros_like(c.mean) if t is None else X[own, t]
+        return Misses(value[own] - c.mean, c.variance, noise[own], time)
 
     pieces = [
         (told, t, i)
@@ -63,13 +61,9 @@ def held_out_misses(gp: LocalGP, table: Table, targets: Sequence[Targets]) -> Mi
 
 def held_out_densities(gp: LocalGP, table: Table, targets: Sequence[Targets]) -> Tensor:
     """Their log densities: (m,)."""
-    rows = held_out_misses(gp, table, targets)
-    none = torch.zeros_like(rows.miss)
-    return log_density(rows.miss, none, rows.variance + rows.noise, _degrees_of_freedom(gp, table))
-
-
-def _degrees_of_freedom(gp: LocalGP, table: Table) -> Tensor | None:
-    return None if gp.degrees_of_freedom is None else torch.as_tensor(gp.degrees_of_freedom).to(table.y)
+    rows, nu = held_out_misses(gp, table, targets), gp.degrees_of_freedom
+    tails = None if nu is None else torch.as_tensor(nu).to(rows.miss)
+    return log_density(rows.miss, torch.zeros_like(rows.miss), rows.variance + rows.noise, tails)
 
 
 def divided(targets: list[Targets]) -> tuple[list[Targets], list[Targets]]:

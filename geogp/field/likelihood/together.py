@@ -208,7 +208,7 @@ def _begun_at(
         student=student,
         per_count=per_count,
         crowding=crowding,
-        of_times=gp.factor_of_times(rows.X),
+        factor_of_times=gp.factor_of_times(rows.X),
     )
     factor = gp.variance_factor
     return model.begun_at(replace(gp, tau2=factor * gp.tau2, s2=factor * gp.s2)).to(rows.X.device)

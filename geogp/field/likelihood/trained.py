@@ -12,12 +12,10 @@ from geogp.densities import MATERN_ORDER
 from geogp.field.kernel import LocalKernel
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise.rows import ToldNoise, noise_variance
+from geogp.field.student import SMALLEST_DF
 from geogp.field.variation.crowding import Crowding
 from geogp.field.variation.noisiness import Noisiness
 from geogp.field.variation.told import Following
-
-#: Degrees of freedom stay above this, where a Student-t's variance is still finite.
-SMALLEST_DF = 2.05
 
 
 class Trained(nn.Module):
@@ -33,11 +31,11 @@ class Trained(nn.Module):
         student: bool,
         per_count: bool,
         crowding: Crowding | Noisiness | None = None,
-        of_times: Tensor | None = None,
+        factor_of_times: Tensor | None = None,
     ):
         super().__init__()
         #: (N,) factors on the noise variances of the rows that it is fitted to, which are not learned.
-        self.of_times = of_times
+        self.factor_of_times = factor_of_times
         self.crowding = crowding
         self.start, self.told, self.begun, self.student = start, told, follows, student
         self.lengthscale = nn.Parameter(start.log_lengthscale.double().clone())
@@ -111,8 +109,8 @@ class Trained(nn.Module):
     def noise_variance(self, counts: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
         """Of some of the rows that it is fitted to, of counts (N,)."""
         alike = noise_variance(self.tau2.exp(), self.s2.exp(), counts[rows], self.noise_of_rows(rows))
-        if self.of_times is not None:
-            alike = alike * self.of_times[rows]
+        if self.factor_of_times is not None:
+            alike = alike * self.factor_of_times[rows]
         if self.crowding is None:
             return alike
         return alike * self.crowding.noise_factor(self.crowding_coefficients)[rows]

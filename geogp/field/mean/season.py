@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from scipy.special import fdtrc
 from torch import Tensor
 
@@ -199,7 +200,8 @@ def _chance(line: Array, waves: Array, means: Array, error: Array) -> float:
     likely, chance = np.zeros((2, len(WALKS)))
     for k, size in enumerate(WALKS):
         L = np.linalg.cholesky(np.diag(1.0 + error) + size * walk)
-        A, b = np.linalg.solve(L, both), np.linalg.solve(L, means)
+        white = solve_triangular(L, np.column_stack([both, means]), lower=True)
+        A, b = white[:, :-1], white[:, -1]
         with_waves, without = (_left(A[:, :q], b) for q in (both.shape[1], line.shape[1]))
         variance = max(with_waves / free, 1e-300)
         chance[k] = fdtrc(waves.shape[1], free, (without - with_waves) / waves.shape[1] / variance)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from geogp.densities import log_density
 from geogp.field.columns import Columns
+from geogp.field.student import SMALLEST_DF
 
 Array = NDArray[np.float64]
 
@@ -31,8 +32,8 @@ SPREAD, LEAST_SPREAD, RENEWED = 0.5, 0.05, 4
 IN_TURN = 2
 #: The logarithm of a factor stays within ±this.
 FARTHEST = 4.0
-#: Degrees of freedom are those above this; how many more, at least and at most.
-SMALLEST_DF, FEWEST, MOST = 2.05, 0.1, 100.0
+#: Degrees of freedom beyond the smallest, at least and at most.
+FEWEST, MOST = 0.1, 100.0
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def correlation(a: Array, b: Array, length: float) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class TimesTold:
     """Factors of times, one for all of them beside these, the degrees of freedom that go with them (None: Gaussian), and how many nats
     speak for them: the logarithm of a Bayes factor against one noise for all times."""
 
@@ -125,7 +126,7 @@ class Learned:
     nats: float
 
 
-def noise_of_times(rows: Misses, degrees_of_freedom: float | None) -> Learned | None:
+def noise_of_times(rows: Misses, degrees_of_freedom: float | None) -> TimesTold | None:
     """What rows that were left out say of each time; None where there are too few times to tell.
 
     Notes
@@ -165,7 +166,7 @@ def noise_of_times(rows: Misses, degrees_of_freedom: float | None) -> Learned | 
     best, fit, spread, length = max(tried, key=lambda one: one[0])
     nats = best + math.log(sum(math.exp(one[0] - best) for one in tried) / len(tried))
     noise = NoiseOfTimes(fit.log, torch.from_numpy(first), torch.from_numpy(last), spread, length)
-    return Learned(noise, math.exp(fit.overall), fit.degrees_of_freedom, nats)
+    return TimesTold(noise, math.exp(fit.overall), fit.degrees_of_freedom, nats)
 
 
 class _Fit:

@@ -305,9 +305,10 @@ class Trials:
 
     @cached_property
     def _singly(self) -> list[Targets]:
-        """Rows left out one by one: of a small table all of them, each given the nearest others."""
-        if len(self.y) > self.options.n_targets:
-            return [*self.left_out["rows"], *self.judges["rows"]]
+        """Rows left out one by one, each once: of a small table all of them, each given the nearest others."""
+        fitted, judges = self.left_out["rows"], self.judges["rows"]
+        if self.few or len(self.y) > self.options.n_targets:
+            return fitted if judges is fitted else [*fitted, *judges]
         everyone, nearest = torch.arange(len(self.y)), nearest_others(self.X[:, :3], OTHERS)
         return [(everyone.to(self.X.device), nearest.to(self.X.device), self.says)]
 

@@ -12,12 +12,16 @@ from scipy.stats import t as student
 
 import geogp
 from geogp.field import FieldOptions, LocalField, LocalKernel
-from geogp.field.choose import SURELY
+from geogp.field.choose import SURELY, Trials
+from geogp.field.frame import frame_of
+from geogp.field.left_out import LeftOut, leave_out
 from geogp.field.likelihood.together import minus_log_likelihoods
 from geogp.field.local_gp import LocalGP
 from geogp.field.noise import times
+from geogp.field.noise.fit import held_out_rows
 from geogp.field.noise.times import LENGTHS, Misses, NoiseOfTimes, noise_of_times
 from geogp.field.predict.outlook import outlook
+from geogp.field.stages import Stages
 
 QUARTERS = 2020.0 + np.arange(8) / 4.0
 LOUD = QUARTERS[3]
@@ -170,6 +174,52 @@ def test_networks_hear_how_noisy_a_time_is(fitted):
     inputs = outlook(known, new, None if n is None else torch.from_numpy(n[:8])).inputs
     log = known.gp.of_times.log_factor(known.frame.coordinates(new)[:, 2])
     assert bool((inputs == log[:, None]).all(0).any())
+
+
+def test_of_a_future_left_out_networks_hear_what_was_known_then(fitted):
+    """And of rows, blocks and sides what is known: others were measured at their times."""
+    known = fitted[0].engine_.field.known
+    at = known.seen.X
+    X, out = torch.from_numpy(known.frame.inputs(at)), []
+    loud = known.gp.of_times.log_factor(at[:, 2]) > 0.5
+    for kind in ("future", "blocks"):
+        then = at[:, 2] < at[loud, 2].min() if kind == "future" else ~loud
+        some = loud.nonzero()[:5, 0]
+        nearest = torch.cdist(at[some], at[then]).argsort(1)[:, :12]
+        out.append(LeftOut(kind, then, some, then.nonzero()[:, 0][nearest]))
+    future, blocks = held_out_rows(known, out, X, Stages())
+
+    def heard(rows, log):
+        return bool(torch.isclose(rows.features, torch.full((5, 1), log).double(), atol=1e-6).all(0).any())
+
+    what_came = float(known.gp.of_times.log_factor(at[loud, 2])[0])
+    expected = known.gp.of_times.until(float(at[out[0].reference, 2].max()))
+    forecast = float(expected.log_factor(at[loud, 2])[0])
+    assert len(expected.log) == 3 and forecast < what_came - 0.5
+    assert heard(future, forecast) and not heard(future, what_came)
+    assert heard(blocks, what_came)
+
+
+def test_rows_left_out_singly_are_counted_once():
+    """However few are left out, and whether or not some of them judge."""
+    X, y, _ = panel(100, 2)
+    X, y, one = torch.from_numpy(X), torch.from_numpy(y), torch.ones(800).double()
+    frame = frame_of(X.numpy(), (0, 1), 2)
+    C = frame.coordinates(X)
+    for n_targets, rows in ((200, None), (799, None), (800, 800), (12_000, 800)):
+        options = FieldOptions(n_targets=n_targets)
+        t = Trials.of(
+            C,
+            y,
+            one,
+            leave_out(C, frame, options),
+            options,
+            per_count=False,
+            stages=Stages(),
+            near=frame.near(C),
+        )
+        told = torch.cat([rows for rows, *_ in t._singly])
+        assert len(told.unique()) == len(told) and rows in (None, len(told))
 
 
 def test_a_noise_that_differs_from_place_to_place_is_heard_in_time_too():

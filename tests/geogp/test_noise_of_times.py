@@ -182,11 +182,11 @@ def test_of_a_future_left_out_networks_hear_what_was_known_then(fitted):
     at = known.seen.X
     X, out = torch.from_numpy(known.frame.inputs(at)), []
     loud = known.gp.of_times.log_factor(at[:, 2]) > 0.5
+    then = at[:, 2] < at[loud, 2].min()
+    some = loud.nonzero()[:5, 0]
+    nearest = then.nonzero()[:, 0][torch.cdist(at[some], at[then]).argsort(1)[:, :12]]
     for kind in ("future", "blocks"):
-        then = at[:, 2] < at[loud, 2].min() if kind == "future" else ~loud
-        some = loud.nonzero()[:5, 0]
-        nearest = torch.cdist(at[some], at[then]).argsort(1)[:, :12]
-        out.append(LeftOut(kind, then, some, then.nonzero()[:, 0][nearest]))
+        out.append(LeftOut(kind, then, some, nearest))
     future, blocks = held_out_rows(known, out, X, Stages())
 
     def heard(rows, log):

@@ -10,7 +10,7 @@ import geogp
 from geogp.errors import InvalidInput
 from geogp.field import FieldOptions, LocalField
 from geogp.field.mean.drift import Drift
-from geogp.field.mean.season import YEAR, Season, season_of, years_of
+from geogp.field.mean.season import SURELY, WAVES, YEAR, Season, season_of, years_of
 
 QUARTERS, MONTHS = 0.25, 1 / 12
 
@@ -94,6 +94,18 @@ def test_chance_passes_for_no_year_of_any_unit(walk):
         y = np.repeat(level, 9) + 0.3 * rng.standard_normal(len(X))
         n_found += found(X, y, YEAR) is not None
     assert n_found <= 3
+
+
+def test_units_share_what_chance_may_find(monkeypatch):
+    """Who tries three years must be surer of each."""
+    months, quarters = np.arange(48.0), 2020.0 + np.arange(48) / 4.0
+    for chance, surely in ((0.9 * SURELY, False), (0.3 * SURELY, True)):
+        monkeypatch.setattr(
+            "geogp.field.mean.season._of_period", lambda *_, p=chance: (p, Season(2, 1.0, 0.0, WAVES))
+        )
+        for when, several in ((months, True), (quarters, False)):
+            X = np.column_stack([np.zeros((48, 2)), when])
+            assert (found(X, np.zeros(48), YEAR) is not None) == (surely or not several)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,12 @@ def test_factors_are_likeliest_under_their_prior(nu):
     np.testing.assert_allclose(p - p[0], best.x - best.x[0], atol=0.02)
 
 
+@pytest.mark.parametrize("spread", [0.15, 1.5])
+def test_how_far_factors_spread_is_learned(spread):
+    true = spread * np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    assert noise_of_times(misses(true, 1000, 3), None).noise.spread == pytest.approx(spread, rel=0.25)
+
+
 def test_a_noise_that_wanders_says_what_the_next_quarter_will_be():
     wandering = noise_of_times(misses(np.linspace(1.5, -1.5, 8), 300, 2), None).noise
     jumping = noise_of_times(misses(np.array([1.5, -1.5] * 4), 300, 2), None).noise
@@ -123,7 +129,7 @@ def test_times_of_few_rows_speak_with_the_next(monkeypatch):
     assert (first[1:] > last[:-1]).all() and (first <= last).all()
     for k in range(len(first)):
         assert set(days[of.numpy() == k]) == set(np.arange(first[k], last[k] + 1))
-    assert len(times._times(np.arange(40_000.0))[0]) <= times.TIMES
+    assert len(times._times(np.arange(40_000.0))[0]) <= 64
 
 
 # -- what a fit makes of it ------------------------------------------------------------------------------

@@ -121,6 +121,16 @@ def test_what_lies_between_times_is_what_a_process_makes_of_them():
     np.testing.assert_allclose(within.numpy(), [1.0, -0.5, -0.5, -0.5, 0.3])
 
 
+def test_a_time_that_is_off_by_rounding_is_that_time():
+    at = torch.tensor(QUARTERS + 1.0 / 12.0)
+    log = torch.linspace(-1.0, 1.0, len(at), dtype=torch.float64)
+    noise = NoiseOfTimes(log, at, at, 0.8, 0.0)
+    rounded = at.float().double()
+    assert (rounded != at).any()
+    np.testing.assert_array_equal(noise.log_factor(rounded), log)
+    np.testing.assert_allclose(noise.log_factor(at + 0.05), 0.32)  # and another time is none of them
+
+
 def test_times_of_few_rows_speak_with_the_next(monkeypatch):
     days = np.repeat(np.arange(40.0), 7)
     first, last, of = times._times(days)

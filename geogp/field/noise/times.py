@@ -30,6 +30,8 @@ LENGTHS = (0.0, 1.0, 3.0, 10.0)
 SPREAD, LEAST_SPREAD, RENEWED = 0.5, 0.05, 4
 #: How often factors and the rest of a local GP are learned in turn.
 IN_TURN = 2
+#: A time is one of those that were learned where it is off by so much of the least gap between two of them, by rounding.
+OFF = 0.01
 #: The logarithm of a factor stays within ±this.
 FARTHEST = 4.0
 #: Degrees of freedom beyond the smallest, at least and at most.
@@ -87,8 +89,9 @@ class NoiseOfTimes:
         """log f of any times."""
         each, of = np.unique(time.detach().cpu().numpy(), return_inverse=True)
         first, last = self.first.numpy(), self.last.numpy()
-        here = np.searchsorted(first, each, side="right") - 1
-        known = (here >= 0) & (each <= np.append(last, -np.inf)[here])
+        off = OFF * min(first[1:] - last[:-1], default=0.0)
+        here = np.searchsorted(first - off, each, side="right") - 1
+        known = (here >= 0) & (each <= np.append(last + off, -np.inf)[here])
         at = 0.5 * (first + last)
         if self.length > 0.0 and len(at):
             across = correlation(each, at, self.length)

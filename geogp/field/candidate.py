@@ -55,7 +55,7 @@ def better(one: Candidate, other: Candidate) -> Candidate:
     return other if other.density > one.density else one
 
 
-def surely_better(simple: Candidate, other: Candidate) -> Candidate:
-    """The other, if it gains more than the standard error of its gain (Breiman et al. 1984, section 3.4.3)."""
+def surely_better(simple: Candidate, other: Candidate, least: float = 0.0) -> Candidate:
+    """The other, if it gains more than the standard error of its gain (Breiman et al. 1984, section 3.4.3), and than the least."""
     gain = other.density - simple.density
-    return other if gain > simple.doubt_beside(other) else simple
+    return other if gain > max(least, simple.doubt_beside(other)) else simple

@@ -44,8 +44,8 @@ SURELY_NOISIER = 8.0
 #: By how many where terms are smoother than usual, and by how many less where they are rough, of rows so few that they hardly tell:
 #: a surface that is rougher than its kernel is held by too narrow intervals, one that is smoother by somewhat wide ones.
 SMOOTHLY, ROUGHLY, HARDLY_TELL = 2.0, 1.0, 250
-#: What rows ahead must gain by terms that are smooth in time, each.
-AHEAD = 0.03
+#: What many rows, which have networks for noise, must gain in time: those ahead by smooth terms, all kinds by a noise of places.
+WORTH = 0.03
 #: Of rows of which some are left out a step sees this share, so that a fit sees each about ten times.
 FEW_IN_A_BATCH = 10
 #: Rate of a fit by minibatches.
@@ -325,20 +325,20 @@ class Trials:
     def noisier(self, plain: Candidate) -> Candidate:
         """One whose noise differs from place to place, where that makes all rows surely likelier, a stage, and rows left out, too."""
         gp, options = plain.gp, self.options
-        noisiness = None
-        if options.smooth and gp.kernel.variation is None:
-            noisiness = Noisiness.over(self.X[self.distinct])
+        varies = gp.kernel.variation is not None or not options.smooth
+        noisiness = None if varies else Noisiness.over(self.X[self.distinct])
         nats = max(SURELY_NOISIER, 0.0 if noisiness is None else noisiness.n_centres)
+        least = WORTH if (many := options.is_smooth(len(self.y))) and gp.kernel.time_axis is not None else 0.0
         other = self._varied("noisier", gp, noisiness, nats)
-        best = plain if other is None else surely_better(plain, other)
+        best = plain if other is None else surely_better(plain, other, least)
         if not heavy_tailed(gp.degrees_of_freedom):
             return best
         # A noise of two sizes passes for one with tails, which trusts the noisier half too much where observations are weighed.
-        if gp.weighted and (best is other or not options.is_smooth(len(self.y))):
+        if gp.weighted and (best is other or not many):
             other = self._varied("noisier, without tails", gp.without_tails(), noisiness, nats)
         elif other is not None:
             other = self.judged(other.gp.without_tails())
-        return best if other is None else surely_better(best, other)
+        return best if other is None else surely_better(best, other, 0.0 if best is not plain else least)
 
     def _varied(
         self, stage: str, gp: LocalGP, crowding: Crowding | Noisiness | None, nats: float, **how: Any
@@ -485,7 +485,7 @@ def _smooth_in_time(trials: Trials, best: Candidate, rows: list[Targets]) -> Can
     if not trials.left_out["future"]:
         return best
     other = trials.fitted("smooth in time", rows, smooth, weighted=best.gp.weighted)
-    return surely_better(best, other) if other.surely_gains(best, "future", AHEAD) else best
+    return surely_better(best, other) if other.surely_gains(best, "future", WORTH) else best
 
 
 def _in_turns(rows: list[Targets], gaps: list[Targets], between: int) -> list[Targets]:

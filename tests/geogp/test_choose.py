@@ -741,6 +741,27 @@ def test_a_mean_that_shifts_with_the_count_must_gain(best, still, kept, n):
     assert bool((gp.count_shift != 0).all()) == (n == 20_000)
 
 
+@pytest.mark.parametrize("nu", [None, 5.0])
+@pytest.mark.parametrize(
+    ("n", "in_time", "gain", "taken"),
+    [
+        (1000, True, 0.029, False), (1000, True, 0.031, True), (1000, False, 0.01, True), (999, True, 0.01, True),
+        (999, True, -0.01, False),
+    ],
+)  # fmt: skip
+def test_of_many_rows_in_time_a_noise_of_places_must_gain_more(monkeypatch, n, in_time, gain, taken, nu):
+    """They have networks that tell it."""
+
+    def of(density):
+        gp = LocalGP(kernel_of(in_time), 0.1, 0.0, nu, torch.zeros(0).double(), ())
+        return Candidate(gp, {"rows": torch.full((50,), density).double()})
+
+    plain, other = of(-1.0), of(-1.0 + gain)
+    monkeypatch.setattr(Trials, "_varied", lambda *_, **__: other)
+    monkeypatch.setattr(Trials, "judged", lambda *_: of(-2.0))  # without tails it is worse
+    assert trials_of(n, in_time).noisier(plain) is (other if taken else plain)
+
+
 @pytest.mark.parametrize("in_time", [False, True])
 def test_the_noise_of_times_is_asked_for_last_and_in_time_alone(in_time):
     Scripted.script, Scripted.asked = {"first": 0.0, "of times": True}, []

@@ -60,7 +60,9 @@ def cross_correlation(
     """
     n = len(z_a)
     if n < 30:
-        raise InvalidInput(f"the two runs share {n} {"row" if n == 1 else "rows"} to learn from; at least 30 are needed.")
+        raise InvalidInput(
+            f"the two runs share {n} {'row' if n == 1 else 'rows'} to learn from; at least 30 are needed."
+        )
     z_a, z_b = z_a / np.sqrt(np.mean(z_a**2)), z_b / np.sqrt(np.mean(z_b**2))
     total = float(np.mean(z_a * z_b))
     A = np.column_stack([np.sqrt(share_a * share_b), np.sqrt((1 - share_a) * (1 - share_b))])

@@ -324,11 +324,11 @@ class Trials:
 
     def noisier(self, plain: Candidate) -> Candidate:
         """One whose noise differs from place to place, where that makes all rows surely likelier, a stage, and rows left out, too."""
-        gp, options = plain.gp, self.options
-        varies = gp.kernel.variation is not None or not options.smooth
+        gp, many = plain.gp, self.options.is_smooth(len(self.y))
+        varies = gp.kernel.variation is not None or not self.options.smooth
         noisiness = None if varies else Noisiness.over(self.X[self.distinct])
         nats = max(SURELY_NOISIER, 0.0 if noisiness is None else noisiness.n_centres)
-        least = WORTH if (many := options.is_smooth(len(self.y))) and gp.kernel.time_axis is not None else 0.0
+        least = WORTH if many and gp.kernel.time_axis is not None else 0.0
         other = self._varied("noisier", gp, noisiness, nats)
         best = plain if other is None else surely_better(plain, other, least)
         if not heavy_tailed(gp.degrees_of_freedom):
@@ -338,7 +338,7 @@ class Trials:
             other = self._varied("noisier, without tails", gp.without_tails(), noisiness, nats)
         elif other is not None:
             other = self.judged(other.gp.without_tails())
-        return best if other is None else surely_better(best, other, 0.0 if best is not plain else least)
+        return best if other is None else surely_better(best, other, least if best is plain else 0.0)
 
     def _varied(
         self, stage: str, gp: LocalGP, crowding: Crowding | Noisiness | None, nats: float, **how: Any

@@ -222,20 +222,12 @@ def test_rows_left_out_singly_are_counted_once():
     X, y, one = torch.from_numpy(X), torch.from_numpy(y), torch.ones(800).double()
     frame = frame_of(X.numpy(), (0, 1), 2)
     C = frame.coordinates(X)
-    for n_targets, rows in ((200, None), (799, None), (800, 800), (12_000, 800)):
+    for n_targets, wanted in ((200, None), (799, None), (800, 800), (12_000, 800)):
         options = FieldOptions(n_targets=n_targets)
-        t = Trials.of(
-            C,
-            y,
-            one,
-            leave_out(C, frame, options),
-            options,
-            per_count=False,
-            stages=Stages(),
-            near=frame.near(C),
-        )
+        out = leave_out(C, frame, options)
+        t = Trials.of(C, y, one, out, options, per_count=False, stages=Stages(), near=frame.near(C))
         told = torch.cat([rows for rows, *_ in t._singly])
-        assert len(told.unique()) == len(told) and rows in (None, len(told))
+        assert len(told.unique()) == len(told) and wanted in (None, len(told))
 
 
 def test_a_noise_that_differs_from_place_to_place_is_heard_in_time_too():

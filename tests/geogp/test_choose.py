@@ -762,6 +762,20 @@ def test_of_many_rows_in_time_a_noise_of_places_must_gain_more(monkeypatch, n, i
     assert trials_of(n, in_time).noisier(plain) is (other if taken else plain)
 
 
+@pytest.mark.parametrize(("gain", "taken"), [(0.029, False), (0.031, True)])
+def test_so_must_one_without_tails(monkeypatch, gain, taken):
+    """Where the one with tails is refused."""
+
+    def of(density, nu):
+        gp = LocalGP(kernel_of(True), 0.1, 0.0, nu, torch.zeros(0).double(), ())
+        return Candidate(gp, {"rows": torch.full((50,), density).double()})
+
+    plain, without = of(-1.0, 5.0), of(-1.0 + gain, None)
+    monkeypatch.setattr(Trials, "_varied", lambda *_, **__: of(-1.0, 5.0))
+    monkeypatch.setattr(Trials, "judged", lambda *_: without)
+    assert trials_of(1000, True).noisier(plain) is (without if taken else plain)
+
+
 @pytest.mark.parametrize("in_time", [False, True])
 def test_the_noise_of_times_is_asked_for_last_and_in_time_alone(in_time):
     Scripted.script, Scripted.asked = {"first": 0.0, "of times": True}, []

@@ -41,6 +41,8 @@ def test_what_surfaces_and_noises_share_is_told_apart(truth) -> None:
     assert np.abs(np.mean(errors, axis=0)).max() < 1.0 and 0.5 < np.std(errors) < 1.6
     with pytest.raises(InvalidInput, match="share 9 rows"):
         cross_correlation(*np.ones((4, 9)))
+    with pytest.raises(InvalidInput, match="share 1 row to learn from"):
+        cross_correlation(*np.ones((4, 1)))
 
 
 def test_draws_keep_each_surfaces_own_law_and_share_what_they_should() -> None:

@@ -2,7 +2,7 @@
 
 The Python blocks of a file run in order in one namespace and a temporary folder. Lines of console blocks that begin with
 `geogp` are parsed by the real command line (so an option that does not exist fails) without being run;
-`make` lines must name a target of the Makefile.
+`make` lines must name a target of the Makefile. What a line of text says may follow `geogp fit --set` must be a setting.
 """
 
 import os
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SET = re.compile(r"`--set ([^`]+)`")
 
 
 def check_command(words: list[str]) -> None:
@@ -29,6 +30,14 @@ def check_command(words: list[str]) -> None:
     subcommands[name].make_context(name, rest)
 
 
+def check_setting(said: str) -> None:
+    """Read `NAME=VALUE` as `geogp fit --set` would."""
+    from app.config import fit_config, setting
+
+    (word,) = shlex.split(said)
+    fit_config(None, {}, dict([setting(word)]))
+
+
 def check_make(words: list[str], makefile: str) -> None:
     """Every word that is not VAR=value must be a target."""
     for word in words:
@@ -42,6 +51,9 @@ def main(path: Path) -> None:
     makefile = (root / "Makefile").read_text(encoding="utf-8")
     namespace: dict = {"__name__": "readme"}
     ran = 0
+    for said in SET.findall(text):
+        check_setting(said)
+        ran += 1
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for language, body in BLOCK.findall(text):

@@ -31,11 +31,13 @@ def check_command(words: list[str]) -> None:
 
 
 def check_setting(said: str) -> None:
-    """Read `NAME=VALUE` as `geogp fit --set` would."""
-    from app.config import fit_config, setting
+    """`NAME=VALUE` of `geogp fit --set` must name a setting; its value may be one that the reader is about to write."""
+    from app.config import model_options, setting
 
     (word,) = shlex.split(said)
-    fit_config(None, {}, dict([setting(word)]))
+    name, _ = setting(word)
+    if name not in model_options().model_fields:
+        raise SystemExit(f"geogp fit --set knows no {name!r}")
 
 
 def check_make(words: list[str], makefile: str) -> None:
@@ -51,9 +53,6 @@ def main(path: Path) -> None:
     makefile = (root / "Makefile").read_text(encoding="utf-8")
     namespace: dict = {"__name__": "readme"}
     ran = 0
-    for said in SET.findall(text):
-        check_setting(said)
-        ran += 1
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for language, body in BLOCK.findall(text):
@@ -70,6 +69,9 @@ def main(path: Path) -> None:
                         check_make(words[1:], makefile)
                     ran += bool(words)
         os.chdir(root)
+    for said in SET.findall(text):
+        check_setting(said)
+        ran += 1
     if not ran:
         raise SystemExit(f"{path} holds no code block; that cannot be right")
     print(f"{path.name}: {ran} blocks and commands hold", file=sys.stderr)
